@@ -1,13 +1,14 @@
 /* mesh: the ranks of a training in three dimensions: those that share a batch (data), those that
  * have a part of the layers each (pipeline), those that share each layer's work (tensor). Rank
  * (data index * pipeline + pipeline index) * tensor + tensor index. The ranks that differ in one of
- * these only are a group of that axis, in the order of their ranks; all ranks are a group, too. */
+ * these only are a group of that axis, in the order of their ranks; all ranks are a group, too, and
+ * those that have the same part of the layers (stage). */
 #ifndef FT_BASE_MESH_H
 #define FT_BASE_MESH_H
 #include <stdbool.h>
 #include <string.h>
 
-#define MESH_AXES(X) X(ALL, "all") X(DATA, "data") X(PIPELINE, "pipeline") X(TENSOR, "tensor")
+#define MESH_AXES(X) X(ALL, "all") X(DATA, "data") X(PIPELINE, "pipeline") X(TENSOR, "tensor") X(STAGE, "stage")
 typedef enum {
 #define X(ID, text) MESH_##ID,
   MESH_AXES(X)
@@ -43,23 +44,30 @@ static inline int mesh_size(const Mesh *mesh, MeshAxis axis) {
   return axis == MESH_DATA       ? mesh->data
          : axis == MESH_PIPELINE ? mesh->pipeline
          : axis == MESH_TENSOR   ? mesh->tensor
+         : axis == MESH_STAGE    ? mesh->data * mesh->tensor
                                  : mesh_ranks(mesh);
 }
 
-/* From a rank of a group to the next one. */
+/* From a rank of a group to the next one; of a stage, whose ranks are not evenly spaced: to the next
+ * in the first tensor group. */
 static inline int mesh_stride(const Mesh *mesh, MeshAxis axis) {
-  return axis == MESH_DATA       ? mesh->pipeline * mesh->tensor
-         : axis == MESH_PIPELINE ? mesh->tensor
-                                 : 1;
+  bool is_spread = axis == MESH_DATA || (axis == MESH_STAGE && mesh->tensor == 1);
+  return is_spread ? mesh->pipeline * mesh->tensor : axis == MESH_PIPELINE ? mesh->tensor : 1;
 }
 
 /* Which of its group the rank is. */
 static inline int mesh_index(const Mesh *mesh, MeshAxis axis, int rank) {
+  if (axis == MESH_STAGE)
+    return rank / (mesh->pipeline * mesh->tensor) * mesh->tensor + rank % mesh->tensor;
   return rank / mesh_stride(mesh, axis) % mesh_size(mesh, axis);
 }
 
 /* The rank that is number `index` in the group of `rank`. */
 static inline int mesh_member(const Mesh *mesh, MeshAxis axis, int rank, int index) {
+  if (axis == MESH_STAGE) {
+    int group = index / mesh->tensor * mesh->pipeline + mesh_index(mesh, MESH_PIPELINE, rank);
+    return group * mesh->tensor + index % mesh->tensor;
+  }
   return rank + (index - mesh_index(mesh, axis, rank)) * mesh_stride(mesh, axis);
 }
 #endif

@@ -23,7 +23,8 @@
 
 /* Keys of a JSON line that no metric can take (DESIGN section 9). */
 #define OWN_LOG_KEYS                                                                               \
-  "step", "epoch", "eval", "loss", "lr", "samples_per_s", "nonfinite", "loss_scale", "skipped_steps"
+  "step", "epoch", "eval", "loss", "lr", "samples_per_s", "nonfinite", "loss_scale",               \
+      "skipped_steps", "split", "time", "data_wait", "grad_norm", "means"
 
 static inline bool own_is(const char *name) { return name[0] == OWN_MARK[0]; }
 /* As people and the log see it. */

@@ -10,9 +10,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-bool artifact_embed_plan(Module *module, const Plan *plan) {
+static bool is_last_stage(const Plan *plan) {
+  return !plan->settings || plan->stage + 1 == setting_pipeline(plan->settings);
+}
+
+/* The plans of all stages to this one, in their order. */
+static void print_plans(const Code *code, Text *out, void (*print)(const Plan *, Text *)) {
+  if (code->before) print_plans(code->before, out, print);
+  print(code->plan, out);
+}
+
+bool artifact_embed_plan(Module *module, const Code *code) {
   Text text = {0};
-  plan_print(plan, &text);
+  if (!is_last_stage(code->plan)) return true;
+  print_plans(code, &text, plan_print);
   LLVMValueRef string = LLVMConstStringInContext2(module->context, text_cstr(&text), text.count, 0);
   LLVMValueRef global = LLVMAddGlobal(module->llvm, LLVMTypeOf(string), "ft_plan");
   LLVMSetInitializer(global, string);
@@ -27,10 +38,15 @@ static bool artifact_fail(Diag *diag, const char *what, const char *path, int er
   return false;
 }
 
+static void append_assembly(const Code *code, Text *out) {
+  if (code->before) append_assembly(code->before, out);
+  text_append(out, text_cstr(&code->assembly), code->assembly.count);
+}
+
 static bool write_ptx(Diag *diag, const Code *code, const char *path) {
   Text text = {0};
-  plan_to_ptx(code->plan, &text);
-  text_append(&text, text_cstr(&code->assembly), code->assembly.count);
+  print_plans(code, &text, plan_to_ptx);
+  append_assembly(code, &text);
   int error = text_write_file(path, text_cstr(&text), text.count);
   text_free(&text);
   return !error || artifact_fail(diag, "write", path, error);
@@ -39,7 +55,7 @@ static bool write_ptx(Diag *diag, const Code *code, const char *path) {
 /* ── .so ────────────────────────────────────────────────────────────────────────────────────── */
 /* What lies beside the output while ld works: their names as they were made. */
 typedef struct {
-  Text linked, object[CODEGEN_OBJECTS];
+  Text linked, *object;
   int count;
 } Beside;
 
@@ -51,7 +67,7 @@ static int run_ld(const Beside *files, char *message, size_t size) {
   if (pipe(pipe_ends)) return -1;
   pid_t child = fork();
   if (child == 0) {
-    const char *arguments[16 + CODEGEN_OBJECTS] = {
+    const char *arguments[16 + SETTING_MOST_STAGES * CODEGEN_OBJECTS] = {
         "ld", "-shared", "-O1", "-z", "noexecstack", "--build-id=none", "--gc-sections",
         "-o", files->linked.at};
     for (int i = 0; i < files->count; i++) arguments[9 + i] = files->object[i].at;
@@ -102,13 +118,20 @@ static int write_beside(const char *path, const Text *bytes, Text *name) {
   return close(fd) && !error ? errno : error;
 }
 
+/* Of all stages to this one, in their order. */
+static int write_objects(const Code *code, const char *path, Beside *files) {
+  int error = code->before ? write_objects(code->before, path, files) : 0;
+  for (int i = 0; i < CODEGEN_OBJECTS && !error; i++)
+    if (code->object[i].count)
+      error = write_beside(path, &code->object[i], &files->object[files->count++]);
+  return error;
+}
+
 /* All files lie beside the output, so that the last step is a rename. */
 static bool link_beside(Diag *diag, const Code *code, const char *path, Beside *files) {
   char message[4096] = "";
   int error = write_beside(path, &(Text){0}, &files->linked);
-  for (int i = 0; i < CODEGEN_OBJECTS && !error; i++)
-    if (code->object[i].count)
-      error = write_beside(path, &code->object[i], &files->object[files->count++]);
+  if (!error) error = write_objects(code, path, files);
   if (error) return artifact_fail(diag, "write", path, error);
   if (!explain_ld(diag, run_ld(files, message, sizeof message), message)) return false;
   if (rename(files->linked.at, path)) return artifact_fail(diag, "write", path, errno);
@@ -117,7 +140,8 @@ static bool link_beside(Diag *diag, const Code *code, const char *path, Beside *
 }
 
 static bool link_shared(Diag *diag, const Code *code, const char *path) {
-  Beside files = {0};
+  Text object[SETTING_MOST_STAGES * CODEGEN_OBJECTS] = {0};
+  Beside files = {.object = object};
   bool good = link_beside(diag, code, path, &files);
   for (int i = 0; i <= files.count; i++) {
     Text *name = i < files.count ? &files.object[i] : &files.linked;

@@ -43,6 +43,11 @@ typedef struct {
   atomic_int next;
 } Work;
 
+/* The number of a module of this stage among those of all stages. */
+static int module_number(const Work *work, int index) {
+  return work->code->plan->stage * CODEGEN_PIECES + index;
+}
+
 /* The PTX of several modules becomes one text. So symbols that are no kernels are renamed in all
  * modules but the first. */
 static void rename_own(Module *module, int index) {
@@ -64,7 +69,7 @@ static void join_ptx(const Work *work, Text *out) {
   static const char end_of_head[] = ".address_size 64\n";
   for (int i = 0; i < work->count; i++) {
     const char *text = text_cstr(&work->code->object[i]), *body = strstr(text, end_of_head);
-    size_t head = i && body ? (size_t)(body - text) + strlen(end_of_head) : 0;
+    size_t head = module_number(work, i) && body ? (size_t)(body - text) + strlen(end_of_head) : 0;
     text_append(out, text + head, work->code->object[i].count - head);
   }
 }
@@ -85,11 +90,12 @@ static void compile_piece(Work *work, int index) {
   piece->is_good = piece->is_good && target_optimize(module);
   double optimised = now();
   bool is_ptx = module->target == TARGET_PTX, wants_text = work->options->want_text;
-  if (is_ptx && index > 0) rename_own(module, index);
+  int number = module_number(work, index);
+  if (is_ptx && number > 0) rename_own(module, number);
   if (is_ptx && wants_text) print_llvm(module, &piece->llvm);
   /* the object first: LLVM changes the module a little as it emits */
   piece->is_good =
-      piece->is_good && (is_ptx || index > 0 || artifact_embed_plan(module, work->code->plan)) &&
+      piece->is_good && (is_ptx || index > 0 || artifact_embed_plan(module, work->code)) &&
       target_emit(module, is_ptx ? LLVMAssemblyFile : LLVMObjectFile, &work->code->object[index]);
   if (!is_ptx && wants_text) {
     print_llvm(module, &piece->llvm);
@@ -130,6 +136,8 @@ static int count_pieces(const Program *program, const CodegenOptions *options) {
 
 /* What several modules may use is in the artifact once. */
 static void add_library(Work *work) {
+  for (const Code *code = work->code->before; code; code = code->before)
+    if (code->object[CODEGEN_OBJECTS - 1].count) return;
   for (int i = 0; i < work->count; i++) {
     size_t bytes = 0;
     const char *library = module_library_object(&work->piece[i].module, &bytes);
@@ -169,15 +177,16 @@ bool codegen_run(Arena *arena, Diag *diag, const Program *program, const Codegen
                  Code *out) {
   Clock clock = {options->time_passes, now()};
   int errors = diag->errors;
-  *out = (Code){.plan = ARENA_NEW(arena, Plan)};
+  *out = (Code){.before = options->before, .plan = ARENA_NEW(arena, Plan)};
   out->plan->arena = arena;
+  out->plan->stage = program->stage;
   Work work = {.options = options, .code = out, .count = count_pieces(program, options)};
   Module *module[CODEGEN_PIECES];
   bool good = open_all(&work, module, arena, diag);
   tick(&clock, "target");
   good = good && lower_program(module, work.count, program, out->plan);
   tick(&clock, "lower");
-  if (good) {
+  if (good && !options->only_plan) {
     compile_all(&work);
     good = codegen_finish(&work);
     tick(&clock, "modules, side by side");

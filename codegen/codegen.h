@@ -12,13 +12,17 @@ typedef struct {
   int only_tile;       /* PTX, for tests: the tile of products, from 1; 0: the best */
   int only_splits;     /* and into how many parts their sums are split; 0: one */
   bool is_quick;       /* CPU, for tests: LLVM does no more than it must */
+  bool only_plan;      /* the plan alone, and no code: to reckon what a step costs */
   bool want_text;      /* fill Code.llvm and, for a CPU, Code.assembly (--emit=llvm, asm) */
   bool check_memory;   /* CPU: every access is checked to be inside of its tensor */
   bool time_passes;    /* a table on stderr */
+  const struct Code *before; /* what was made of the stage before; NULL: this is the first one */
 } CodegenOptions;
 
 enum { CODEGEN_PIECES = 8, CODEGEN_OBJECTS = CODEGEN_PIECES + 1 };
-typedef struct {
+/* Of one stage: all of them, the last one first in this list, make one artifact. */
+typedef struct Code {
+  const struct Code *before; /* NULL: there is none */
   Plan *plan;
   Text llvm, assembly;          /* module text; for PTX `assembly` is the PTX without the head */
   Text object[CODEGEN_OBJECTS]; /* CPU: relocatable ELF objects that make one artifact together */
@@ -27,7 +31,7 @@ typedef struct {
 /* The program after all passes -> plan, module, object or PTX. False with errors in diag. */
 bool codegen_run(Arena *arena, Diag *diag, const Program *program, const CodegenOptions *options,
                  Code *out);
-/* Writes the artifact: .ptx as text; .so by linking the objects with the system's ld. */
+/* Writes the artifact of this and all stages before it: .ptx as text; .so by linking the objects with the system's ld. */
 bool codegen_write(Diag *diag, const Code *code, const CodegenOptions *options, const char *path);
 void code_free(Code *code);
 /* First in main: LLVM's failures end the program with a sentence and exit code 3. */

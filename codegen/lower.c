@@ -61,8 +61,9 @@ void lower_copy(Lowering *lowering, Address from, Address to, const Type *type, 
                    .input_count = 1,
                    .work = type_bytes(type),
                    .bytes = 2 * type_bytes(type),
-                   .line = cause->origin.loc.line,
-                   .label = arena_printf(arena, "copy to %s", standard_place_text(to.place))};
+                   .label = arena_printf(arena, "copy to %s", standard_place_text(to.place)),
+                   .work_kind = WORK_MOVE};
+  lower_belonging(lowering, cause, &step);
   VEC_PUSH(arena, lowering->out->steps, step);
 }
 
@@ -98,6 +99,8 @@ static bool lower_node(Lowering *lowering, const Node *node) {
   case OP_ALL_TO_ALL:
   case OP_BROADCAST_FROM:
   case OP_TRANSFER:
+  case OP_SEND:
+  case OP_RECEIVE:
     lower_collective(lowering, node);
     return true;
   case OP_INPUT:
@@ -140,7 +143,9 @@ static void clear_sums(Lowering *lowering) {
                    .arg_count = 1,
                    .work = type_bytes(&type),
                    .bytes = type_bytes(&type),
-                   .label = "clear the sums of gradients"};
+                   .label = "clear the sums of gradients",
+                   .phase = PHASE_UPDATE,
+                   .work_kind = WORK_MOVE};
   VEC_PUSH(arena, lowering->out->steps, step);
 }
 

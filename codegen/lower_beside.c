@@ -16,8 +16,11 @@ static void lower_end(Lowering *lowering, int number) {
                    .name = step_kind_text(STEP_END),
                    .queue = QUEUE_COMMUNICATE,
                    .partner = number,
-                   .line = collective->line,
-                   .label = collective->label};
+                   .line = collective->begin.line,
+                   .label = collective->begin.label,
+                   .layer = collective->begin.layer,
+                   .phase = collective->begin.phase,
+                   .work_kind = WORK_COMMUNICATION};
   collective->is_ended = true;
   VEC_PUSH(lowering->plan->arena, lowering->out->steps, step);
 }
@@ -26,8 +29,9 @@ void lower_wait(Lowering *lowering, Address at, int64_t bytes, bool writes) {
   for (int i = lowering->first_open; i < lowering->collectives.count; i++) {
     const Collective *open = &lowering->collectives.at[i];
     const PlanBuffer *buffers = lowering->out->buffers.at;
-    bool meets = is_within(&buffers[open->args[1]], at, bytes) ||
-                 (writes && is_within(&buffers[open->args[0]], at, bytes));
+    const PlanBuffer *in = &buffers[open->args[0]], *out = &buffers[open->args[open->reads]];
+    bool meets = (open->writes && is_within(out, at, bytes)) ||
+                 (open->reads && writes && is_within(in, at, bytes));
     if (!open->is_ended && meets) lower_end(lowering, i);
   }
   while (lowering->first_open < lowering->collectives.count &&
@@ -78,54 +82,84 @@ static int lower_flat(Lowering *lowering, Address at, DType dtype, int64_t bytes
   return lower_buffer(lowering, at, &(Type){dtype, shape_of(1, &elements)});
 }
 
+/* All ranks of a graph are those of its stage. */
+static MeshAxis lower_group(const Lowering *lowering, const Node *node) {
+  MeshAxis axis = node_axis(node);
+  const SettingValue *settings = lowering->program->settings;
+  bool is_stage = axis == MESH_ALL && settings && setting_pipeline(settings) > 1;
+  return is_stage ? MESH_STAGE : axis;
+}
+
 /* The attributes of plan/beside.def, in its order. */
-static int lower_ints(Arena *arena, const Node *node, PlanInt **out) {
+static int lower_ints(Lowering *lowering, const Node *node, PlanInt **out) {
+  Arena *arena = lowering->plan->arena;
   static const struct {
     AttrId id;
     const char *key;
   } keys[] = {{ATTR_REDUCTION, "op"}, {ATTR_ROOT, "peer"}, {ATTR_FROM, "from"}, {ATTR_TO, "to"}};
+  bool is_message = op_is_message(node->op);
   PlanInt *ints = *out = ARENA_ARRAY(arena, PlanInt, 3);
   int count = 0;
-  ints[count++] = (PlanInt){"group", node_axis(node)};
+  ints[count++] = (PlanInt){"group", lower_group(lowering, node)};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     if (!node_attr(node, keys[i].id)) continue;
     int64_t value =
         keys[i].id == ATTR_REDUCTION ? reduction_number(node) : node_int(node, keys[i].id, 0);
-    ints[count++] = (PlanInt){keys[i].key, value};
+    ints[count++] = (PlanInt){is_message ? "peer" : keys[i].key, value};
   }
   return count;
 }
 
 static void lower_begin(Lowering *lowering, const Node *node, const Piece *piece) {
   Arena *arena = lowering->plan->arena;
-  DType dtype = node->type.dtype;
-  if (!piece->bytes) return;
-  lower_wait(lowering, piece->from, piece->bytes, lower_beside_is_in_place(piece));
-  lower_wait(lowering, piece->to, piece->made, true);
+  DType dtype = (node->op == OP_SEND ? node->input[0] : node)->type.dtype;
+  bool reads = piece->bytes > 0, writes = piece->made > 0;
+  if (!reads && !writes) return;
+  if (reads)
+    lower_wait(lowering, piece->from, piece->bytes, writes && lower_beside_is_in_place(piece));
+  if (writes) lower_wait(lowering, piece->to, piece->made, true);
   PlanInt *ints;
-  int int_count = lower_ints(arena, node, &ints);
-  int *args = ARENA_ARRAY(arena, int, 2);
-  args[0] = lower_flat(lowering, piece->from, dtype, piece->bytes);
-  args[1] = lower_flat(lowering, piece->to, dtype, piece->made);
+  int int_count = lower_ints(lowering, node, &ints);
+  int *args = ARENA_ARRAY(arena, int, 2), arg_count = 0;
+  if (reads) args[arg_count++] = lower_flat(lowering, piece->from, dtype, piece->bytes);
+  if (writes) args[arg_count++] = lower_flat(lowering, piece->to, dtype, piece->made);
   const char *what = node_str(node, ATTR_WHY);
   PlanStep step = {.kind = STEP_BEGIN,
                    .name = node->op == OP_BROADCAST_FROM ? "broadcast" : op_info[node->op].text,
                    .queue = QUEUE_COMMUNICATE,
                    .args = args,
-                   .arg_count = 2,
-                   .input_count = 1,
+                   .arg_count = arg_count,
+                   .input_count = reads,
                    .partner = lowering->collectives.count,
                    .ints = ints,
                    .int_count = int_count,
                    .bytes = piece->bytes + piece->made,
-                   .line = node->origin.loc.line,
-                   .label = what ? arena_strdup(arena, what) : op_info[node->op].text};
+                   .label = what ? arena_strdup(arena, what) : op_info[node->op].text,
+                   .work_kind = WORK_COMMUNICATION};
+  lower_belonging(lowering, node, &step);
   VEC_PUSH(arena, lowering->out->steps, step);
-  Collective open = {.args = args, .line = step.line, .label = step.label};
+  Collective open = {.args = args, .reads = reads, .writes = writes, .begin = step};
   VEC_PUSH(lowering->arena, lowering->collectives, open);
 }
 
+/* The result of a send is nothing, and nothing reads it. */
+static void lower_message(Lowering *lowering, const Node *node) {
+  Piece piece = {0};
+  if (node->op == OP_SEND) {
+    piece.from = lower_address(lowering, node->input[0]);
+    piece.bytes = type_bytes(&node->input[0]->type);
+  } else {
+    piece.to = lower_address(lowering, node);
+    piece.made = type_bytes(&node->type);
+  }
+  lower_begin(lowering, node, &piece);
+}
+
 void lower_collective(Lowering *lowering, const Node *node) {
+  if (op_is_message(node->op)) {
+    lower_message(lowering, node);
+    return;
+  }
   const Piece piece = {.from = lower_address(lowering, node->input[0]),
                        .to = lower_address(lowering, node),
                        .bytes = type_bytes(&node->input[0]->type),

@@ -129,32 +129,17 @@ static Kernel *find_kernel(Lowering *lowering, const Node *node, uint64_t hash,
 }
 
 /* ── names ──────────────────────────────────────────────────────────────────────────────────── */
-static bool is_worth_saying(const Node *node) {
-  if (op_info[node->op].op_class == CLASS_LEAF && node->op != OP_RANDOM) return false;
-  switch (node->op) {
-  case OP_ARG:
-  case OP_RESHAPE:
-  case OP_BROADCAST:
-  case OP_CAST:
-  case OP_STOP_GRADIENT:
-    return false;
-  default:
-    return true;
-  }
-}
-
-/* "dot + add + max": the ops of a kernel, each once, expensive ones first. */
-static const char *lower_kernel_describe(Lowering *lowering, const Node *node,
-                                         const char *separator) {
+/* "dot_add_max": the ops of a kernel, each once. */
+static const char *lower_kernel_describe(Lowering *lowering, const Node *node) {
   Text text = {0};
   bool said[OP_COUNT] = {false};
   int count = 0;
   if (node->op != OP_FUSED) return op_info[node->op].text;
   for (int i = 0; i < node->body->nodes.count && count < 6; i++) {
     const Node *inner = node->body->nodes.at[i];
-    if (said[inner->op] || !is_worth_saying(inner)) continue;
+    if (said[inner->op] || !lower_is_told(inner)) continue;
     said[inner->op] = true;
-    text_printf(&text, "%s%s", count++ ? separator : "", op_info[inner->op].text);
+    text_printf(&text, "%s%s", count++ ? "_" : "", op_info[inner->op].text);
   }
   const char *result = arena_strdup(lowering->plan->arena, count ? text_cstr(&text) : "copy");
   text_free(&text);
@@ -163,8 +148,11 @@ static const char *lower_kernel_describe(Lowering *lowering, const Node *node,
 
 static const char *name_kernel(Lowering *lowering, const Node *node) {
   const char *kind = node->op == OP_FUSED ? node_str(node, ATTR_KIND) : "one";
-  return arena_printf(lowering->plan->arena, "k%d_%s_%s", lowering->kernels.count, kind,
-                      lower_kernel_describe(lowering, node, "_"));
+  const char *stage = lowering->plan->stage
+                          ? arena_printf(lowering->arena, "s%d_", lowering->plan->stage)
+                          : "";
+  return arena_printf(lowering->plan->arena, "%sk%d_%s_%s", stage, lowering->kernels.count, kind,
+                      lower_kernel_describe(lowering, node));
 }
 
 /* ── costs, for bench ───────────────────────────────────────────────────────────────────────── */
@@ -245,9 +233,8 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
                    .ints = launch->ints,
                    .int_count = launch->int_count,
                    .flops = is_first ? count_flops(node) : 0,
-                   .bytes = node->op == OP_PUT ? 2 * bytes : bytes,
-                   .line = node->origin.loc.line,
-                   .label = lower_kernel_describe(lowering, node, " + ")};
+                   .bytes = node->op == OP_PUT ? 2 * bytes : bytes};
+  lower_label(lowering, node, &step);
   memcpy(step.grid, launch->grid, sizeof step.grid);
   memcpy(step.block, launch->block, sizeof step.block);
   return step;

@@ -27,9 +27,9 @@ typedef struct {
 
 /* A collective of the graph at hand, by number. */
 typedef struct {
-  const int *args; /* its buffers: input, output */
-  uint32_t line;
-  const char *label;
+  const int *args; /* its buffers: input, output; of a send and a receive the one that it has */
+  bool reads, writes;
+  PlanStep begin;
   bool is_ended;
 } Collective;
 
@@ -78,6 +78,13 @@ void lower_wait(Lowering *lowering, Address at, int64_t bytes, bool writes);
 void lower_end_all(Lowering *lowering); /* at the end of the graph */
 /* When the steps of the graph have their places. */
 void lower_partners(Lowering *lowering, PlanGraph *graph);
+
+/* lower_label.c: what people read of a step that is made for this node: label, line, layer, phase
+ * and kind of work. */
+void lower_label(Lowering *lowering, const Node *node, PlanStep *step);
+bool lower_is_told(const Node *node); /* is it worth a word there? */
+/* … but for the label and the kind. */
+void lower_belonging(const Lowering *lowering, const Node *node, PlanStep *step);
 
 /* lower_kernel.c */
 /* The nodes that stand for a node's results, in order, NULL where a result has none; how many. */

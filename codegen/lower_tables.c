@@ -142,9 +142,17 @@ static void sort_tensors(PlanTensor *tensors, int count) {
   for (int i = 0; i < count; i++) tensors[i].stream = i;
 }
 
+/* Which of the program's parameters it is, where a plan has those of a stage only. */
+static int number_of_param(const Program *program, const char *name, int otherwise) {
+  for (int i = 0; i < program->params.count; i++)
+    if (!strcmp(program->params.at[i], name)) return i;
+  return otherwise;
+}
+
 /* Initial values go with the order of the program, not with how the recipe has placed params. */
-static void sort_params(PlanTensor *params, int count) {
-  for (int i = 0; i < count; i++) params[i].stream = i;
+static void sort_params(const Program *program, PlanTensor *params, int count) {
+  for (int i = 0; i < count; i++)
+    params[i].stream = number_of_param(program, params[i].name, i);
   if (count) qsort(params, (size_t)count, sizeof *params, lower_by_offset);
 }
 
@@ -165,7 +173,7 @@ bool lower_tables(Lowering *lowering) {
   }
   sort_tensors(plan->scalars.at, plan->scalars.count);
   sort_tensors(plan->states.at, plan->states.count);
-  sort_params(plan->params.at, plan->params.count);
+  sort_params(program, plan->params.at, plan->params.count);
   sort_tensors(plan->inputs.at, plan->inputs.count);
   mark_predict(lowering, program->eval);
   return !lowering->module->diag->errors;
@@ -174,11 +182,14 @@ bool lower_tables(Lowering *lowering) {
 /* ── outputs ────────────────────────────────────────────────────────────────────────────────── */
 void lower_outputs(Lowering *lowering) {
   Arena *arena = lowering->plan->arena;
-  static const OutputKind kinds[] = {
-      [ROOT_LOSS] = OUTPUT_LOSS,      [ROOT_METRIC] = OUTPUT_METRIC,
-      [ROOT_OUTPUT] = OUTPUT_RESULT,  [ROOT_PASSES] = OUTPUT_PASSES,
-      [ROOT_RATE] = OUTPUT_RATE,      [ROOT_LOSS_SCALE] = OUTPUT_LOSS_SCALE,
-      [ROOT_SKIPPED] = OUTPUT_SKIPPED};
+  static const OutputKind kinds[] = {[ROOT_LOSS] = OUTPUT_LOSS,
+                                     [ROOT_METRIC] = OUTPUT_METRIC,
+                                     [ROOT_OUTPUT] = OUTPUT_RESULT,
+                                     [ROOT_AUC] = OUTPUT_AUC,
+                                     [ROOT_PASSES] = OUTPUT_PASSES,
+                                     [ROOT_RATE] = OUTPUT_RATE,
+                                     [ROOT_LOSS_SCALE] = OUTPUT_LOSS_SCALE,
+                                     [ROOT_SKIPPED] = OUTPUT_SKIPPED};
   for (int i = 0; i < lowering->graph->roots.count; i++) {
     const Root *root = &lowering->graph->roots.at[i];
     bool is_elsewhere = root->kind == ROOT_GRADIENTS; /* in a place of their own */

@@ -18,6 +18,20 @@ const char *block_path(Builder *b, const Instance *instance) {
   return join_names(b, outer, instance->component);
 }
 
+const char *block_layer(Builder *b) {
+  const Frame *frame = b->frame;
+  while (frame && !frame->instance) frame = frame->up;
+  if (!frame) return "";
+  bool is_known = b->here.instance == frame->instance && b->here.prefix == frame->prefix &&
+                  b->here.renamed == b->instances;
+  if (is_known) return b->here.path;
+  b->here.instance = frame->instance;
+  b->here.prefix = frame->prefix;
+  b->here.renamed = b->instances;
+  b->here.path = join_names(b, block_path(b, frame->instance), frame->prefix);
+  return b->here.path;
+}
+
 /* ── making ───────────────────────────────────────────────────────────────────────────────── */
 /* In a second application of the parent: the layer that this call made in the first one. */
 static Instance *made_before(Instance *parent, const Ast *call) {
@@ -218,7 +232,12 @@ Value block_apply(Builder *b, Instance *instance, Loc loc, const Arguments *argu
   Region region = b->region;
   if (instance->scope != &b->std || instance->recompute != REGION_SETTING)
     builder_open_region(b, instance->recompute);
+  const char *function = b->function, *block = b->std_block;
+  b->function = NULL;
+  b->std_block = instance->scope == &b->std ? instance->block->name : NULL;
   bool fine = block_run(b, instance, values, locs);
+  b->function = function;
+  b->std_block = block;
   b->region = region;
   call_leave(b);
   record_layer(b, layer, instance, &frame);

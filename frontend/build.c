@@ -25,8 +25,8 @@ static bool is_new_root(Builder *b, RootKind kind, const char *name, Loc loc) {
   return false;
 }
 
-/* A loss or metric is one f32 number for the batch. */
-static Node *build_scalar(Builder *b, const Value *v, const char *what, Loc loc) {
+/* A loss or metric is one number for the batch. */
+static Node *build_scalar(Builder *b, const Value *v, const char *what, DType dtype, Loc loc) {
   if (v->kind == VALUE_ERROR) return NULL;
   if (v->kind != VALUE_TENSOR) {
     builder_fail(b, loc, "%s must be a tensor, not %s", what, value_describe(b->arena, v));
@@ -42,7 +42,7 @@ static Node *build_scalar(Builder *b, const Value *v, const char *what, Loc loc)
     builder_fail(b, loc, "%s has a weight that nothing has counted with; take its mean(...)", what);
     return NULL;
   }
-  return tensor_cast(b, v->node, DT_F32, loc);
+  return tensor_cast(b, v->node, dtype, loc);
 }
 
 static void add_loss(Builder *b, const Value *v, Loc loc) {
@@ -52,7 +52,7 @@ static void add_loss(Builder *b, const Value *v, Loc loc) {
                  type_text(&v->node->type, text));
     return;
   }
-  Node *node = build_scalar(b, v, "loss", loc);
+  Node *node = build_scalar(b, v, "loss", DT_F32, loc);
   for (int i = 0; node && i < b->graph->roots.count; i++)
     if (b->graph->roots.at[i].kind == ROOT_LOSS) { /* `loss += ...`: the last value counts */
       b->graph->roots.at[i].node = node;
@@ -61,11 +61,15 @@ static void add_loss(Builder *b, const Value *v, Loc loc) {
   if (node) graph_add_root(b->graph, ROOT_LOSS, "loss", node);
 }
 
+static Node *find_metric(const Builder *b, const char *name) {
+  Node *found = graph_find_root(b->graph, ROOT_METRIC, name);
+  return found ? found : graph_find_root(b->graph, ROOT_AUC, name);
+}
+
 /* The metric that an evaluation of averaged weights would call `name`, "ema_…"; NULL: none. */
 static const char *average_named(Builder *b, const char *name) {
   if (strncmp(name, "ema_", 4) != 0) return NULL;
-  bool is_there =
-      !strcmp(name + 4, "loss") || graph_find_root(b->graph, ROOT_METRIC, name + 4) != NULL;
+  bool is_there = !strcmp(name + 4, "loss") || find_metric(b, name + 4) != NULL;
   return is_there ? name + 4 : NULL;
 }
 
@@ -79,7 +83,7 @@ static bool is_free_key(Builder *b, const char *name, Loc loc) {
                           "as 'my_%s'",
                           name, name);
   const char *average = arena_printf(b->arena, "ema_%s", name), *of = average_named(b, name);
-  if (!of && graph_find_root(b->graph, ROOT_METRIC, average)) of = name;
+  if (!of && find_metric(b, average)) of = name;
   if (!of) return true;
   return builder_fail(b, loc,
                       "'ema_%s' is what the log calls '%s' of averaged weights; name the metric "
@@ -90,19 +94,55 @@ static bool is_free_key(Builder *b, const char *name, Loc loc) {
 static bool is_room(Builder *b, Loc loc) {
   int count = 0;
   for (int i = 0; i < b->graph->roots.count; i++)
-    count += b->graph->roots.at[i].kind == ROOT_METRIC;
+    count += b->graph->roots.at[i].kind == ROOT_METRIC || b->graph->roots.at[i].kind == ROOT_AUC;
   return count < LIMIT_METRICS ||
          builder_fail(b, loc, "a model has at most %d metrics; many numbers are an output",
                       LIMIT_METRICS);
 }
 
+/* Numbers that an evaluation shows as a table. */
+static Node *build_metric_table(Builder *b, Node *node, const char *what, Loc loc) {
+  char text[TYPE_TEXT];
+  DType dtype = node->type.dtype;
+  if (!type_is_metric(&node->type)) {
+    builder_fail(b, loc,
+                 "%s is %s: a metric is a number, or a row or table of at most %d; more "
+                 "is an output, or take its mean(...)",
+                 what, type_text(&node->type, text), METRIC_MOST_ELEMENTS);
+    return NULL;
+  }
+  if (weight_of(b, node)) {
+    builder_fail(b, loc, "%s has a weight that nothing has counted with; take its mean(...)", what);
+    return NULL;
+  }
+  return tensor_cast(b, node, dtype_is_float(dtype) ? DT_F64 : DT_I64, loc);
+}
+
+/* A count of more than 2^24 is no f32. */
+static DType metric_type(const Value *v) {
+  DType dtype = v->kind == VALUE_TENSOR ? v->node->type.dtype : DT_F32;
+  return dtype == DT_F64 || dtype_is_integer(dtype) ? DT_F64 : DT_F32;
+}
+
+/* Tables and rankings are made of all samples of a split: a training step has none. */
 static void metric(Builder *b, const Ast *ast) {
+  b->result = ast->name;
   Value v = eval(b, ast->kid[0]);
-  Node *node = build_scalar(b, &v, arena_printf(b->arena, "metric '%s'", ast->name), ast->loc);
-  if (!is_free_key(b, ast->name, ast->loc) || !is_room(b, ast->loc)) return;
-  if (node && is_new_root(b, ROOT_METRIC, ast->name, ast->loc))
-    graph_add_root(b->graph, ROOT_METRIC, ast->name, node);
-  if (node) builder_bind(b, ast->name, v, ast->loc, false);
+  b->result = NULL;
+  bool is_ranking = v.kind == VALUE_RANKING;
+  bool is_table = v.kind == VALUE_TENSOR && v.node->type.shape.rank > 0;
+  const char *what = arena_printf(b->arena, "metric '%s'", ast->name);
+  Node *node = is_ranking ? v.node
+               : is_table ? build_metric_table(b, v.node, what, ast->loc)
+                          : build_scalar(b, &v, what, metric_type(&v), ast->loc);
+  if (!node || !is_free_key(b, ast->name, ast->loc) || !is_room(b, ast->loc)) return;
+  bool is_new = is_new_root(b, ROOT_METRIC, ast->name, ast->loc) &&
+                is_new_root(b, ROOT_AUC, ast->name, ast->loc);
+  if (b->training && (is_table || is_ranking))
+    VEC_PUSH(b->arena, b->evaluated, ast);
+  else if (is_new)
+    graph_add_root(b->graph, is_ranking ? ROOT_AUC : ROOT_METRIC, ast->name, node);
+  builder_bind(b, ast->name, v, ast->loc, false);
 }
 
 static void output(Builder *b, const Ast *ast) {
@@ -180,7 +220,9 @@ static void assign(Builder *b, const Ast *ast) {
   const Ast *expression = ast->kid[0];
   int targets = ast->count - 1;
   const char *bound_to = targets == 1 ? ast->kid[1]->name : NULL;
+  if (bound_to && !strcmp(bound_to, "loss") && in_model(b)) b->result = bound_to;
   Value v = expression->kind == AST_CALL ? call_eval(b, expression, bound_to) : eval(b, expression);
+  if (in_model(b)) b->result = NULL;
   if (targets == 1) {
     if (v.kind == VALUE_LIST) name_items(b, ast->kid[1]->name, &v);
     bind_target(b, ast->kid[1], v);
@@ -348,8 +390,11 @@ static bool declare_input(Builder *b, const Ast *input, int64_t batch) {
   if (!input_shape(b, input, &type.shape, batch)) return false;
   if (builder_local(b->frame, input->name))
     return builder_fail(b, input->loc, "there is already an input or dimension '%s'", input->name);
+  Type held;
+  if (!input_check(b, input, &type, &held)) return false;
   Attr name = attr_str(ATTR_NAME, input->name);
-  Node *node = tensor_node(b, OP_INPUT, NULL, 0, &name, 1, &type, input->loc);
+  Node *node = tensor_node(b, OP_INPUT, NULL, 0, &name, 1, &held, input->loc);
+  node = input_value(b, node, &type, input->loc);
   builder_bind(b, input->name, value_tensor(node), input->loc, false);
   return node != NULL;
 }

@@ -19,7 +19,8 @@ enum {
   LIMIT_ITEMS = 10000, /* of a list */
   LIMIT_STRING = 10000,
   LIMIT_FILES = 200,
-  LIMIT_METRICS = 200
+  LIMIT_METRICS = 200,
+  RECIPE_RULES = 4 /* settings that name a number of an evaluation: recipe_rule.c */
 };
 #define LIMIT_ELEMENTS ((int64_t)1 << 40) /* of one tensor */
 
@@ -118,6 +119,15 @@ typedef struct Builder {
   bool exhausted;           /* a limit was hit and reported: unwind */
   int streams;              /* random draws so far */
   Region region;            /* where nodes belong that are made now */
+  const char *function;     /* the one that they are a part of, for people; NULL: none */
+  bool is_std_function;     /* … and it is of the standard library */
+  const char *std_block;    /* the standard block at work; NULL: none */
+  const char *result;       /* the loss or metric that is computed; NULL: none */
+  struct {                  /* the last path that block_layer made, and of what */
+    const Instance *instance;
+    const char *prefix, *path;
+    int renamed;
+  } here;
   uint32_t regions;         /* so far */
   int instances;            /* for the numbers of renamed ones */
   Node *seed, *step;
@@ -126,7 +136,9 @@ typedef struct Builder {
   VEC(GroupRule) group_rules;
   double rest_factor[2];     /* of lr and weight_decay where no rule applies */
   const Ast *matrix_condition; /* of an optimiser of matrices: which; NULL: all */
-  Loc best_loc, metric_loc;  /* of `best = max(...)` and plateau(metric=...); or nowhere */
+  VEC(const Ast *) evaluated;  /* metrics of the train graph that only evaluations have */
+  Loc rule_loc[RECIPE_RULES];  /* of `best = max(...)` and the like (recipe_rule.c); or nowhere */
+  VEC(Loc) source_locs;        /* of program->sources: where the last transform stands */
   VEC(Loc) reported;         /* one error for each place: unrolling repeats statements */
 } Builder;
 
@@ -195,11 +207,20 @@ Value block_instance(Builder *b, const Ast *block, const Scope *scope, const Ast
                      const Arguments *arguments, const char *bound_to);
 Value block_apply(Builder *b, Instance *instance, Loc loc, const Arguments *arguments);
 const char *block_path(Builder *b, const Instance *instance);
+/* The layer at work, and the round of a repeat in it: "h.3.attn"; "": the model itself. */
+const char *block_layer(Builder *b);
 void block_param(Builder *b, const Ast *ast); /* statements param and state */
 /* Checks a tensor against a written type, binding dimensions that are new in the frame. */
 bool block_check_type(Builder *b, const Ast *type, Node *node, Loc loc, const char *what);
 /* Evaluates the dimensions of a written shape; all must be known. */
 bool block_shape(Builder *b, const Ast *shape, Shape *out);
+
+/* ── the model's first input, which the data's transforms make (input.c) ── */
+/* Checks them against its declaration; *held: what the artifact's input holds, u8 in front of a
+ * normalize. */
+bool input_check(Builder *b, const Ast *input, const Type *declared, Type *held);
+/* What the model sees of it; NULL after an error. */
+Node *input_value(Builder *b, Node *input, const Type *declared, Loc loc);
 
 /* ── tensors (tensor.c): nodes with the user's messages; NULL after an error ── */
 Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr *attrs,

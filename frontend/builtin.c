@@ -93,7 +93,11 @@ Value builtin_call(Builder *b, const Builtin *builtin, Loc loc, const Arguments 
   if (!call_match(b, builtin->name, loc, parameters, count, arguments, values, locs))
     return value_error();
   Call call = {b, builtin, loc, values, locs, count};
-  return builtin->run(&call);
+  const char *function = b->function;
+  if (!function) b->function = builtin->name;
+  Value result = builtin->run(&call);
+  b->function = function;
+  return result;
 }
 
 Node *builtin_tensor(Call *call, int index) {

@@ -55,6 +55,26 @@ static Value run_within(Call *call) {
   return value_tensor(tensor_is_within(call->b, x, below, also, call->loc));
 }
 
+/* ranked(rows): f32[n, 1 + C], of each row its class (less than 0: it does not count) and C scores:
+ * a metric of which the runtime makes the AUC. */
+static Value run_ranked(Call *call) {
+  Node *rows = builtin_tensor(call, 0);
+  char text[TYPE_TEXT];
+  if (!rows) return value_error();
+  if (!type_is_auc(&rows->type)) {
+    builder_fail(call->b, call->at[0], "ranked() needs rows of f32, not %s",
+                 type_text(&rows->type, text));
+    return value_error();
+  }
+  if (weight_of(call->b, rows)) {
+    builder_fail(call->b, call->loc,
+                 "an AUC counts whole samples: leave some out with ignore=, and "
+                 "the weight with unweighted(x)");
+    return value_error();
+  }
+  return (Value){.kind = VALUE_RANKING, .node = rows};
+}
+
 static Value run_range(Call *call) {
   int64_t from, to;
   if (!builtin_int(call, 0, 0, &from) || !builtin_int(call, 1, 0, &to)) return value_error();
@@ -113,6 +133,7 @@ const Builtin builtin_other[] = {
     {"unweighted", "x", run_unweighted, 0},
     {"within", "x n ignore=", run_within, 0},
     {"is_within", "x n ignore=", run_within, 1},
+    {"ranked", "rows", run_ranked, 0},
     {"range", "from to=", run_range, 0},
     {"len", "x", run_len, 0},
     {"str", "x", run_str, 0},

@@ -244,6 +244,12 @@ static Value call_function(Builder *b, const Ast *fn, const Scope *scope, Loc lo
   Frame frame;
   if (!call_enter(b, &frame, fn, scope, loc)) return value_error();
   frame.instance = NULL;
+  const char *function = b->function;
+  bool is_std = b->is_std_function;
+  if (!function || (frame.is_std && !is_std)) { /* people know the outermost standard one */
+    b->function = fn->name;
+    b->is_std_function = frame.is_std;
+  }
   Value result = value_error();
   int errors = b->diag->errors;
   if (call_bind(b, list, values, locs)) {
@@ -256,6 +262,8 @@ static Value call_function(Builder *b, const Ast *fn, const Scope *scope, Loc lo
     }
     if (!call_check_returns(b, fn->kid[1], &result)) result = value_error();
   }
+  b->function = function;
+  b->is_std_function = is_std;
   call_leave(b);
   if (b->frame) b->frame->flops += frame.flops;
   return result;
@@ -276,8 +284,23 @@ static const Scope *scope_of(Builder *b, const Ast *definition) {
   return definition->loc.file == b->std_file ? &b->std : &b->user;
 }
 
+/* What is called: `metric f1 = f1(...)` gives a tensor the name of a function, and nobody calls a
+ * tensor. */
+static Value call_callee(Builder *b, const Ast *ast) {
+  Value callee = eval(b, ast);
+  bool is_data = callee.kind == VALUE_TENSOR || callee.kind == VALUE_RANKING;
+  if (!is_data || ast->kind != AST_NAME) return callee;
+  for (const Scope *scope = b->frame->scope; scope; scope = scope->up)
+    for (int i = scope->names.count - 1; i >= 0; i--)
+      if (strcmp(scope->names.at[i].name, ast->name) == 0 &&
+          scope->names.at[i].value.kind == VALUE_FUNCTION)
+        return scope->names.at[i].value;
+  const Builtin *builtin = builtin_find(ast->name);
+  return builtin ? (Value){.kind = VALUE_BUILTIN, .builtin = builtin} : callee;
+}
+
 Value call_eval(Builder *b, const Ast *call, const char *bound_to) {
-  Value callee = eval(b, call->kid[0]);
+  Value callee = call_callee(b, call->kid[0]);
   Arguments arguments = {0};
   bool fine = evaluate_arguments(b, call, &arguments);
   if (callee.kind == VALUE_ERROR || !fine) return value_error();

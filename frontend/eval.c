@@ -213,6 +213,12 @@ bool eval_condition(Builder *b, const Ast *ast, bool *out) {
 
 /* `and` and `or` of compile-time values evaluate their right side only if needed. */
 static Value eval_binary(Builder *b, const Ast *ast) {
+  if (strcmp(ast->name, "|") == 0) {
+    builder_fail(b, ast->loc,
+                 "`|` puts a transform behind a data source, in data { ... }: train = "
+                 "npy(\"x.npy\", \"y.npy\") | hflip");
+    return value_error();
+  }
   Value left = eval(b, ast->kid[0]);
   bool is_and = strcmp(ast->name, "and") == 0, is_or = strcmp(ast->name, "or") == 0;
   if ((is_and || is_or) && left.kind == VALUE_BOOL) {

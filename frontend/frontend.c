@@ -359,6 +359,21 @@ static bool same_declarations(Builder *b, Declared *train, int train_count) {
   return true;
 }
 
+static bool has_evaluated(Builder *b) {
+  for (int i = 0; i < b->evaluated.count; i++) {
+    const Ast *metric = b->evaluated.at[i];
+    if (graph_find_root(b->program->eval, ROOT_METRIC, metric->name) ||
+        graph_find_root(b->program->eval, ROOT_AUC, metric->name))
+      continue;
+    diag_error(b->diag, metric->loc,
+               "metric '%s' is for evaluations only, as a row, a table or an AUC is: a training "
+               "step has one batch; declare it outside `if training`",
+               metric->name);
+    return false;
+  }
+  return true;
+}
+
 static bool build_graphs(Builder *b, const Ast *model) {
   b->program->train = build_graph(b, model, true);
   if (!b->program->train || !recipe_check_groups(b)) return false;
@@ -367,7 +382,8 @@ static bool build_graphs(Builder *b, const Ast *model) {
   b->declared.at = NULL;
   b->declared.count = b->declared.capacity = 0;
   b->program->eval = build_graph(b, model, false);
-  if (!b->program->eval || !same_declarations(b, train, train_count) || !recipe_check_rules(b))
+  if (!b->program->eval || !same_declarations(b, train, train_count) || !has_evaluated(b) ||
+      !recipe_check_rules(b))
     return false;
   sizes_note(b, model, b->program->train, true);
   sizes_note(b, model, b->program->eval, false);
@@ -402,6 +418,19 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
   out->model_name = model->name;
   b->frame = NULL;
   return build_graphs(b, model) && diag->errors == errors;
+}
+
+Program frontend_stage(const Program *program, int stage) {
+  Program out = *program;
+  out.stage = stage;
+  out.params = (typeof(out.params)){0};
+  for (int i = 0; i < program->train->nodes.count; i++) {
+    const Node *node = program->train->nodes.at[i];
+    if (node->op == OP_PARAM) VEC_PUSH(out.arena, out.params, node_str(node, ATTR_NAME));
+  }
+  out.train = graph_rewrite(program->train, NULL, NULL);
+  out.eval = graph_rewrite(program->eval, NULL, NULL);
+  return out;
 }
 
 static bool frontend_read(Diag *diag, const char *path, Text *text) {

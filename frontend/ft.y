@@ -51,6 +51,7 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
 %token <double> NUMBER "a number" FACTOR "a factor"
 %token <Ast *> DURATION "a duration"
 
+%left '|'
 %left OR
 %left AND
 %precedence NOT
@@ -109,6 +110,12 @@ entry_seq: %empty { $$ = NULL; APPEND($$, NULL); }
     ;
 entry: name '=' setting { $$ = NODE(ENTRY, @1, $1, 1, $3); }
     | name { $$ = NODE(ENTRY, @1, $1, 1, NULL); }
+    | name '(' arguments ')' { /* auto(gpus = 64): the name and the value are one */
+        AstVec kids = {0};
+        VEC_PUSH(parser->arena, kids, LEAF(NAME, @1, $1));
+        for (int i = 0; $3 && i < $3->count; i++) VEC_PUSH(parser->arena, kids, $3->at[i]);
+        $$ = NODE(ENTRY, @1, $1, 1, LIST(CALL, @1, NULL, &kids));
+      }
     | name EVERY expr {
         AstVec one = {0};
         VEC_PUSH(parser->arena, one, NODE(ENTRY, @2, "every", 1, $3));
@@ -225,6 +232,7 @@ expr: operation
     | operation IF operation ELSE expr { $$ = NODE(CONDITIONAL, @2, NULL, 3, $3, $1, $5); }
     ;
 operation: primary
+    | operation '|' operation { $$ = BINARY(@2, "|", $1, $3); }
     | operation OR operation { $$ = BINARY(@2, "or", $1, $3); }
     | operation AND operation { $$ = BINARY(@2, "and", $1, $3); }
     | NOT operation { $$ = NODE(UNARY, @1, "not", 1, $2); }
@@ -335,7 +343,7 @@ static const char *quoted(Parser *parser, yysymbol_kind_t kind) {
 /* Tokens that go on with an expression: they may stand after any operand and are no news. */
 static bool is_operator(yysymbol_kind_t kind) {
   const char *name = yysymbol_name(kind);
-  bool sign = name[0] == '\'' && strchr("+-*/%@<>([.", name[1]) != NULL;
+  bool sign = name[0] == '\'' && strchr("+-*/%@<>([.|", name[1]) != NULL;
   bool pair = strpbrk(name, "=*<>") != NULL && name[0] != '\'';
   return sign || (pair && kind != YYSYMBOL_ARROW && kind != YYSYMBOL_ADD_TO) ||
          kind == YYSYMBOL_AND || kind == YYSYMBOL_OR || kind == YYSYMBOL_IF ||

@@ -32,9 +32,13 @@ typedef struct Program {
       *prefill; /* for generation, made by the passes from eval; NULL where there is none,
                    and then, if the model is one of text, decode_refused says why */
   const char *decode_refused;
+  int stage; /* of distributed.pipeline ones, from 0: what this compilation is of */
   SettingValue *settings;
+  Loc batch_loc; /* of batch = auto(...), or nowhere */
+  Loc auto_loc; /* of distributed { auto(...) }, or nowhere */
   VEC(DataSource) sources;
   VEC(Layer) layers;
+  VEC(const char *) params; /* of a stage: the names of those of the whole program, in its order */
   VEC(Hyper) hypers;
 } Program;
 
@@ -65,6 +69,9 @@ bool frontend_compile_text(Arena *arena, Diag *diag, const char *path, const cha
 /* The same for any bytes, NUL included. */
 bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const char *text,
                             size_t length, const FrontendOptions *options, Program *out);
+/* The same program for another stage, as the front end left it: with graphs of its own, which the
+ * passes may turn into that stage's. */
+Program frontend_stage(const Program *program, int stage);
 /* --emit=ast: the parsed file, as an indented tree. */
 bool frontend_print_ast(Arena *arena, Diag *diag, const char *path, FILE *out);
 /* --summary: layers, output shapes, parameters, FLOPs, totals. */

@@ -75,7 +75,7 @@ bool recipe_set_ast(Builder *b, const char *key, const Ast *ast) {
 /* `max(valid.accuracy)` stays text. */
 bool recipe_set_metric(Builder *b, const char *key, const char *what, const Ast *ast) {
   const char *text = ast->kind == AST_STRING ? ast->name : ast_to_text(b->arena, ast);
-  *(strcmp(key, "train.checkpoint.best") == 0 ? &b->best_loc : &b->metric_loc) = ast->loc;
+  *recipe_rule_loc(b, key) = ast->loc;
   const Ast *of = ast->kind == AST_CALL && ast->count == 2 ? ast->kid[1] : NULL;
   bool fine = ast->kind == AST_STRING || ast->kind == AST_NONE ||
               (of && of->kind == AST_ATTRIBUTE && ast->kid[0]->kind == AST_NAME &&
@@ -96,17 +96,23 @@ static bool section_entry(Builder *b, const char *prefix, const Ast *entry) {
   if (!entry->kid[0]) { /* a bare word switches something on */
     if (strcmp(key, "train.log.jsonl") == 0)
       return recipe_set_text(b, key, "log.jsonl", entry->loc);
+    if (strcmp(key, "train.log.csv") == 0) return recipe_set_text(b, key, "log.csv", entry->loc);
+    if (strcmp(key, "train.log.tensorboard") == 0)
+      return recipe_set_text(b, key, "tensorboard", entry->loc);
     if (setting_info[index].kind == SET_BOOL) return recipe_set_text(b, key, "true", entry->loc);
     return builder_fail(b, entry->loc, "'%s' needs a value: %s = ...", entry->name, entry->name);
   }
-  if (strcmp(key, "train.checkpoint.best") == 0 || strcmp(key, "train.schedule.metric") == 0)
-    return recipe_set_metric(b, key, entry->name, entry->kid[0]);
+  if (recipe_rule_loc(b, key)) return recipe_set_metric(b, key, entry->name, entry->kid[0]);
+  bool is_word = entry->kid[0]->kind == AST_NAME && !builder_find(b, entry->kid[0]->name);
+  if (is_word && !strcmp(prefix, "data.") && !strcmp(entry->kid[0]->name, "auto"))
+    return recipe_set_text(b, key, "auto", entry->loc);
   return recipe_set_ast(b, key, entry->kid[0]);
 }
 
 static bool section(Builder *b, const Ast *ast) {
   static const char *const names[] = {"eval", "checkpoint", "log", "schedule"};
   bool known = false;
+  if (strcmp(ast->name, "stop") == 0) return recipe_stop(b, ast);
   for (int i = 0; i < 4; i++) known = known || strcmp(names[i], ast->name) == 0;
   if (!known)
     return builder_fail(b, ast->loc, "unknown section '%s'%s", ast->name,
@@ -131,8 +137,8 @@ static const Ast *named(Builder *b, const Ast *ast, ValueKind kind, const char *
 }
 
 static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const Ast **data) {
-  static const char *const more[] = {"model", "data",       "optimizer", "schedule",
-                                     "eval",  "checkpoint", "log",       NULL};
+  static const char *const more[] = {"model",      "data", "optimizer", "schedule", "eval",
+                                     "checkpoint", "log",  "stop",      NULL};
   if (entry->kind == AST_SECTION) return section(b, entry);
   const Ast *value = entry->kid[0];
   const char *name = entry->name;
@@ -144,13 +150,15 @@ static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const A
   if (strcmp(name, "precision") == 0) return recipe_precision(b, value);
   if (strcmp(name, "recompute") == 0) return recipe_recompute(b, value);
   if (strcmp(name, "clip") == 0) return recipe_clip(b, value);
+  if (strcmp(name, "batch") == 0) return recipe_batch(b, value);
+  if (strcmp(name, "stop") == 0) return recipe_stop(b, value);
   if (strcmp(name, "eval") == 0 && value->kind == AST_NONE)
     return recipe_set_text(b, "train.eval.every", "0", value->loc);
   const char *key = arena_printf(b->arena, "train.%s", name);
   int index = setting_find(key);
   if (index < 0 || setting_info[index].when == WHEN_DERIVED)
     return unknown_key(b, "train.", more, name, entry->loc);
-  if (strcmp(key, "train.ema") == 0 && value->kind == AST_NONE)
+  if ((!strcmp(key, "train.ema") || !strcmp(key, "train.max_time")) && value->kind == AST_NONE)
     return recipe_set_text(b, key, "0", value->loc);
   return recipe_set_grouped(b, key, value);
 }
@@ -182,6 +190,7 @@ static bool distributed_entry(Builder *b, const Ast *entry) {
   bool is_word = value && value->kind == AST_NAME && !builder_find(b, value->name);
   if (is_word && strcmp(entry->name, "data") == 0) /* any */
     return recipe_set_text(b, "distributed.data", value->name, value->loc);
+  if (value && strcmp(entry->name, "auto") == 0) return recipe_auto(b, value);
   return section_entry(b, "distributed.", entry);
 }
 
@@ -199,18 +208,27 @@ static bool command_line(Builder *b, const FrontendOptions *options) {
     const char *key =
         arena_strndup(b->arena, options->sets[i], (size_t)(equals - options->sets[i]));
     int index = setting_find(key);
-    const char *why = NULL;
+    const char *why = NULL, *value = equals + 1;
+    bool is_batch = strcmp(key, "train.batch") == 0;
+    if (is_batch && strcmp(value, "auto") == 0) {
+      index = setting_find("train.batch.auto");
+    } else if (is_batch) {
+      b->program->settings[setting_find("train.batch.auto")] = (SettingValue){.text = ""};
+    }
     if (index < 0 || setting_info[index].when == WHEN_DERIVED) {
       const char *nearest = setting_nearest(key);
       diag_error(b->diag, nowhere, "--set: unknown setting '%s'%s", key,
                  nearest ? arena_printf(b->arena, "; did you mean '%s'?", nearest) : "");
       fine = false;
-    } else if (!setting_set(b->arena, b->program->settings, index, equals + 1, &why)) {
+    } else if (!setting_set(b->arena, b->program->settings, index, value, &why)) {
       diag_error(b->diag, nowhere, "--set %s: %s", options->sets[i], why);
       fine = false;
     } else { /* what the file says of it is no longer the place of a mistake */
-      if (strcmp(key, "train.checkpoint.best") == 0) b->best_loc = nowhere;
-      if (strcmp(key, "train.schedule.metric") == 0) b->metric_loc = nowhere;
+      if (recipe_rule_loc(b, key)) *recipe_rule_loc(b, key) = nowhere;
+      if (strcmp(key, "distributed.auto") == 0) {
+        b->program->auto_loc = nowhere;
+        b->program->settings[index].is_set = equals[1] != 0; /* empty: as if nobody had asked */
+      }
     }
   }
   return fine;

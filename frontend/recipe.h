@@ -1,6 +1,7 @@
 /* recipe: what the files that read data and train blocks share. recipe.c: sections and settings;
  * recipe_source.c: where data comes from; recipe_choice.c: what is chosen by name (optimizer,
- * schedule, clip); recipe_groups.c: settings of some parameters only. */
+ * schedule, clip); recipe_groups.c: settings of some parameters only; recipe_rule.c: numbers of evaluations that are
+ * named; recipe_stop.c: when a training ends early. */
 #ifndef FT_FRONTEND_RECIPE_H
 #define FT_FRONTEND_RECIPE_H
 #include "frontend/builder.h"
@@ -12,10 +13,23 @@ bool recipe_set_ast(Builder *b, const char *key, const Ast *ast);
 /* `min(valid.loss)` and the like stay text. */
 bool recipe_set_metric(Builder *b, const char *key, const char *what, const Ast *ast);
 
+/* ── recipe_rule.c ── */
+/* Where the text of such a setting stands (plan/metric_rule.h); NULL: it is no such setting. */
+Loc *recipe_rule_loc(Builder *b, const char *key);
+
+/* ── recipe_stop.c ── */
+/* none, early(...), reached(...), early(...) or reached(...) */
+bool recipe_stop(Builder *b, const Ast *ast);
+
 /* ── recipe_source.c ── */
 /* The entry `train = idx(...)` becomes a source of the program. The model may be NULL: not
  * known. */
 bool recipe_source(Builder *b, const Ast *entry, const Ast *model);
+
+/* ── recipe_pipe.c ── */
+/* The data source at the head of `source | transform | ...`, and its transforms. */
+const Ast *recipe_pipe_head(const Ast *ast);
+bool recipe_pipe(Builder *b, const Ast *ast, DataSource *source);
 
 /* ── recipe_choice.c ── */
 bool recipe_optimizer(Builder *b, const Ast *ast);
@@ -23,6 +37,10 @@ bool recipe_schedule(Builder *b, const Ast *ast);
 bool recipe_precision(Builder *b, const Ast *ast);
 bool recipe_recompute(Builder *b, const Ast *ast);
 bool recipe_clip(Builder *b, const Ast *ast);
+/* auto, auto(memory = 8 GiB, most = 512): the words of train.batch.auto. */
+bool recipe_batch(Builder *b, const Ast *ast);
+/* auto(gpus = 64, memory = 80 GiB): the words that `ftc --simulate` takes, as a setting. */
+bool recipe_auto(Builder *b, const Ast *ast);
 const OptimizerInfo *recipe_chosen_optimizer(const Builder *b);
 bool recipe_set_defaults(Builder *b);
 /* After the command line: defaults that depend on the optimiser, and what does not go together. */

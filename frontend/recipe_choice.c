@@ -166,6 +166,70 @@ bool recipe_clip(Builder *b, const Ast *ast) {
   return recipe_set_ast(b, "train.clip", is_norm ? ast->kid[1] : ast);
 }
 
+/* ── auto ─────────────────────────────────────────────────────────────────────────────────── */
+/* A size is an integer in the language, in bytes; the word has a unit. */
+static const char *auto_size(Builder *b, int64_t bytes) {
+  static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int u = 0;
+  for (; bytes && bytes % 1024 == 0 && u < 4; u++) bytes /= 1024;
+  return arena_printf(b->arena, "%lld%s", (long long)bytes, bytes ? unit[u] : "");
+}
+
+/* `gpu = h100` is a word as `data = any` is, unless something has that name. */
+static const char *auto_value(Builder *b, const char *name, const Ast *ast) {
+  if (ast->kind == AST_NAME && !builder_find(b, ast->name)) return ast->name;
+  Value v = eval(b, ast);
+  if (v.kind == VALUE_ERROR) return NULL;
+  if (v.kind == VALUE_INT && !strcmp(name, "memory")) return auto_size(b, v.i);
+  if (v.kind == VALUE_INT) return arena_printf(b->arena, "%lld", (long long)v.i);
+  if (v.kind == VALUE_FLOAT) return arena_printf(b->arena, "%.17g", v.f);
+  if (v.kind == VALUE_STRING && *v.s && !strpbrk(v.s, " \t\n,=")) return v.s;
+  builder_fail(b, ast->loc, "auto's %s is a number or a word, such as \"400Gb\"", name);
+  return NULL;
+}
+
+static bool is_auto_call(const Ast *ast) {
+  return ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME &&
+         strcmp(ast->kid[0]->name, "auto") == 0;
+}
+
+/* The arguments as words, "" if there are none; NULL after reporting. */
+static const char *auto_words(Builder *b, const Ast *ast, const char *example) {
+  const char *words = "";
+  bool fine = true;
+  for (int i = 1; i < ast->count; i++) {
+    const Ast *argument = ast->kid[i];
+    if (argument->kind != AST_KEYWORD) {
+      builder_fail(b, argument->loc, "auto takes NAME = VALUE, such as %s", example);
+      return NULL;
+    }
+    const char *value = auto_value(b, argument->name, argument->kid[0]);
+    fine = fine && value;
+    char *name = arena_strdup(b->arena, argument->name); /* link_latency is link-latency there */
+    for (char *at = name; *at; at++) *at = *at == '_' ? '-' : *at;
+    if (value) words = arena_printf(b->arena, "%s%s%s=%s", words, *words ? " " : "", name, value);
+  }
+  return fine ? words : NULL;
+}
+
+bool recipe_batch(Builder *b, const Ast *ast) {
+  bool is_word =
+      ast->kind == AST_NAME && strcmp(ast->name, "auto") == 0 && !builder_find(b, "auto");
+  const char *words = is_auto_call(ast) ? auto_words(b, ast, "memory = 8 GiB") : "";
+  b->program->batch_loc = ast->loc;
+  if (is_word || is_auto_call(ast))
+    return words && recipe_set_text(b, "train.batch.auto", *words ? words : "auto", ast->loc);
+  return recipe_set_ast(b, "train.batch", ast);
+}
+
+bool recipe_auto(Builder *b, const Ast *ast) {
+  if (!is_auto_call(ast))
+    return builder_fail(b, ast->loc, "auto is auto(gpus = 64, memory = 80 GiB) and the like");
+  const char *words = auto_words(b, ast, "gpus = 64");
+  b->program->auto_loc = ast->loc;
+  return words && recipe_set_text(b, "distributed.auto", *words ? words : "gpus=any", ast->loc);
+}
+
 /* ── what goes together ───────────────────────────────────────────────────────────────────── */
 static double choice_number(Builder *b, const char *key) {
   return setting_number(b->program->settings, key);
@@ -243,25 +307,32 @@ static bool check_zero(Builder *b, Loc loc) {
   return true;
 }
 
-static bool check_tensor(Builder *b, Loc loc) {
+static bool check_pipeline(Builder *b, Loc loc) {
   const SettingValue *settings = b->program->settings;
-  if (setting_tensor(settings) == 1) return true;
-  if (is_chosen(b, "train.optimizer", "muon"))
+  int chunks = (int)setting_number(settings, "distributed.interleave");
+  bool is_random =
+      is_chosen(b, "train.parameters", "bf16") && is_chosen(b, "train.rounding", "stochastic");
+  if (setting_pipeline(settings) > 1 && is_random)
     return (diag_error(b->diag, loc,
-                       "muon makes whole matrices orthogonal, and with distributed.tensor a rank "
-                       "has parts of them: take another optimizer, or tensor = 1"),
+                       "with distributed.pipeline parameters=bf16 are rounded to the nearest only: "
+                       "say rounding=nearest, or pipeline = 1"),
             false);
-  if (is_chosen(b, "train.parameters", "bf16") && is_chosen(b, "train.rounding", "stochastic"))
+  if (setting_pipeline(settings) > 1 && is_chosen(b, "train.recompute", "auto"))
     return (diag_error(b->diag, loc,
-                       "with distributed.tensor parameters=bf16 are rounded to the nearest only: "
-                       "say rounding=nearest, or tensor = 1"),
+                       "recompute = auto reckons with one micro-batch at a time, and a pipeline has "
+                       "several on their way: say recompute = block, or none"),
             false);
-  return true;
+  if (setting_pipeline(settings) > 1 || chunks == 1) return true;
+  return (diag_error(b->diag, loc,
+                     "interleave = %d is how many parts of the layers each rank of a pipeline has, "
+                     "and there is no pipeline: say `distributed { pipeline = 2; interleave = %d }`",
+                     chunks, chunks),
+          false);
 }
 
 bool recipe_settle(Builder *b, Loc loc) {
   bool fine = recipe_set_defaults(b) && check_precision(b, loc) && check_zero(b, loc) &&
-              check_tensor(b, loc);
+              check_pipeline(b, loc);
   const char *optimizer = setting_text(b->program->settings, "train.optimizer");
   if (optimizer_takes(optimizer, "dampening") && choice_number(b, "train.nesterov") != 0 &&
       (choice_number(b, "train.momentum") == 0 || choice_number(b, "train.dampening") != 0))

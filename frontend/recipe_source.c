@@ -2,75 +2,72 @@
  * has it. */
 #include "frontend/recipe.h"
 #include "plan/source_kind.h"
+#include <math.h>
 #include <string.h>
 
-static void add_option(Builder *b, DataSource *source, const char *name, double value) {
-  const char **names = ARENA_ARRAY(b->arena, const char *, source->option_count + 1);
-  double *values = ARENA_ARRAY(b->arena, double, source->option_count + 1);
-  for (int i = 0; i < source->option_count; i++) {
-    names[i] = source->option_names[i];
-    values[i] = source->option_values[i];
-  }
-  names[source->option_count] = name;
-  values[source->option_count++] = value;
-  source->option_names = names;
-  source->option_values = values;
-}
-
-/* dtype=u16 or u32, of tokens. */
-static bool dtype_option(Builder *b, const Ast *argument, DataSource *source) {
-  const Ast *value = argument->kid[0];
-  DType dtype;
-  if (value->kind != AST_NAME || !dtype_parse(value->name, &dtype) || dtype != DT_U32) {
-    if (value->kind == AST_NAME && !strcmp(value->name, "u16")) {
-      add_option(b, source, "bits", 16);
-      return true;
-    }
-    return builder_fail(b, value->loc, "dtype is u16 or u32: what a token file holds");
-  }
-  add_option(b, source, "bits", 32);
-  return true;
-}
-
-static bool is_given(const DataSource *source, const char *option) {
-  for (int i = 0; i < source->option_count; i++)
-    if (!strcmp(source->option_names[i], option)) return true;
-  return false;
-}
-
-/* What the language calls an option of sources.def. */
-static const char *written(const char *option) {
-  return !strcmp(option, "bits") ? "dtype" : option;
+static void add_option(Builder *b, DataSource *source, DataOption option) {
+  DataOption *options = ARENA_ARRAY(b->arena, DataOption, source->option_count + 1);
+  for (int i = 0; i < source->option_count; i++) options[i] = source->options[i];
+  options[source->option_count++] = option;
+  source->options = options;
 }
 
 static bool unknown_option(Builder *b, const Ast *argument, const SourceKind *kind) {
   VEC(const char *) names = {0};
-  VEC_PUSH(b->arena, names, "limit");
-  for (const char *word = kind->options; *word;) {
-    int count = (int)strcspn(word, " ");
-    VEC_PUSH(b->arena, names, written(arena_printf(b->arena, "%.*s", count, word)));
-    word += count + (word[count] == ' ');
-  }
+  for (int i = 0; i < source_option_count; i++)
+    if (source_option_is_of(&source_options[i], kind))
+      VEC_PUSH(b->arena, names, source_options[i].name);
   return builder_fail(b, argument->loc, "%s has no option '%s'%s", kind->name, argument->name,
                       builder_hint(b, argument->name, names.at, names.count));
 }
 
+static bool wrong_option(Builder *b, const Ast *argument, const SourceOption *option,
+                         const char *have) {
+  Text wants = {0};
+  source_option_wants(option, &wants);
+  builder_fail(b, argument->loc, "%s must be %s, not %s", argument->name, text_cstr(&wants), have);
+  text_free(&wants);
+  return false;
+}
+
+/* A word of the option's own is no name of anything else. */
+static bool option_value(Builder *b, const Ast *argument, const SourceOption *option,
+                         DataOption *out) {
+  const Ast *given = argument->kid[0];
+  out->name = option->name;
+  if (given->kind == AST_NAME && source_option_has_word(option, given->name)) {
+    out->text = given->name;
+    return true;
+  }
+  if (given->kind == AST_NAME && option->type == OPTION_WORD)
+    return wrong_option(b, argument, option, given->name);
+  Value v = eval(b, given);
+  int64_t whole;
+  if (v.kind == VALUE_ERROR) return false;
+  if (v.kind == VALUE_STRING)
+    out->text = v.s;
+  else if (v.kind == VALUE_BOOL && option->type != OPTION_TEXT)
+    out->text = v.i ? "true" : "false";
+  else if (value_to_int(&v, &whole)) /* 2^53 + 1 is not to become a number that may be given */
+    out->number = whole > (int64_t)1 << 53 ? INFINITY : (double)whole;
+  else if (value_is_number(&v))
+    out->number = value_number(&v);
+  else
+    return wrong_option(b, argument, option, value_describe(b->arena, &v));
+  return source_option_takes(option, out) ||
+         wrong_option(b, argument, option, value_describe(b->arena, &v));
+}
+
 static bool source_option(Builder *b, const Ast *argument, const SourceKind *kind,
                           DataSource *source) {
-  const char *option = !strcmp(argument->name, "dtype") ? "bits" : argument->name;
-  if (!source_kind_takes(kind, option) || strcmp(written(option), argument->name) != 0)
-    return unknown_option(b, argument, kind);
-  if (is_given(source, option))
-    return builder_fail(b, argument->loc, "'%s' is given twice", argument->name);
-  if (!strcmp(option, "bits")) return dtype_option(b, argument, source);
-  Value v = eval(b, argument->kid[0]);
-  if (v.kind == VALUE_ERROR) return false;
-  int64_t number, least = !strcmp(option, "limit");
-  if (!value_to_int(&v, &number) || number < least || number > (int64_t)1 << 53)
-    return builder_fail(b, argument->loc, "%s must be a %s, not %s", argument->name,
-                        least ? "positive integer" : "whole number from 0",
-                        value_describe(b->arena, &v));
-  add_option(b, source, arena_strdup(b->arena, option), (double)number);
+  const SourceOption *option = source_option_find(kind, argument->name);
+  if (!option) return unknown_option(b, argument, kind);
+  for (int i = 0; i < source->option_count; i++)
+    if (!strcmp(source->options[i].name, option->name))
+      return builder_fail(b, argument->loc, "'%s' is given twice", argument->name);
+  DataOption value = {0};
+  if (!option_value(b, argument, option, &value)) return false;
+  add_option(b, source, value);
   return true;
 }
 
@@ -92,6 +89,15 @@ static bool no_source(Builder *b, const char *split, const Ast *at, const char *
   return false;
 }
 
+static bool add_source_file(Builder *b, const Ast *argument, const char *file, DataSource *out) {
+  Text why = {0};
+  out->files[out->file_count++] = file;
+  bool is_remote = source_file_is_remote(file, &why);
+  if (is_remote) builder_fail(b, argument->loc, "%s", text_cstr(&why));
+  text_free(&why);
+  return !is_remote;
+}
+
 static bool file_names(Builder *b, const Ast *call, const SourceKind *kind, DataSource *out) {
   bool fine = true;
   out->files = ARENA_ARRAY(b->arena, const char *, call->count);
@@ -103,7 +109,7 @@ static bool file_names(Builder *b, const Ast *call, const SourceKind *kind, Data
     }
     Value v = eval(b, argument);
     if (v.kind == VALUE_STRING)
-      out->files[out->file_count++] = v.s;
+      fine = add_source_file(b, argument, v.s, out) && fine;
     else if (v.kind != VALUE_ERROR)
       fine = builder_fail(b, argument->loc, "a file name is a string, not %s",
                           value_describe(b->arena, &v));
@@ -112,12 +118,14 @@ static bool file_names(Builder *b, const Ast *call, const SourceKind *kind, Data
   }
   if (fine && !out->file_count)
     fine = builder_fail(b, call->loc, "%s needs %s", kind->name,
-                        kind->form == SOURCE_TEXT ? "the name of a file"
-                                                  : "file names, one for each input of the model");
+                        kind->form == SOURCE_ARRAYS ? "file names, one for each input of the model"
+                        : kind->form == SOURCE_SAMPLES ? "the name of a folder"
+                                                       : "the name of a file");
   return fine;
 }
 
-/* A text is one file for all inputs; of other kinds there is a file for each. */
+/* A text is one file for all inputs, and so is one of records, of which there may be several; of
+ * other kinds there is a file for each. */
 static bool fits_model(Builder *b, const Ast *call, const SourceKind *kind, int files,
                        const Ast *model) {
   int inputs = model->kid[0]->count;
@@ -130,6 +138,17 @@ static bool fits_model(Builder *b, const Ast *call, const SourceKind *kind, int 
                         "ones that follow), but model '%s' has %d",
                         model->name, inputs);
   }
+  if (kind->form == SOURCE_RECORDS) return true;
+  if (kind->form == SOURCE_SAMPLES) {
+    if (files > 1)
+      fine = builder_fail(b, call->loc, "%s(...) takes one folder, not %d", kind->name, files);
+    if (inputs <= 2) return fine;
+    return builder_fail(
+        b, call->loc,
+        "%s is for a model of one input (images) or two (images and their classes), "
+        "but model '%s' has %d",
+        kind->name, model->name, inputs);
+  }
   if (files == inputs) return true;
   builder_fail(b, call->loc, "%d file%s, but model '%s' has %d input%s", files,
                files == 1 ? "" : "s", model->name, inputs, inputs == 1 ? "" : "s");
@@ -138,7 +157,7 @@ static bool fits_model(Builder *b, const Ast *call, const SourceKind *kind, int 
 }
 
 bool recipe_source(Builder *b, const Ast *entry, const Ast *model) {
-  const Ast *call = entry->kid[0];
+  const Ast *call = recipe_pipe_head(entry->kid[0]);
   const Ast *callee = call && call->kind == AST_CALL ? call->kid[0] : NULL;
   if (!callee || callee->kind != AST_NAME)
     return no_source(b, entry->name, call ? call : entry, NULL);
@@ -146,6 +165,12 @@ bool recipe_source(Builder *b, const Ast *entry, const Ast *model) {
   if (!kind) return no_source(b, entry->name, callee, callee->name);
   DataSource source = {.split = entry->name, .kind = kind->name};
   bool fine = file_names(b, call, kind, &source);
+  fine = recipe_pipe(b, entry->kid[0], &source) && fine;
+  if (fine && source.transform_count && kind->form == SOURCE_TEXT)
+    fine = builder_fail(b, entry->kid[0]->loc, "transforms are for images, and %s is a text",
+                        kind->name);
+  const Ast *last = entry->kid[0]->kind == AST_BINARY ? entry->kid[0]->kid[1] : call;
+  VEC_PUSH(b->arena, b->source_locs, last->loc);
   VEC_PUSH(b->arena, b->program->sources, source);
   return fine && (!model || fits_model(b, call, kind, source.file_count, model));
 }

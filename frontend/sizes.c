@@ -34,6 +34,7 @@ static Graph *build_again(const Builder *b, const Ast *model, bool training, int
   again->is_again = true;
   memset(&again->declared, 0, sizeof again->declared);
   memset(&again->weights, 0, sizeof again->weights);
+  memset(&again->evaluated, 0, sizeof again->evaluated);
   memset(&again->reported, 0, sizeof again->reported);
   return build_graph(again, model, training);
 }

@@ -51,6 +51,38 @@ static const char *precision_here(const Builder *b) {
   return frame ? frame->instance->precision : NULL;
 }
 
+/* ── for people: what a node is a part of ─────────────────────────────────────────────────── */
+/* The param that a value is a view of; NULL: it is computed. */
+static const char *param_behind(const Node *node) {
+  while (node->op == OP_RESHAPE || node->op == OP_BROADCAST || node->op == OP_TRANSPOSE ||
+         node->op == OP_CAST)
+    node = node->input[0];
+  return node->op == OP_PARAM ? node_str(node, ATTR_NAME) : NULL;
+}
+
+/* The layer at work. What the model computes by itself belongs to the parameter of its own that it
+ * reads, or to the loss or metric that it is for; NULL: to neither. */
+static const char *layer_here(Builder *b, Node *const *inputs, int count) {
+  enum { LONGEST = 1000 };
+  const char *layer = block_layer(b);
+  for (int i = 0; i < count && !*layer; i++) {
+    const char *param = param_behind(inputs[i]);
+    if (param) layer = param;
+  }
+  if (!*layer) layer = b->result;
+  return layer && strlen(layer) <= LONGEST ? layer : NULL;
+}
+
+/* The function at work; adding a bias is one to people. */
+static const char *function_here(const Builder *b, Op op, Node *const *inputs, int count) {
+  bool may_be_bias = op == OP_ADD || op_info[op].op_class == CLASS_MOVE;
+  for (int i = 0; i < count && may_be_bias && !b->function; i++) {
+    const char *param = param_behind(inputs[i]), *dot = param ? strrchr(param, '.') : NULL;
+    if (param && !strcmp(dot ? dot + 1 : param, "bias")) return "bias";
+  }
+  return b->function ? b->function : b->std_block;
+}
+
 Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr *attrs,
                   int attr_count, const Type *given, Loc loc) {
   for (int i = 0; i < count; i++)
@@ -63,7 +95,10 @@ Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr 
   }
   if (given && !tensor_shape_fits(b, &given->shape, loc)) return NULL;
   const char *why = NULL;
-  b->graph->origin = (Origin){.loc = builder_site(b, loc), .region = b->region};
+  b->graph->origin = (Origin){.loc = builder_site(b, loc),
+                              .region = b->region,
+                              .layer = layer_here(b, inputs, count),
+                              .function = function_here(b, op, inputs, count)};
   Node *node = graph_try_node(b->graph, op, inputs, count, attrs, attr_count, given, &why);
   if (!node) {
     builder_fail(b, loc, "%s", why ? why : "this operation does not fit its operands");

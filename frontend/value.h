@@ -19,6 +19,7 @@
   X(DURATION, "a duration")                                                                        \
   X(INIT, "an initialiser")                                                                        \
   X(TENSOR, "a tensor")                                                                            \
+  X(RANKING, "an AUC, which is a metric as it is (metric NAME = auc(...))") /* node: its rows */   \
   /* from here on: what is declared, and no data */                                                \
   X(FUNCTION, "a function")                                                                        \
   X(BUILTIN, "a function")                                                                         \

@@ -105,6 +105,7 @@ Node *graph_find_class(const Graph *graph, OpClass op_class) {
 bool *graph_find_live(const Graph *graph, Arena *arena) {
   bool *live = ARENA_ARRAY(arena, bool, graph->nodes.count);
   for (int i = 0; i < graph->roots.count; i++) live[graph->roots.at[i].node->id] = true;
+  for (int i = 0; i < graph->nodes.count; i++) live[i] |= node_is_agreed(graph->nodes.at[i]);
   graph_mark_inputs(graph, live);
   return live;
 }
@@ -124,6 +125,10 @@ void graph_mark_inputs(const Graph *graph, bool *marked) {
   for (int i = graph->nodes.count - 1; i >= 0; i--)
     for (int k = 0; marked[i] && k < graph->nodes.at[i]->input_count; k++)
       marked[graph->nodes.at[i]->input[k]->id] = true;
+}
+
+bool node_is_agreed(const Node *node) {
+  return op_is_message(node->op) || node_attr(node, ATTR_MESSAGE);
 }
 
 /* ── attributes ─────────────────────────────────────────────────────────────────────────────── */

@@ -82,6 +82,8 @@ bool op_parse(const char *text, Op *out);
 enum { MAX_RANKS = 1 << 20 };       /* of a training */
 enum { LEAF_OPS = OP_SETTING + 1 }; /* input, param, state, setting come first */
 static inline bool op_has(Op op, OpTrait trait) { return (op_info[op].traits & trait) != 0; }
+/* Is it one end of a message? */
+static inline bool op_is_message(Op op) { return op == OP_SEND || op == OP_RECEIVE; }
 /* The reductions that all_reduce and reduce_scatter may make over the ranks. */
 static inline bool op_joins_ranks(Op op) {
   return op == OP_SUM || op == OP_PROD || op == OP_RMAX || op == OP_RMIN;
@@ -132,7 +134,13 @@ typedef struct {
   bool is_backward; /* made for a gradient */
   bool
       is_recomputed; /* backward computes it although forward has done so: cse must not undo that */
+  int piece; /* of the batch, from 1, which it is made of (passes/pieces.c); 0: it is of all */
+  bool is_update; /* made by the optimizer, of gradients */
+  /* For people; they live as long as the first graph's arena. NULL: none. */
+  const char *layer;    /* its path, "h.3.mlp.c_fc" */
+  const char *function; /* of the language, which it is a part of: "gelu" */
 } Origin;
+enum { PIECES_MOST = 1024 };
 
 typedef struct Graph Graph;
 typedef struct Node {
@@ -150,8 +158,9 @@ typedef struct Node {
 
 typedef enum {
   ROOT_LOSS,
-  ROOT_METRIC,
+  ROOT_METRIC, /* a number; in an evaluation also a row or table of numbers */
   ROOT_OUTPUT,
+  ROOT_AUC, /* evaluation: f32[n, 1 + C], of each row its class, or less than 0, and C scores */
   ROOT_ASSIGN,
   ROOT_RESULT,
   ROOT_GRADIENTS,  /* from autodiff to the optimizer: the pack of all */
@@ -193,7 +202,7 @@ Node *graph_find_gradients(const Graph *graph);
 /* The first node of this op, of this class; NULL: there is none. */
 Node *graph_find_op(const Graph *graph, Op op);
 Node *graph_find_class(const Graph *graph, OpClass op_class);
-/* By node: is a root made of it? */
+/* By node: is a root made of it, or what goes to another rank? */
 bool *graph_find_live(const Graph *graph, Arena *arena);
 /* By node: is it made in forward, and leads it to a contraction that a root needs? */
 bool *graph_find_early(const Graph *graph, const bool *live, Arena *arena);
@@ -239,6 +248,9 @@ uint64_t hash_type(uint64_t hash, const Type *type);
 uint64_t hash_mix(uint64_t hash, uint64_t value);
 /* What the node is a view of. */
 const Node *node_base(const Node *node);
+/* Something between ranks with other graphs, which have their part of it: it is needed though nothing
+ * here reads its result. */
+bool node_is_agreed(const Node *node);
 /* The ranks that do a collective. */
 MeshAxis node_axis(const Node *node);
 /* A param's order in memory; view.rank 0: row-major. And the shape that files have. */
@@ -390,6 +402,10 @@ typedef void InterpAfter(const Node *node, const Tensor *const *inputs, Tensor *
 /* The same on several ranks, which take turns node by node: values[r] and context[r] are rank r's. */
 bool graph_interpret_mesh(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *const *context,
                           const Mesh *mesh, Tensor **const *values, Diag *diag);
+/* The same where ranks run different graphs, by their pipeline index, and send each other messages. */
+bool graph_interpret_stages(const Graph *const *stage, Arena *arena, InterpLeaf *leaf,
+                            void *const *context, const Mesh *mesh, Tensor **const *values,
+                            Diag *diag);
 /* … that share a batch, and no more. */
 bool graph_interpret_ranks(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *const *context,
                            int ranks, Tensor **const *values, Diag *diag);

@@ -50,6 +50,8 @@ bool infer_all_gather(Infer *in);
 bool infer_reduce_scatter(Infer *in);
 bool infer_all_to_all(Infer *in);
 bool infer_broadcast_from(Infer *in);
+bool infer_send(Infer *in);
+bool infer_receive(Infer *in);
 bool infer_transfer(Infer *in);
 
 /* ir/infer_attention.c */

@@ -100,3 +100,12 @@ bool infer_transfer(Infer *in) {
   return from != infer_attr(in, ATTR_TO)->i ||
          infer_fail(in, "transfer from rank %lld to itself", (long long)from);
 }
+
+bool infer_send(Infer *in) {
+  *in->out = (Type){DT_F32, shape_scalar()};
+  return need_rank(in, ATTR_TO) && infer_ranks_has_axis(in);
+}
+
+bool infer_receive(Infer *in) {
+  return need_rank(in, ATTR_FROM) && infer_ranks_has_axis(in) && infer_take_given(in);
+}

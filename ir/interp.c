@@ -25,6 +25,8 @@ typedef struct Frame {
   Tensor **values;          /* by id */
   const struct Frame *rank; /* those of all ranks, this one's too; NULL: it is alone */
   const Mesh *mesh;
+  const Graph *const *stage;    /* by pipeline index: what its ranks run; NULL: all run the same */
+  int next;                     /* of the graph's nodes, those before it are done */
   const Node *fused;            /* whose body this is; NULL: a graph */
   const Tensor *const *operand; /* of the fused node */
   Tensor ***results;            /* of nodes with several, by id */
@@ -178,20 +180,55 @@ Tensor **interp_results(const Eval *eval) {
 /* ── for what ranks do together ─────────────────────────────────────────────────────────────── */
 static int interp_rank_of(const Frame *frame) { return (int)(frame - frame->rank); }
 
+/* All ranks that run this graph, where nothing else is said. */
+static MeshAxis interp_axis(const Frame *frame, const Node *node) {
+  MeshAxis axis = node_axis(node);
+  return frame->stage && axis == MESH_ALL ? MESH_STAGE : axis;
+}
+
 int interp_ranks(const Eval *eval) {
-  return eval->frame->rank ? mesh_size(eval->frame->mesh, node_axis(eval->node)) : 1;
+  const Frame *frame = eval->frame;
+  return frame->rank ? mesh_size(frame->mesh, interp_axis(frame, eval->node)) : 1;
 }
 
 int interp_rank(const Eval *eval) {
   const Frame *frame = eval->frame;
-  return frame->rank ? mesh_index(frame->mesh, node_axis(eval->node), interp_rank_of(frame)) : 0;
+  MeshAxis axis = interp_axis(frame, eval->node);
+  return frame->rank ? mesh_index(frame->mesh, axis, interp_rank_of(frame)) : 0;
+}
+
+/* Number `index` of the node's group, seen from this rank. */
+static const Frame *frame_of_member(const Frame *frame, const Node *node, int index) {
+  MeshAxis axis = interp_axis(frame, node);
+  return &frame->rank[mesh_member(frame->mesh, axis, interp_rank_of(frame), index)];
+}
+
+/* The node of another stage's graph that is this message, or this collective; NULL: none. */
+static const Node *counterpart(const Frame *of, const Node *node, Op op) {
+  const Attr *message = node_attr(node, ATTR_MESSAGE);
+  if (!of->stage || !message) return node;
+  const Graph *graph = of->stage[mesh_index(of->mesh, MESH_PIPELINE, interp_rank_of(of))];
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Attr *other = node_attr(graph->nodes.at[i], ATTR_MESSAGE);
+    if (graph->nodes.at[i]->op == op && other && attr_equal(other, message))
+      return graph->nodes.at[i];
+  }
+  return NULL;
+}
+
+const Tensor *interp_message(const Eval *eval) {
+  const Frame *frame = eval->frame;
+  if (!frame->rank || !frame->stage) return NULL;
+  const Frame *peer = frame_of_member(frame, eval->node, (int)node_int(eval->node, ATTR_FROM, 0));
+  const Node *send = counterpart(peer, eval->node, OP_SEND);
+  return send ? peer->values[send->input[0]->id] : NULL;
 }
 
 const Tensor *interp_operand(const Eval *eval, int r, int k) {
   const Frame *frame = eval->frame;
   if (!frame->rank) return eval->in[k];
-  int member = mesh_member(frame->mesh, node_axis(eval->node), interp_rank_of(frame), r);
-  return frame->rank[member].values[eval->node->input[k]->id];
+  const Frame *member = frame_of_member(frame, eval->node, r);
+  return member->values[counterpart(member, eval->node, eval->node->op)->input[k]->id];
 }
 
 bool interp_refuse(const Eval *eval, const char *why) {
@@ -260,6 +297,58 @@ bool graph_interpret_mesh(const Graph *graph, Arena *arena, InterpLeaf *leaf, vo
     frame[r] = (Frame){
         .interp = &in, .context = context[r], .values = values[r], .rank = frame, .mesh = mesh};
   return eval_graph(frame, ranks, graph);
+}
+
+/* What the node needs of other ranks is there. */
+static bool interp_has_come(const Frame *frame, const Node *node) {
+  Op op = node->op == OP_RECEIVE ? OP_SEND : node->op;
+  if (!op_has(node->op, TRAIT_RANKS) || op_is_message(node->op) != (node->op == OP_RECEIVE))
+    return true;
+  const Eval eval = {.node = node, .frame = (Frame *)frame};
+  int first = node->op == OP_RECEIVE ? (int)node_int(node, ATTR_FROM, 0) : 0;
+  int last = node->op == OP_RECEIVE ? first : interp_ranks(&eval) - 1;
+  for (int r = first; r <= last; r++) {
+    const Frame *member = frame_of_member(frame, node, r);
+    const Node *other = counterpart(member, node, op);
+    if (!other || member->next < other->id) return false;
+  }
+  return true;
+}
+
+bool graph_interpret_stages(const Graph *const *stage, Arena *arena, InterpLeaf *leaf,
+                            void *const *context, const Mesh *mesh, Tensor **const *values,
+                            Diag *diag) {
+  Interp in = {.arena = arena, .leaf = leaf, .diag = diag};
+  int ranks = mesh_ranks(mesh), left = ranks;
+  Frame *frame = ARENA_ARRAY(arena, Frame, ranks);
+  for (int r = 0; r < ranks; r++) {
+    int count = stage[mesh_index(mesh, MESH_PIPELINE, r)]->nodes.count;
+    frame[r] = (Frame){.interp = &in,
+                       .context = context[r],
+                       .values = values[r],
+                       .results = ARENA_ARRAY(arena, Tensor **, count),
+                       .rank = frame,
+                       .mesh = mesh,
+                       .stage = stage};
+  }
+  for (bool goes_on = true; goes_on;) {
+    goes_on = false;
+    for (int r = 0; r < ranks; r++) {
+      const Graph *graph = stage[mesh_index(mesh, MESH_PIPELINE, r)];
+      for (; frame[r].next < graph->nodes.count; frame[r].next++, goes_on = true) {
+        const Node *node = graph->nodes.at[frame[r].next];
+        if (!interp_has_come(&frame[r], node)) break;
+        if (!eval_node(&frame[r], node)) return false;
+        if (frame[r].next + 1 == graph->nodes.count) left--;
+      }
+    }
+  }
+  for (int r = 0; left && r < ranks; r++) {
+    const Graph *graph = stage[mesh_index(mesh, MESH_PIPELINE, r)];
+    if (frame[r].next < graph->nodes.count)
+      return interp_fail(&in, graph->nodes.at[frame[r].next], "rank %d waits for ever", r);
+  }
+  return true;
 }
 
 bool graph_interpret_ranks(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *const *context,

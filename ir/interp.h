@@ -30,6 +30,8 @@ int interp_ranks(const Eval *eval);
 int interp_rank(const Eval *eval);
 /* Operand k of this node on the r-th of them. */
 const Tensor *interp_operand(const Eval *eval, int r, int k);
+/* What the rank at the other end sends to this receive; NULL: nothing. */
+const Tensor *interp_message(const Eval *eval);
 bool interp_refuse(const Eval *eval, const char *why); /* reports it, and returns false */
 /* The index of element `linear` of a row-major tensor, and back. */
 void interp_unravel(const Shape *shape, int64_t linear, int64_t index[MAX_RANK]);

@@ -86,3 +86,17 @@ bool interp_transfer(const Eval *eval) {
     return interp_refuse(eval, "there is no such rank");
   return interp_rank(eval) != to || copy_of_rank(eval, from); /* the output is zeros */
 }
+
+/* Where it goes is the matter of the rank that receives it. */
+bool interp_send(const Eval *eval) {
+  (void)eval;
+  return true;
+}
+
+bool interp_receive(const Eval *eval) {
+  const Tensor *x = interp_message(eval);
+  if (!x) return interp_refuse(eval, "no rank sends it");
+  for (int64_t i = 0; i < shape_elements(&x->type.shape); i++)
+    scalar_put(eval->out, i, scalar_at(x, i));
+  return true;
+}

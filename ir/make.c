@@ -120,7 +120,8 @@ Node *make_all_gather(Graph *graph, Node *x, int64_t ranks) {
 
 Node *make_rank(Graph *graph, MeshAxis axis) {
   static const char *const keys[] = {"distributed.rank", "distributed.data_rank",
-                                     "distributed.pipeline_rank", "distributed.tensor_rank"};
+                                     "distributed.pipeline_rank", "distributed.tensor_rank",
+                                     "distributed.rank"};
   return make_setting(graph, keys[axis]);
 }
 

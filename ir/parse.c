@@ -297,20 +297,33 @@ static bool region(Parser *p, Region *out) {
   return true;
 }
 
-static bool origin(Parser *p, Origin *out) {
-  *out = (Origin){0};
-  if (!accept(p, '@')) return true;
-  if (*p->at == '~') {
-    out->is_backward = true;
-    p->at++;
-  }
-  if (*p->at == '+') {
-    out->is_recomputed = true;
-    p->at++;
-  }
-  if (*p->at < '0' || *p->at > '9')
-    return out->is_backward || out->is_recomputed ||
-           fail_at(p, p->at, "expected a line number after '@'");
+/* "*2": the piece of the batch. */
+static bool piece(Parser *p, int *out) {
+  int64_t number;
+  if (*p->at != '*') return true;
+  p->at++;
+  if (!parse_integer(p, 1, PIECES_MOST, &number)) return false;
+  *out = (int)number;
+  return true;
+}
+
+/* A mark at p->at, without space before it. */
+static bool origin_mark(Parser *p, char mark) {
+  if (*p->at != mark) return false;
+  p->at++;
+  return true;
+}
+
+/* `in "h.0.attn"`, `of "gelu"`, if it is there. */
+static bool origin_word(Parser *p, const char *before, const char **out) {
+  skip(p);
+  size_t length = strlen(before);
+  if (strncmp(p->at, before, length) || is_word_character(p->at[length])) return true;
+  p->at += length;
+  return string(p, out);
+}
+
+static bool origin_place(Parser *p, Origin *out) {
   int64_t number[3];
   int count = 0;
   do
@@ -322,7 +335,22 @@ static bool origin(Parser *p, Origin *out) {
     return fail_at(p, p->at, "a file or column number is at most %d", UINT16_MAX);
   out->loc = (Loc){(uint16_t)file, (uint16_t)column, (uint32_t)number[count - 2]};
   if (file > p->last_file) p->last_file = (uint16_t)file;
-  return region(p, &out->region);
+  return region(p, &out->region) && piece(p, &out->piece);
+}
+
+static bool origin(Parser *p, Origin *out) {
+  *out = (Origin){0};
+  if (!accept(p, '@')) return true;
+  const char *place = p->at;
+  out->is_backward = origin_mark(p, '~');
+  out->is_recomputed = origin_mark(p, '+');
+  out->is_update = origin_mark(p, '!');
+  bool is_placed = *p->at >= '0' && *p->at <= '9';
+  if (!(is_placed ? origin_place(p, out) : piece(p, &out->piece))) return false;
+  const char *end = p->at;
+  if (!origin_word(p, "in", &out->layer) || !origin_word(p, "of", &out->function)) return false;
+  return end > place || out->layer || out->function ||
+         fail_at(p, place, "expected a line number after '@'");
 }
 
 /* ── nodes and graphs ───────────────────────────────────────────────────────────────────────── */
@@ -408,7 +436,7 @@ static bool root(Parser *p, Graph *graph, const Lookup *names) {
   if (kind == kinds)
     return fail_at(
         p, place,
-        "'%s' is not a root: loss, metric, output, assign, result, gradients, passes, rate, "
+        "'%s' is not a root: loss, metric, output, auc, assign, result, gradients, passes, rate, "
         "loss_scale, skipped, objective or factor",
         text);
   if (peek(p, '"') && !string(p, &name)) return false;

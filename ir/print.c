@@ -9,10 +9,13 @@
 #include <string.h>
 
 const char *const root_kind_text[ROOT_FACTOR + 1] = {
-    [ROOT_LOSS] = "loss",       [ROOT_METRIC] = "metric",       [ROOT_OUTPUT] = "output",
-    [ROOT_ASSIGN] = "assign",   [ROOT_RESULT] = "result",       [ROOT_GRADIENTS] = "gradients",
-    [ROOT_PASSES] = "passes",   [ROOT_RATE] = "rate",           [ROOT_LOSS_SCALE] = "loss_scale",
-    [ROOT_SKIPPED] = "skipped", [ROOT_OBJECTIVE] = "objective", [ROOT_FACTOR] = "factor",
+    [ROOT_LOSS] = "loss",           [ROOT_METRIC] = "metric",
+    [ROOT_OUTPUT] = "output",       [ROOT_AUC] = "auc",
+    [ROOT_ASSIGN] = "assign",       [ROOT_RESULT] = "result",
+    [ROOT_GRADIENTS] = "gradients", [ROOT_PASSES] = "passes",
+    [ROOT_RATE] = "rate",           [ROOT_LOSS_SCALE] = "loss_scale",
+    [ROOT_SKIPPED] = "skipped",     [ROOT_OBJECTIVE] = "objective",
+    [ROOT_FACTOR] = "factor",
 };
 
 const char *const region_policy_text[4] = {
@@ -87,17 +90,28 @@ static void print_attr(Text *out, const Attr *attr) {
   }
 }
 
+static void print_word(Text *out, const char *before, const char *word) {
+  if (!word) return;
+  text_printf(out, "%s", before);
+  print_quoted(out, word);
+}
+
 static void print_loc(Text *out, const Node *node) {
   const Origin *origin = &node->origin;
   Loc loc = origin->loc;
   Region region = origin->region;
   bool known = loc.file || loc.line || loc.column || region.number;
-  if (!known && !origin->is_backward && !origin->is_recomputed) return;
-  text_printf(out, "  @%s%s", origin->is_backward ? "~" : "", origin->is_recomputed ? "+" : "");
-  if (!known) return;
-  if (loc.file != 1) text_printf(out, "%u:", loc.file);
-  text_printf(out, "%u:%u", loc.line, loc.column);
+  bool is_marked =
+      origin->is_backward || origin->is_recomputed || origin->is_update || origin->piece;
+  if (!known && !is_marked && !origin->layer && !origin->function) return;
+  text_printf(out, "  @%s%s%s", origin->is_backward ? "~" : "", origin->is_recomputed ? "+" : "",
+              origin->is_update ? "!" : "");
+  if (known && loc.file != 1) text_printf(out, "%u:", loc.file);
+  if (known) text_printf(out, "%u:%u", loc.line, loc.column);
   if (region.number) text_printf(out, "#%u%s", region.number, region_policy_text[region.policy]);
+  if (origin->piece) text_printf(out, "*%d", origin->piece);
+  print_word(out, " in ", origin->layer);
+  print_word(out, " of ", origin->function);
 }
 
 static void print_body(Text *out, const Graph *graph, int indent);

@@ -191,6 +191,15 @@ char *shape_text(const Shape *shape, char buffer[TYPE_TEXT]) {
   return buffer;
 }
 
+bool type_is_metric(const Type *type) {
+  return type->shape.rank <= METRIC_MOST_RANK &&
+         shape_elements(&type->shape) <= METRIC_MOST_ELEMENTS;
+}
+
+bool type_is_auc(const Type *type) {
+  return type->dtype == DT_F32 && type->shape.rank == 2 && type->shape.dim[1] >= 2;
+}
+
 char *type_text(const Type *type, char buffer[TYPE_TEXT]) {
   char shape[TYPE_TEXT];
   snprintf(buffer, TYPE_TEXT, "%s%.200s", dtype_text(type->dtype), shape_text(&type->shape, shape));

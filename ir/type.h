@@ -92,6 +92,12 @@ static inline int64_t part_elements(int64_t elements, int64_t parts) {
   int64_t least = elements / parts + (elements % parts != 0);
   return (least + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
 }
+/* What a loss or metric may be: one number, or of a metric a row or table of so many. */
+enum { METRIC_MOST_RANK = 2, METRIC_MOST_ELEMENTS = 1 << 20 };
+bool type_is_metric(const Type *type);
+/* f32[n, 1 + C]: rows of a class and C scores, of which an AUC is made. */
+bool type_is_auc(const Type *type);
+
 /* "f32[64,10]"; the buffer needs TYPE_TEXT bytes. Returns buffer. */
 enum { TYPE_TEXT = 224 };
 char *type_text(const Type *type, char buffer[TYPE_TEXT]);

@@ -351,9 +351,14 @@ static void check_root(Verify *v, int at) {
   bool scalar = node->type.shape.rank == 0;
   if (root->kind == ROOT_LOSS && !(scalar && dtype_is_float(node->type.dtype)))
     verify_wrong(v, node, "the loss must be a floating-point scalar");
-  if ((root->kind == ROOT_METRIC || root->kind >= ROOT_PASSES) && !scalar)
-    verify_wrong(v, node, "the %s '%s' must be a scalar",
-                 root->kind == ROOT_METRIC ? "metric" : "root", root->name);
+  if (root->kind >= ROOT_PASSES && !scalar)
+    verify_wrong(v, node, "the root '%s' must be a scalar", root->name);
+  if (root->kind == ROOT_METRIC && !type_is_metric(&node->type))
+    verify_wrong(v, node,
+                 "the metric '%s' must be a scalar, or a row or table of at most %d numbers",
+                 root->name, METRIC_MOST_ELEMENTS);
+  if (root->kind == ROOT_AUC && !type_is_auc(&node->type))
+    verify_wrong(v, node, "the auc '%s' must be f32[n, 1 + classes]", root->name);
   if (root->kind == ROOT_ASSIGN &&
       (node->op != OP_ASSIGN || strcmp(root->name, node_str(node, ATTR_TARGET))))
     verify_wrong(v, node, "the root assign '%s' must be the assign of that state", root->name);

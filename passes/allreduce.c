@@ -7,7 +7,7 @@
  *   other one, of one type and reduction, are put into one tensor, for one collective.
  *
  * Every rank runs the same graph, so all of them begin the same collectives in the same order. */
-#include "passes/pass.h"
+#include "passes/tasks.h"
 #include "plan/comm_cost.h"
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +19,7 @@ typedef struct {
   MeshAxis over;
   const char *why;
   bool is_tensor;             /* its operands are put into one */
+  int task;                   /* of a pipeline (tasks.h), in which all of it is done */
   VEC(const Node *) operands; /* of the old graph */
   int missing;                /* operands that are not made yet */
   Node *made;
@@ -28,6 +29,7 @@ typedef struct {
   const Graph *old;
   Graph *fresh;
   Arena *arena;
+  const int *task;  /* by old node; NULL: there are none */
   const Node *pack; /* of the gradients; NULL: there is none */
   VEC(Bucket) buckets;
   int *of_operand;  /* by k-th operand of the pack: its bucket */
@@ -208,13 +210,16 @@ static void cut_gradients(AllReduce *a, const PassContext *context) {
 }
 
 static int find_bucket(AllReduce *a, Op reduction, const Node *node) {
+  int task = a->task ? a->task[node->id] : 0;
   for (int i = 0; i < a->buckets.count; i++) {
     const Bucket *bucket = &a->buckets.at[i];
     if (bucket->reduction == reduction && bucket->dtype == node->type.dtype &&
-        bucket->over == node_axis(node))
+        bucket->over == node_axis(node) && bucket->task == task)
       return i;
   }
-  return add_bucket(a, reduction, node->type.dtype, node_axis(node));
+  int made = add_bucket(a, reduction, node->type.dtype, node_axis(node));
+  a->buckets.at[made].task = task;
+  return made;
 }
 
 static void join_totals(AllReduce *a) {
@@ -223,7 +228,9 @@ static void join_totals(AllReduce *a) {
     const Node *node = a->old->nodes.at[i];
     a->of_node[i] = -1;
     for (int k = 0; k < node->input_count; k++) behind[i] |= behind[node->input[k]->id];
-    if (node->op != OP_ALL_REDUCE || node_axis(node) == MESH_TENSOR) continue;
+    if (node->op != OP_ALL_REDUCE || node_axis(node) == MESH_TENSOR ||
+        node_axis(node) == MESH_PIPELINE)
+      continue;
     bool is_behind = behind[i];
     Op reduction = OP_SUM;
     op_parse(node_str(node, ATTR_REDUCTION), &reduction);
@@ -338,6 +345,8 @@ Graph *pass_allreduce(PassContext *context, Graph *graph) {
                  .first = ARENA_ARRAY(arena, int, count),
                  .map = ARENA_ARRAY(arena, Node *, count)};
   a.waits = arena_alloc(arena, sizeof *a.waits * (size_t)(count + 1));
+  Tasks tasks = {0};
+  if (tasks_find(context, graph, arena, &tasks)) a.task = tasks.task;
   join_totals(&a);
   if (a.pack) a.of_operand = ARENA_ARRAY(arena, int, a.pack->input_count);
   if (a.pack) cut_gradients(&a, context);

@@ -8,6 +8,7 @@
 #include "passes/autodiff.h"
 #include "passes/gradients.h"
 #include "passes/loss_scale.h"
+#include "passes/messages.h"
 #include "passes/pass.h"
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 static bool *find_active(const Graph *graph, Node *const *targets, int count) {
   bool *active = ARENA_ARRAY(graph->arena, bool, graph->nodes.count);
   for (int i = 0; i < count; i++) active[targets[i]->id] = true;
+  for (int i = 0; i < graph->nodes.count; i++) active[i] |= graph->nodes.at[i]->op == OP_RECEIVE;
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     if (!dtype_is_float(node->type.dtype) || node->op == OP_STOP_GRADIENT) continue;
@@ -67,6 +69,34 @@ static bool autodiff_step_back(Graph *graph, Diag *diag, Node *node, const bool 
   return diag->errors == errors;
 }
 
+/* ── other stages of a pipeline ─────────────────────────────────────────────────────────────── */
+/* The gradient of what was sent comes from the stage that got it. */
+static void receive_gradients(Graph *graph, int count, Node **gradient) {
+  for (int i = 0; i < count; i++) {
+    Node *send = graph->nodes.at[i];
+    if (send->op != OP_SEND || !message_is(send, MESSAGE_ACTIVATION)) continue;
+    Message message = message_of(send), back = message;
+    back.from = message.to, back.to = message.from, back.kind = MESSAGE_GRADIENT;
+    Node *sent = send->input[0];
+    go_back_to(graph, sent);
+    Node *got = message_receive(graph, sent->type, (int)node_int(send, ATTR_TO, 0), &back);
+    add_to_gradient(graph, sent, &gradient[sent->id], got);
+  }
+}
+
+/* What was received sends its gradient, and zeros where nothing that counts reads it here. */
+static void send_gradients(Graph *graph, int count, Node *const *gradient) {
+  for (int i = 0; i < count; i++) {
+    Node *receive = graph->nodes.at[i];
+    if (receive->op != OP_RECEIVE || !message_is(receive, MESSAGE_ACTIVATION)) continue;
+    Message message = message_of(receive), back = message;
+    back.from = message.to, back.to = message.from, back.kind = MESSAGE_GRADIENT;
+    go_back_to(graph, receive);
+    Node *slope = gradient[i] ? gradient[i] : make_like(graph, receive, 0);
+    message_send(graph, slope, (int)node_int(receive, ATTR_FROM, 0), &back);
+  }
+}
+
 Node **autodiff_gradients(Graph *graph, Diag *diag, Node *loss, Node *const *targets, int count) {
   int forward = graph->nodes.count;
   bool *active = find_active(graph, targets, count);
@@ -77,12 +107,14 @@ Node **autodiff_gradients(Graph *graph, Diag *diag, Node *loss, Node *const *tar
   const Origin before = graph->origin;
   go_back_to(graph, loss);
   if (active[loss->id]) gradient[loss->id] = make_like(graph, loss, 1);
-  for (int i = loss->id; i >= 0; i--) {
+  receive_gradients(graph, forward, gradient);
+  for (int i = forward - 1; i >= 0; i--) {
     Node *node = graph->nodes.at[i];
     if (gradient[i] && active[i] && op_info[node->op].max_inputs != 0 &&
         !(is_target[i] && node->input_count == 0))
       ok &= autodiff_step_back(graph, diag, node, active, gradient);
   }
+  send_gradients(graph, forward, gradient);
   graph->origin = before;
   Node **result = ARENA_ARRAY(graph->arena, Node *, count);
   for (int i = 0; i < count; i++) result[i] = gradient[targets[i]->id];
@@ -92,22 +124,44 @@ Node **autodiff_gradients(Graph *graph, Diag *diag, Node *loss, Node *const *tar
 /* ── places in the arena ────────────────────────────────────────────────────────────────────── */
 static int compare_doubles(double a, double b) { return (a > b) - (a < b); }
 
-/* Params that are updated alike stand side by side, so that the update's coefficients are constant
- * over long runs; those trained as matrices stand last, matrices of one shape together. Otherwise
- * the order is that of the graph. */
-static int compare_sources(const void *left, const void *right) {
-  const Node *a = *(Node *const *)left, *b = *(Node *const *)right;
-  int64_t is_matrix = node_int(a, ATTR_AS_MATRIX, 0);
-  int order = (int)(is_matrix - node_int(b, ATTR_AS_MATRIX, 0));
+static int compare_groups(const Node *a, const Node *b) {
+  int order = (int)(node_int(a, ATTR_AS_MATRIX, 0) - node_int(b, ATTR_AS_MATRIX, 0));
   if (!order)
     order = compare_doubles(node_float(a, ATTR_LR_FACTOR, 1), node_float(b, ATTR_LR_FACTOR, 1));
   if (!order)
     order =
         compare_doubles(node_float(a, ATTR_DECAY_FACTOR, 1), node_float(b, ATTR_DECAY_FACTOR, 1));
-  if (!order) order = (node_attr(a, ATTR_CUT) != NULL) - (node_attr(b, ATTR_CUT) != NULL);
-  for (int i = 0; !order && is_matrix && i < 2; i++)
-    order = compare_doubles((double)a->type.shape.dim[i], (double)b->type.shape.dim[i]);
+  return order;
+}
+
+/* As the rank has them, or whole. */
+static double matrix_size(const Node *param, int dim, bool is_whole) {
+  Shape shape = node_file_shape(param);
+  const Attr *cut = node_attr(param, ATTR_CUT);
+  bool is_part = is_whole && cut && cut->ints[0] == dim;
+  return (double)(shape.dim[dim] * (is_part ? node_int(param, ATTR_TENSOR, 1) : 1));
+}
+
+static int compare_matrices(const Node *a, const Node *b, bool is_whole) {
+  int order = 0;
+  for (int i = 0; !order && node_int(a, ATTR_AS_MATRIX, 0) && i < 2; i++)
+    order = compare_doubles(matrix_size(a, i, is_whole), matrix_size(b, i, is_whole));
   return order ? order : a->id - b->id;
+}
+
+int autodiff_compare_alone(const Node *a, const Node *b) {
+  int order = compare_groups(a, b);
+  return order ? order : compare_matrices(a, b, true);
+}
+
+/* Params that are updated alike stand side by side, so that the update's coefficients are constant
+ * over long runs; those trained as matrices stand last, matrices of one shape together. Otherwise
+ * the order is that of the graph. */
+static int compare_sources(const void *left, const void *right) {
+  const Node *a = *(Node *const *)left, *b = *(Node *const *)right;
+  int order = compare_groups(a, b);
+  if (!order) order = (node_attr(a, ATTR_CUT) != NULL) - (node_attr(b, ATTR_CUT) != NULL);
+  return order ? order : compare_matrices(a, b, false);
 }
 
 typedef VEC(Node *) Params;
@@ -215,7 +269,9 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
   Node *scaled = loss_scale_apply(context->settings, graph, objective ? objective : loss);
   Node **gradient = gradients_of(graph, context->diag, scaled, &params);
   if (!gradient) return false;
-  if (context->of != PASS_OF_MICRO) warn_without(context->diag, graph, loss, &params, gradient);
+  bool has_others = context->settings && setting_pipeline(context->settings) > 1;
+  if (context->of != PASS_OF_MICRO && !has_others)
+    warn_without(context->diag, graph, loss, &params, gradient);
   int64_t *offsets = ARENA_ARRAY(context->scratch, int64_t, params.count);
   for (int i = 0; i < params.count; i++) {
     Node *param = params.at[i];

@@ -11,6 +11,8 @@
 int64_t autodiff_param_room(const SettingValue *settings, int64_t elements);
 /* The same where one rank has all of it. */
 int64_t autodiff_param_alone(const SettingValue *settings, int64_t elements);
+/* Less than 0: there param a lies before b. */
+int autodiff_compare_alone(const Node *a, const Node *b);
 
 /* Appends to `graph` the gradients of the scalar float `loss` for `targets` (any float nodes of the
  * graph). result[i], in the graph's arena, has the type of targets[i]; it is NULL where the loss

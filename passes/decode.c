@@ -506,8 +506,9 @@ Graph *pass_decode(PassContext *context, Graph *old) {
   const Node *tokens = find_tokens(old, arena);
   const Node *scores = tokens ? find_scores(old, tokens) : NULL;
   if (context->settings &&
-      (setting_parts(context->settings) > 1 || setting_tensor(context->settings) > 1)) {
-    context->refused = "ranks have parts of the parameters (distributed.zero, distributed.tensor)";
+      (setting_parts(context->settings) > 1 || setting_group(context->settings) > 1)) {
+    context->refused = "ranks have parts of the parameters (distributed.zero, distributed.tensor, "
+                       "distributed.pipeline)";
     return NULL;
   }
   if (!scores) {

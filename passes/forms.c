@@ -11,6 +11,8 @@ Node *forms_get(Forms *forms, const Node *old, int form) {
 }
 
 Graph *forms_end(Forms *forms, int form) {
+  for (int i = 0; i < forms->old->nodes.count; i++)
+    if (node_is_agreed(forms->old->nodes.at[i])) forms_get(forms, forms->old->nodes.at[i], form);
   for (int i = 0; i < forms->old->roots.count; i++) {
     const Root *root = &forms->old->roots.at[i];
     graph_add_root(forms->fresh, root->kind, root->name, forms_get(forms, root->node, form));

@@ -8,7 +8,7 @@
  * Invariant: nothing but a body, a contraction, scatter_add, pack, assign and views is left, and
  * the kernels form no cycle. */
 #include "passes/fuse_plan.h"
-#include "passes/pass.h"
+#include "passes/tasks.h"
 
 Graph *pass_fuse(PassContext *context, Graph *graph) {
   Arena *arena = context->scratch;
@@ -31,6 +31,8 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
                    .group = ARENA_ARRAY(arena, int, count),
                    .unit = ARENA_ARRAY(arena, FuseUnit, count),
                    .readers = ARENA_ARRAY(arena, FuseReaders, count)};
+  Tasks tasks = {0};
+  if (tasks_find(context, prepared, arena, &tasks)) plan.task = tasks.task;
   fuse_choose_units(&plan);
   fuse_group_units(&plan);
   return fuse_emit(&plan, graph->arena);

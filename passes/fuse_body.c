@@ -292,7 +292,8 @@ static void emit_kernel(Emit *emit, int id) {
 static Node *emit_copy(Emit *emit, Node *value, const Node *reader) {
   Attr index = attr_int(ATTR_INDEX, 0), kind = attr_str(ATTR_KIND, "loop");
   Graph *body = graph_new(emit->fresh->arena, "loop_copy");
-  body->origin = emit->fresh->origin = (Origin){.loc = reader->origin.loc};
+  body->origin = emit->fresh->origin =
+      (Origin){.loc = reader->origin.loc, .layer = reader->origin.layer};
   graph_add_root(body, ROOT_RESULT, "", graph_node(body, OP_ARG, NULL, 0, &index, 1, &value->type));
   Node *fused = graph_node(emit->fresh, OP_FUSED, &value, 1, &kind, 1, &value->type);
   fused->body = body;

@@ -5,7 +5,8 @@
  *
  * A merge is legal if the union has one domain, if every read inside of it is one that its kind of
  * kernel can do (the same element; in rows also the row's value), if no path leads from the union
- * through another group back into it, and if it stays within bounds. */
+ * through another group back into it, if all of it belongs to one task of a pipeline and to one piece of the
+ * batch, and if it stays within bounds. */
 #include "passes/fuse_order.h"
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,8 @@ static FuseGroup first_group(FusePlan *plan, int id) {
   bool is_backward =
       node->origin.is_backward && node->op != OP_POOL_INDEX; /* which is small, and made early */
   group.has_backward = is_backward;
+  group.task = plan->task ? plan->task[id] : 0;
+  group.piece = node->origin.piece;
   group.has_early = !is_backward && plan->is_early[id];
   VEC_PUSH(plan->arena, group.members, id);
   return group;
@@ -308,7 +311,9 @@ static bool try_merge(Merge *merge, Round round, const Pair *pair) {
   FusePlan *plan = merge->plan;
   int a = plan->group[pair->a], b = plan->group[pair->b];
   FuseGroup *x = &plan->groups.at[a], *y = &plan->groups.at[b], joined;
-  if (a == b || !combine(plan, x, y, &joined) || !is_turn(plan, round, joined.shape, a, b))
+  bool pieces_differ = x->piece && y->piece && x->piece != y->piece;
+  if (a == b || x->task != y->task || pieces_differ || !combine(plan, x, y, &joined) ||
+      !is_turn(plan, round, joined.shape, a, b))
     return false;
   if (!reads_are_legal(plan, &joined, x, a, b) || !reads_are_legal(plan, &joined, y, a, b))
     return false;
@@ -316,6 +321,7 @@ static bool try_merge(Merge *merge, Round round, const Pair *pair) {
     return false;
   fuse_order_merge(merge->order, a, b);
   joined.members = x->members;
+  joined.piece = x->piece ? x->piece : y->piece;
   for (int i = 0; i < y->members.count; i++) {
     VEC_PUSH(plan->arena, joined.members, y->members.at[i]);
     plan->group[y->members.at[i]] = a;

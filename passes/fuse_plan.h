@@ -47,6 +47,8 @@ typedef struct {
   VEC(int) members;             /* ascending */
   bool is_dead;                 /* merged into another */
   bool has_early, has_backward; /* members of the first part of the step, of the last */
+  int task;                     /* of a pipeline: that of all members */
+  int piece;                    /* of the batch: that of all members that are of one; 0: none is */
 } FuseGroup;
 
 typedef struct {
@@ -57,6 +59,7 @@ typedef struct {
   bool has_column_sums;     /* a convolution's kernel may sum its columns, */
   bool has_slope_epilogues; /* and that of its input's gradient have an epilogue */
   int count;                /* nodes */
+  const int *task;          /* by node: that of a pipeline (tasks.h); NULL: there is none */
   bool *is_live, *is_unit;
   bool *is_materialized; /* something outside of all kernels reads it in memory */
   bool *is_assigned;     /* the next value of a state */

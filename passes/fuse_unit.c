@@ -213,6 +213,14 @@ static bool pays_in_windows(const FusePlan *plan, const Users *users, const Node
          cone->cost * users->overlap[node->id] <= (double)(GPU_COST_PER_BYTE * written_and_read);
 }
 
+/* Does a later task of a pipeline read it? Then what it is made of would be kept until that. */
+static bool is_read_later(const FusePlan *plan, const Users *users, int id) {
+  const NodeList *list = &users->users[id];
+  for (int i = 0; plan->task && i < list->count; i++)
+    if (plan->task[list->at[i]->id] > plan->task[id]) return true;
+  return false;
+}
+
 static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, const Node *node) {
   if (node_is_leaf(node) || node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM ||
       node->op == OP_RESHAPE)
@@ -232,6 +240,7 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   if (users->in_window[id] && cone.cost > 0 && (cone.cost > WINDOW_COST || may_join_source))
     return true;
   if (node->op == OP_POOL_MAX && users->has_index[strip_free(node->input[0])->id]) return true;
+  if (cone.bytes > type_bytes(&node->type) && is_read_later(plan, users, id)) return true;
   if (users->users[id].count < 2) return false;
   if (node->op == OP_TRANSPOSE || cone.cost > RECOMPUTE_COST) return true;
   if (node->op == OP_SLICE && fuse_elements(node) * SMALL_PART <= fuse_elements(node->input[0]))

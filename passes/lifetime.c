@@ -40,15 +40,17 @@ static void read_at(Lifetimes *times, const Node *value, int step) {
 }
 
 /* A collective reads its operand beside the steps that follow, until the first one that reads its
- * result; or until the next collective has begun, so that one operand at a time is kept for that. */
+ * result; or until the next collective has begun, so that one operand at a time is kept for that, but
+ * for pieces of a batch, of which several are on their way. */
 static void keep_under_way(const Graph *graph, Lifetimes *times, Arena *arena) {
   int *read = ARENA_ARRAY(arena, int, graph->nodes.count), next = times->count;
   for (int i = 0; i < graph->nodes.count; i++) read[i] = times->count;
   for (int s = times->count - 1; s >= 0; s--) {
     const Node *node = times->node[s];
     for (int k = 0; k < node->input_count; k++) read[lifetime_base(node->input[k])->id] = s;
-    if (!op_has(node->op, TRAIT_RANKS)) continue;
-    int until = read[node->id] <= next ? read[node->id] - 1 : next;
+    if (!op_has(node->op, TRAIT_RANKS) || !node->input_count) continue;
+    bool is_awaited = node->origin.piece && read[node->id] < times->count;
+    int until = read[node->id] <= next || is_awaited ? read[node->id] - 1 : next;
     next = s;
     if (lifetime_is_in_place(node)) continue;
     int *last = &times->last[lifetime_base(node->input[0])->id];

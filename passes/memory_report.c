@@ -147,7 +147,8 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
   for (int i = 0; i < work.pieces.count; i++) {
     const Piece *piece = &work.pieces.at[i];
     bool is_live = piece->first <= work.busiest && work.busiest <= piece->last;
-    if (is_live && piece->node->op == OP_ALL_GATHER)
+    bool is_gathered = piece->node->op == OP_ALL_GATHER && node_axis(piece->node) != MESH_TENSOR;
+    if (is_live && is_gathered)
       report.bytes[MEMORY_GATHERED] += piece->bytes;
     else if (is_live && piece->is_kept)
       report.bytes[MEMORY_KEPT] += piece->bytes;
@@ -239,6 +240,10 @@ static void print_piece(const Work *work, const Piece *piece, FILE *out) {
   fprintf(out, " %%%d: %s, %s at %lld, steps %d to %d", piece->node->id,
           type_text(&piece->node->type, type), memory_human(piece->bytes, size),
           (long long)piece->at, piece->first, piece->last);
+  if (piece->node->origin.layer) {
+    fprintf(out, ", ");
+    print_escaped(piece->node->origin.layer, out);
+  }
   if (piece->node->origin.loc.line)
     fprintf(out, ", %sline %u", piece->node->origin.is_backward ? "gradient of " : "",
             piece->node->origin.loc.line);

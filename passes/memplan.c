@@ -88,12 +88,25 @@ static void place_state(MemPlan *plan, const Node *node) {
   }
 }
 
+/* Inputs lie where the step has them, which in a pipeline takes more rows of each than an evaluation
+ * does. */
+static int64_t input_bytes(const MemPlan *plan, const Node *input) {
+  const Program *program = plan->context->program;
+  const Graph *train = program && plan->context->of == PASS_OF_EVAL ? program->train : NULL;
+  for (int i = 0; train && i < train->nodes.count; i++) {
+    const Node *node = train->nodes.at[i];
+    if (node->op == OP_INPUT && !strcmp(node_str(node, ATTR_NAME), node_str(input, ATTR_NAME)))
+      return type_bytes(&node->type);
+  }
+  return type_bytes(&input->type);
+}
+
 static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
   const char *name = node_str(node, ATTR_NAME);
   switch (node->op) {
   case OP_INPUT:
     put(plan, node, PLACE_INPUT, *input_end);
-    *input_end += aligned(type_bytes(&node->type));
+    *input_end += aligned(input_bytes(plan, node));
     break;
   case OP_PARAM:
     put(plan, node, is_narrow_param(node) ? PLACE_NARROW : PLACE_PARAMS,

@@ -46,6 +46,7 @@ static void average_weights(Update *u, Node *params) {
 /* All that happens once a batch: the update, and its rate. */
 static bool update_all(Update *u, Diag *diag, Node *counter) {
   const char *kind = setting_text(u->settings, "train.optimizer");
+  u->graph->origin = (Origin){.is_update = true, .function = kind};
   u->rate = update_rate(u);
   u->params = update_params(u);
   update_find_groups(u);
@@ -72,7 +73,8 @@ static Graph *count_steps(Update *u, Node *counter) {
 
 Graph *pass_optimizer(PassContext *context, Graph *old) {
   double parts = setting_number(context->settings, "train.accumulate");
-  Graph *graph = parts > 1 ? update_part_random(old, parts) : graph_rewrite(old, NULL, NULL);
+  bool is_micro = context->of == PASS_OF_MICRO;
+  Graph *graph = parts > 1 ? update_part(old, parts, is_micro) : graph_rewrite(old, NULL, NULL);
   Node *grads = graph_take_root(graph, ROOT_GRADIENTS);
   Update u = {.graph = graph, .settings = context->settings, .for_gpu = context->for_gpu};
   if (grads) u.flat = grads->type, u.grads = grads;

@@ -27,6 +27,7 @@ typedef struct {
   Node *params;           /* f32[N] before the update */
   Node *grads;            /* f32[N] */
   Node *is_finite;        /* bool[]; fp16: false if the step is skipped; NULL: it never is */
+  int totals;             /* collectives between stages of a pipeline, so far */
   VEC(Segment) segments;  /* in order, covering the arena; at least one */
   Node **rates, **decays; /* f64[] by segment: the learning rate, the weight decay */
 } Update;
@@ -78,8 +79,9 @@ Node *update_accumulate(Update *u, double parts, bool is_micro, Node *grads);
 /* One part more is done; with the last one, none of the next batch. Also where there are no
  * gradients: totals and random numbers go by it. */
 void update_count_part(Update *u, bool is_micro);
-/* The graph with random numbers of its own for each part. */
-Graph *update_part_random(Graph *graph, double parts);
+/* The graph with random numbers of its own for each part; what goes to other stages of a pipeline once
+ * a step is the last part's. */
+Graph *update_part(Graph *graph, double parts, bool is_micro);
 
 /* ── the rules: each returns the new parameters, or NULL for an unknown optimiser ── */
 Node *update_by_rule(Update *u, const char *kind);

@@ -4,6 +4,7 @@
  * library's product does it; what their sum must be multiplied with is the root "factor". The sums
  * are zero when a batch begins: "train" ends with that (codegen/lower.c). */
 #include "passes/loss_scale.h"
+#include "passes/messages.h"
 #include "passes/optimizer.h"
 #include <string.h>
 
@@ -44,10 +45,26 @@ void update_count_part(Update *u, bool is_micro) {
   update_assign(u, PARTS_DONE, is_micro ? next : make_like(u->graph, part, 0));
 }
 
+/* ── other stages of a pipeline ─────────────────────────────────────────────────────────────── */
+/* The gradient of a param that another stage has goes there once a step: the sum over the parts. */
+static Node *once_a_step(Graph *fresh, const Node *old, Node **inputs, bool is_micro) {
+  if (!op_is_message(old->op) || !message_is_once(old) || !message_is(old, MESSAGE_GRADIENT))
+    return NULL;
+  if (old->op == OP_RECEIVE)
+    return is_micro ? make_const(fresh, old->type.dtype, old->type.shape, 0) : NULL;
+  Message message = message_of(old);
+  const char *name = arena_printf(fresh->arena, OWN_ACCUMULATE "sent.%lld.%lld",
+                                  (long long)message.from, (long long)message.number);
+  Node *before = make_state(fresh, ROLE_PART_TOTAL, name, inputs[0]->type, 0);
+  Node *sum = make_binary(fresh, OP_ADD, before, inputs[0]);
+  if (!is_micro) return graph_copy_node(fresh, old, &sum);
+  make_assign(fresh, name, sum);
+  return sum;
+}
+
 /* ── random numbers ─────────────────────────────────────────────────────────────────────────── */
 /* Each part draws its own: step becomes step x parts + part. */
-static Node *draw_apart(Graph *fresh, const Node *old, Node **inputs, void *context) {
-  const double *parts = context;
+static Node *draw_apart(Graph *fresh, const Node *old, Node **inputs, const double *parts) {
   if (old->op != OP_RANDOM || old->input[1]->op != OP_STATE) return NULL;
   Update u = {.graph = fresh};
   Node *step = inputs[1];
@@ -58,6 +75,17 @@ static Node *draw_apart(Graph *fresh, const Node *old, Node **inputs, void *cont
   return graph_copy_node(fresh, old, changed);
 }
 
-Graph *update_part_random(Graph *graph, double parts) {
-  return graph_rewrite(graph, draw_apart, &parts);
+typedef struct {
+  double parts;
+  bool is_micro;
+} Parting;
+
+static Node *part_apart(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  const Parting *of = context;
+  if (old->op == OP_RANDOM) return draw_apart(fresh, old, inputs, &of->parts);
+  return once_a_step(fresh, old, inputs, of->is_micro);
+}
+
+Graph *update_part(Graph *graph, double parts, bool is_micro) {
+  return graph_rewrite(graph, part_apart, &(Parting){parts, is_micro});
 }

@@ -2,6 +2,7 @@
  * parameters of a group side by side in the arena, so that a coefficient is constant over a few
  * long runs. The one kernel of the update chooses it by comparing the element's index with the
  * runs' ends: that takes no memory, and one comparison for each further group. */
+#include "passes/messages.h"
 #include "passes/optimizer.h"
 #include <stdlib.h>
 
@@ -88,17 +89,22 @@ Node *update_piecewise_scaled(Update *u, Node *flat, Node *const *scalars) {
 }
 
 Node *update_total(Update *u, Node *flat) {
-  int64_t axis = 0, ranks = setting_tensor(u->settings);
+  int64_t axis = 0, ranks = setting_tensor(u->settings), stages = setting_pipeline(u->settings);
   Node **shares = ARENA_ARRAY(u->graph->arena, Node *, u->segments.count);
   Node *one = update_number(u, 1), *share = update_number(u, 1.0 / (double)ranks);
   for (int i = 0; i < u->segments.count; i++) shares[i] = u->segments.at[i].is_cut ? one : share;
   if (ranks > 1) flat = update_piecewise_scaled(u, flat, shares);
   Node *sum = make_reduce(u->graph, OP_SUM, flat, &axis, 1);
   sum = make_reshape(u->graph, sum, shape_scalar());
-  if (ranks == 1) return sum;
-  Node *all = make_all_reduce(u->graph, OP_SUM, sum);
-  node_set_attr(u->graph, all->input[0], attr_str(ATTR_OVER, mesh_axis_text(MESH_TENSOR)));
-  return all;
+  if (ranks > 1) {
+    sum = make_all_reduce(u->graph, OP_SUM, sum);
+    node_set_attr(u->graph, sum->input[0], attr_str(ATTR_OVER, mesh_axis_text(MESH_TENSOR)));
+  }
+  if (stages > 1) {
+    sum = make_all_reduce(u->graph, OP_SUM, sum);
+    message_join(u->graph, sum->input[0], MESSAGE_TOTALS + u->totals++);
+  }
+  return sum;
 }
 
 /* Autodiff places what is trained as matrices behind everything else. */

@@ -15,9 +15,14 @@
  * many bytes as by the gradients' all_reduce. Where R divides c it is spared 5 m to 7.5 m operations
  * for each of these bytes, m being the shorter side. A shape of one matrix is done by all ranks, which
  * takes no more time. With distributed.zero each rank has a part of every matrix, and sharing the
- * batch out costs two all_to_all instead (passes/shard_matrices.c). */
+ * batch out costs two all_to_all instead (passes/shard_matrices.c).
+ *
+ * Of matrices that are cut (distributed.tensor) each of T ranks has a part. They share them out too, as
+ * they are: by an all_to_all each gets the others' parts of its share of the matrices, and by another
+ * one all get the parts of the directions that are theirs. */
 #include "passes/autodiff.h"
 #include "passes/optimizer.h"
+#include "passes/tensor_cut.h"
 #include <math.h>
 #include <string.h>
 
@@ -25,9 +30,12 @@ static const double coefficient_a = 3.4445, coefficient_b = -4.7750, coefficient
 static const double smallest_norm = 1e-7;
 
 /* Matrices of one shape, one behind the other: `stride` elements from each to the next. A rank of
- * `ranks` does `share` of them, those from rank * share on; ranks 1: it does all. */
+ * `ranks` does `share` of them, those from rank * share on; ranks 1: it does all. `tensor` ranks have a
+ * part of `used` elements of each, cut so, and each of them does `whole` of the share; tensor 1: they
+ * are not cut. */
 typedef struct {
-  int64_t begin, count, rows, columns, stride, ranks, share;
+  int64_t begin, count, rows, columns, stride, ranks, share, used, tensor, whole;
+  Cut cut;
   const char *name; /* of the first */
 } MatrixRun;
 typedef VEC(MatrixRun) MatrixRuns;
@@ -53,6 +61,24 @@ static void share_out(const Update *u, MatrixRun *run) {
   bool is_shared = ranks > 1 && (has_parts || share < run->count);
   run->ranks = is_shared ? ranks : 1;
   run->share = is_shared ? share : run->count;
+  run->whole = (run->share + run->tensor - 1) / run->tensor;
+}
+
+static MatrixRun muon_run_of(const Update *u, const Node *param, int64_t begin) {
+  const int64_t *dim = param->type.shape.dim;
+  MatrixRun run = {.begin = begin,
+                   .count = 1,
+                   .rows = dim[0],
+                   .columns = dim[1],
+                   .used = dim[0] * dim[1],
+                   .stride = autodiff_param_room(u->settings, dim[0] * dim[1]),
+                   .tensor = 1,
+                   .cut = tensor_cut_of_param(param),
+                   .name = node_str(param, ATTR_NAME)};
+  if (!run.cut.run) return run;
+  run.tensor = node_int(param, ATTR_TENSOR, 1);
+  *(run.cut.dim == 0 ? &run.rows : &run.columns) *= run.tensor;
+  return run;
 }
 
 static MatrixRuns find_runs(Update *u, int64_t begin) {
@@ -61,16 +87,10 @@ static MatrixRuns find_runs(Update *u, int64_t begin) {
   while (begin < end) {
     const Node *param = muon_param(u, begin);
     if (!param) break;
-    const int64_t *dim = param->type.shape.dim;
-    MatrixRun *last = runs.count ? &runs.at[runs.count - 1] : NULL;
-    MatrixRun run = {.begin = begin,
-                     .count = 1,
-                     .rows = dim[0],
-                     .columns = dim[1],
-                     .stride = autodiff_param_room(u->settings, dim[0] * dim[1]),
-                     .name = node_str(param, ATTR_NAME)};
+    MatrixRun *last = runs.count ? &runs.at[runs.count - 1] : NULL, run = muon_run_of(u, param, begin);
     begin += run.stride;
-    if (last && last->rows == dim[0] && last->columns == dim[1])
+    if (last && last->rows == run.rows && last->columns == run.columns &&
+        tensor_cut_equal(last->cut, run.cut))
       last->count++;
     else
       VEC_PUSH(u->graph->arena, runs, run);
@@ -101,21 +121,58 @@ static Node *all_matrices(Update *u, Node *rows, const MatrixRun *run) {
   return make_slice(u->graph, rows, start, shape_of(2, there));
 }
 
-/* The run's part of a flat value as [share, rows, columns]. */
-static Node *matrices_of(Update *u, Node *flat, const MatrixRun *run) {
-  int64_t all = run->count * run->stride, used = run->rows * run->columns;
-  Node *x = make_slice(u->graph, flat, &run->begin, shape_of(1, &all));
-  int64_t rows[] = {run->count, run->stride}, cut[] = {run->share, used}, start[] = {0, 0};
-  x = own_matrices(u, make_reshape(u->graph, x, shape_of(2, rows)), run);
-  x = make_slice(u->graph, x, start, shape_of(2, cut));
-  int64_t shape[] = {run->share, run->rows, run->columns};
+static Node *muon_exchanged(Update *u, Node *x, const MatrixRun *run, const char *why) {
+  Attr attrs[] = {attr_str(ATTR_WHY, why), attr_int(ATTR_RANKS, run->tensor),
+                  attr_str(ATTR_OVER, mesh_axis_text(MESH_TENSOR))};
+  return graph_node(u->graph, OP_ALL_TO_ALL, &x, 1, attrs, 3, NULL);
+}
+
+/* A whole matrix's elements are [groups, ranks, run] of them, a part's [groups, run]. */
+static Node *ranks_inside(Update *u, Node *x, const MatrixRun *run, bool is_inside) {
+  Shape whole = shape_of(2, (int64_t[]){run->rows, run->columns});
+  int64_t inner = tensor_inner(&whole, run->cut), groups = run->used / inner;
+  int64_t ranks_first[] = {run->tensor, run->whole, groups, inner}, there[] = {1, 2, 0, 3};
+  int64_t groups_first[] = {run->whole, groups, run->tensor, inner}, back[] = {2, 0, 1, 3};
+  x = make_reshape(u->graph, x, shape_of(4, is_inside ? ranks_first : groups_first));
+  return make_transpose(u->graph, x, is_inside ? there : back);
+}
+
+/* [share, elements of a part] as [whole, rows, columns]: the matrices that this rank does. */
+static Node *whole_matrices(Update *u, Node *x, const MatrixRun *run) {
+  int64_t shape[] = {run->whole, run->rows, run->columns}, low[] = {0, 0};
+  int64_t high[] = {run->tensor * run->whole - run->share, 0};
+  if (run->tensor > 1) {
+    x = make_pad(u->graph, x, low, high);
+    x = ranks_inside(u, muon_exchanged(u, x, run, "parts of cut matrices, for muon"), run, true);
+  }
   return make_reshape(u->graph, x, shape_of(3, shape));
 }
 
+/* And back. */
+static Node *part_matrices(Update *u, Node *x, const MatrixRun *run) {
+  int64_t rows[] = {run->share, run->used}, start[] = {0, 0};
+  int64_t all[] = {run->tensor * run->whole, run->used};
+  if (run->tensor > 1) {
+    x = make_reshape(u->graph, ranks_inside(u, x, run, false), shape_of(2, all));
+    x = muon_exchanged(u, x, run, "parts of directions of cut matrices");
+    x = make_slice(u->graph, x, start, shape_of(2, rows));
+  }
+  return make_reshape(u->graph, x, shape_of(2, rows));
+}
+
+/* Of the run's part of a flat value, the matrices that this rank does. */
+static Node *matrices_of(Update *u, Node *flat, const MatrixRun *run) {
+  int64_t all = run->count * run->stride;
+  Node *x = make_slice(u->graph, flat, &run->begin, shape_of(1, &all));
+  int64_t rows[] = {run->count, run->stride}, cut[] = {run->share, run->used}, start[] = {0, 0};
+  x = own_matrices(u, make_reshape(u->graph, x, shape_of(2, rows)), run);
+  return whole_matrices(u, make_slice(u->graph, x, start, shape_of(2, cut)), run);
+}
+
 static Node *flat_of(Update *u, Node *x, const MatrixRun *run) {
-  int64_t used = run->rows * run->columns, all = run->count * run->stride;
-  int64_t rows[] = {run->share, used}, low[] = {0, 0}, high[] = {0, run->stride - used};
-  x = make_pad(u->graph, make_reshape(u->graph, x, shape_of(2, rows)), low, high);
+  int64_t all = run->count * run->stride;
+  int64_t low[] = {0, 0}, high[] = {0, run->stride - run->used};
+  x = make_pad(u->graph, part_matrices(u, x, run), low, high);
   return make_reshape(u->graph, all_matrices(u, x, run), shape_of(1, &all));
 }
 

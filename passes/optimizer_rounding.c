@@ -9,9 +9,8 @@
  * |t|/256 is half a place to one place. x - t and n - t are exact, and their ratio is a probability
  * of up to 1/2. */
 #include "passes/optimizer.h"
+#include "passes/shard_random.h"
 #include <string.h>
-
-enum { ROUNDING_STREAM = 0x7fffffff }; /* dropout's streams count from 0 */
 
 /* As the params of the graph say: they are f32 if precision was left out, whatever the setting. */
 static bool is_kept_narrow(const Update *u) {

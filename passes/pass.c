@@ -252,9 +252,12 @@ static bool dump_if_changed(Pipeline *pipeline, int pass, const Graph *before, c
   Arena *arena = pipeline->context.arena;
   char *text = graph_to_text(after, arena);
   if (before == after || strcmp(text, graph_to_text(before, arena)) == 0) return true;
+  const PassContext *context = &pipeline->context;
+  bool is_staged = context->settings && setting_pipeline(context->settings) > 1;
+  const char *stage = is_staged ? arena_printf(arena, ".stage%d", context->stage) : "";
   char *path =
-      arena_printf(arena, "%s/%02d-%s.%s.ftir", options->dump_dir ? options->dump_dir : ".",
-                   pass + 1, name, after->name);
+      arena_printf(arena, "%s/%02d-%s.%s%s.ftir", options->dump_dir ? options->dump_dir : ".",
+                   pass + 1, name, after->name, stage);
   return pass_write_file(pipeline->context.diag, path, text);
 }
 
@@ -339,7 +342,8 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
   int last;
   if (!pass_prepare(program, diag, options, disabled, &last)) return false;
   Pipeline pipeline = {.context = {arena, diag, program->settings, true, for_gpu, false, program,
-                                   .disabled = disabled, .left_out = options->disable},
+                                   .disabled = disabled, .left_out = options->disable,
+                                   .stage = program->stage},
                        .options = options,
                        .seconds = ARENA_ARRAY(arena, double, pass_count),
                        .nodes = ARENA_ARRAY(arena, int64_t, pass_count)};

@@ -12,6 +12,8 @@
  *   an activation is, all its consumers read the rounded value, so that memory holds it in the
  *   narrow type only. Pointwise work on it, forward and backward, begins at the same rounded value;
  *   widening it is exact, and the f32 form is never stored (fuse_unit.c), as in PyTorch's autocast
+ * - a contraction of which ranks make a share each (distributed.tensor) keeps its f32 sums, and is
+ *   rounded when they are joined
  * - a sum of a contraction's gradient and others is rounded as its terms are, so that the gradient
  *   of a narrow value is narrow too (the shortcuts of a residual network)
  * - attention: kept whole, in f32 inside; its operands and its result are rounded
@@ -35,6 +37,8 @@ typedef struct {
   DType *wanted;       /* a narrow contraction takes the value itself; F32: none */
   bool *in_window;     /* a pooling takes it */
   bool *in_sum;        /* backward adds something to it */
+  const Node **share;  /* of a sum over ranks: the contraction whose shares it joins */
+  bool *is_share;      /* such a contraction */
   bool *is_pending;    /* a contraction's result whose bias is yet to be added */
   DType *kept, *may;   /* the narrow type that all readers see, or could; F32: none */
   Forms values;        /* a form is a narrow type, or F32: as the graph before had it */
@@ -110,12 +114,34 @@ static const Node *behind_views(const Precision *p, const Node *x) {
   return x;
 }
 
+/* The contraction whose shares this is the sum of over ranks; NULL: of none. */
+static const Node *joined_contraction(const Precision *p, const Node *node) {
+  const Node *join = node->op == OP_RESULT ? node->input[0] : node;
+  if (join->op != OP_ALL_REDUCE && join->op != OP_REDUCE_SCATTER) return NULL;
+  const char *reduction = node_str(join, ATTR_REDUCTION);
+  if (node_axis(join) != MESH_TENSOR || strcmp(reduction, op_info[OP_SUM].text) != 0) return NULL;
+  const Node *share = join->input[0];
+  bool is_value = join->op == OP_REDUCE_SCATTER || node != join;
+  while ((share->op == OP_RESHAPE || share->op == OP_TRANSPOSE) && p->uses[share->id] == 1)
+    share = share->input[0];
+  bool is_one = is_value && is_rounded_contraction(share) && p->uses[share->id] == 1;
+  return is_one ? share : NULL;
+}
+
+static void find_joined(Precision *p) {
+  for (int i = 0; i < p->old->nodes.count; i++) {
+    p->share[i] = joined_contraction(p, p->old->nodes.at[i]);
+    if (p->share[i]) p->is_share[p->share[i]->id] = true;
+  }
+}
+
 static void find_pending(Precision *p) {
   for (int i = 0; i < p->old->nodes.count; i++) {
     const Node *node = p->old->nodes.at[i];
     for (int k = 0; k < node->input_count; k++) {
       const Node *x = behind_views(p, node->input[k]);
-      if (is_rounded_contraction(x) && !x->origin.is_backward && p->uses[x->id] == 1 &&
+      bool is_product = is_rounded_contraction(x) || p->share[x->id];
+      if (is_product && !x->origin.is_backward && p->uses[x->id] == 1 &&
           is_bias_of(node, node->input[k]))
         p->is_pending[x->id] = true;
     }
@@ -214,7 +240,7 @@ static bool is_last_gradient(const Precision *p, const Node *node) {
 }
 
 static bool keeps_sums(const Precision *p, const Node *node) {
-  return is_last_gradient(p, node) || p->is_pending[node->id];
+  return is_last_gradient(p, node) || p->is_pending[node->id] || p->is_share[node->id];
 }
 
 static Node *contraction(Precision *p, const Node *node) {
@@ -233,6 +259,7 @@ static Node *contraction(Precision *p, const Node *node) {
   Type type = {is_summed ? DT_F32 : narrow, node->type.shape};
   Node *made = graph_copy_with(p->fresh, node, inputs, &type, &result, is_summed);
   const char *rest = is_last_gradient(p, node) ? ", its f32 sums are a gradient"
+                     : p->is_share[node->id]   ? ", its f32 sums meet those of other ranks"
                      : is_summed               ? ", its f32 sums meet a bias"
                                                : "";
   return explain(p, made, say(p, narrow, arena_printf(p->fresh->arena, "%s%s", cause, rest)));
@@ -356,6 +383,7 @@ static bool is_sum_of_gradients(const Precision *p, const Node *node) {
 static const char *why_rounded(const Precision *p, const Node *node) {
   int id = node->id;
   if (p->may[id] == DT_F32) return NULL;
+  if (p->share[id]) return p->is_pending[id] ? NULL : "result of a contraction, joined";
   if (find_bias(p, node) >= 0) return "result of a contraction and its bias";
   if (is_sum_of_gradients(p, node)) return "sum of gradients";
   return p->wanted[id] == p->may[id] || p->in_window[id] ? "kept for a contraction" : NULL;
@@ -407,7 +435,7 @@ static void decide(Precision *p, const Node *node) {
     if (node->type.dtype == DT_F32) *kept = *may = exact_type(p, node);
     return;
   case BY_ARITHMETIC:
-    *may = may_keep(p, node);
+    *may = p->share[node->id] ? policy(p, p->share[node->id], &is_tf32) : may_keep(p, node);
     if (why_rounded(p, node)) *kept = *may;
     return;
   }
@@ -443,6 +471,11 @@ static Node *precision_make(void *pass, const Node *old, int form) {
     Node *input = forms_get(&p->values, old->input[0], dtype);
     return explain(p, copy_with_type(p, old, &input, dtype), say(p, dtype, "exact"));
   }
+  if (old->op == OP_ALL_GATHER) { /* half the bytes */
+    Node *input = forms_get(&p->values, old->input[0], dtype);
+    p->fresh->origin = old->origin;
+    return copy_with_type(p, old, &input, dtype);
+  }
   return precision_cast(p, in_wide(p, old), dtype, old, say(p, dtype, "operand of a contraction"));
 }
 
@@ -468,12 +501,15 @@ Graph *pass_precision(PassContext *context, Graph *graph) {
   p.in_window = ARENA_ARRAY(arena, bool, count);
   p.in_sum = ARENA_ARRAY(arena, bool, count);
   p.is_pending = ARENA_ARRAY(arena, bool, count);
+  p.share = ARENA_ARRAY(arena, const Node *, count);
+  p.is_share = ARENA_ARRAY(arena, bool, count);
   p.wanted = ARENA_ARRAY(arena, DType, count);
   p.kept = ARENA_ARRAY(arena, DType, count);
   p.may = ARENA_ARRAY(arena, DType, count);
   p.values = (Forms){graph, p.fresh, precision_make, &p, {.arena = arena}};
   for (int i = 0; i < count; i++) p.wanted[i] = p.kept[i] = p.may[i] = DT_F32;
   look_ahead(&p);
+  find_joined(&p);
   find_pending(&p);
   for (int i = 0; i < count; i++) decide(&p, graph->nodes.at[i]);
   for (int i = 0; i < count; i++) forms_get(&p.values, graph->nodes.at[i], p.kept[i]);

@@ -501,7 +501,10 @@ static int64_t shard_elements(const Shard *s) {
 
 Graph *pass_shard(PassContext *context, Graph *graph) {
   Arena *arena = context->scratch;
-  if (!context->settings || setting_parts(context->settings) == 1) return graph;
+  if (!context->settings) return graph;
+  bool has_cuts = setting_tensor(context->settings) > 1;
+  if (setting_parts(context->settings) == 1)
+    return has_cuts ? shard_random_of_tensor(graph, context->settings, arena) : graph;
   int errors = context->diag->errors;
   Shard s = {.context = context,
              .old = graph,

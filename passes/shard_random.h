@@ -6,7 +6,12 @@
 #include "plan/plan.h"
 #include "ir/graph.h"
 
-/* What goes to each element's number in a rank's arena: i64[elements / ranks]. */
+enum { ROUNDING_STREAM = 0x7fffffff }; /* dropout's streams count from 0 */
+
+/* What goes to each element's number in a rank's arena: i64[elements / ranks]. ranks: those that have
+ * parts of each param (distributed.zero), of what the ranks of the axis tensor have of it. */
 Node *shard_random_first(Graph *fresh, const Graph *old, const SettingValue *settings,
                          int64_t ranks, int64_t elements, Arena *scratch);
+/* The graph, where no rank has less of a param than those of the axis tensor have. */
+Graph *shard_random_of_tensor(Graph *graph, const SettingValue *settings, Arena *scratch);
 #endif

@@ -14,6 +14,7 @@
 #include "passes/tensor_cut.h"
 #include <string.h>
 
+/* PART: of what is cut, and of what is taken. */
 typedef enum { WHOLE, PART } Form;
 
 typedef struct {
@@ -35,15 +36,12 @@ static Node *rank_index(Tensors *t, DType dtype) {
 
 static void name_collective(Tensors *t, Node *made, const Node *old, const char *what) {
   Node *node = made->op == OP_RESULT ? made->input[0] : made;
+  while (old->op == OP_RESHAPE || old->op == OP_TRANSPOSE) old = old->input[0];
   const char *why = arena_printf(t->fresh->arena, "%s of %s", what, op_info[old->op].text);
+  if (node->origin.piece)
+    why = arena_printf(t->fresh->arena, "%s, piece %d", why, node->origin.piece);
   node_set_attr(t->fresh, node, attr_str(ATTR_OVER, mesh_axis_text(MESH_TENSOR)));
   node_set_attr(t->fresh, node, attr_str(ATTR_WHY, why));
-}
-
-static Node *joined(Tensors *t, Op op, Node *share, const Node *old) {
-  Node *made = make_all_reduce(t->fresh, op, share);
-  name_collective(t, made, old, "shares");
-  return made;
 }
 
 /* ── parts ──────────────────────────────────────────────────────────────────────────────────── */
@@ -83,6 +81,14 @@ static Shape tensor_runs(const Tensors *t, const Node *node, int64_t ranks) {
   return shape_of(3, dims);
 }
 
+/* From [groups, ranks, ...] to [ranks, groups, ...], or back. */
+static Node *ranks_exchanged(Tensors *t, Node *x) {
+  const int64_t *dim = x->type.shape.dim, perm[] = {1, 0, 2};
+  if (dim[0] == 1 || dim[1] == 1)
+    return make_reshape(t->fresh, x, shape_of(3, (int64_t[]){dim[1], dim[0], dim[2]}));
+  return make_transpose(t->fresh, x, perm);
+}
+
 /* Of what every rank has or makes whole. */
 static Node *part_taken(Tensors *t, const Node *node) {
   int64_t one = 1;
@@ -93,6 +99,37 @@ static Node *part_taken(Tensors *t, const Node *node) {
   return make_reshape(t->fresh, mine, local_type(t, node).shape);
 }
 
+/* The numbers of these elements of the whole, without those of the others. */
+static Node *part_of_random(Tensors *t, const Node *random) {
+  Type type = local_type(t, random);
+  int64_t inner = tensor_inner(&random->type.shape, tensor_cut_of(t, random));
+  int64_t groups = shape_elements(&type.shape) / inner;
+  Node *rank = rank_index(t, DT_I64);
+  Node *first = make_binary(t->fresh, OP_MUL, rank, make_like(t->fresh, rank, (double)inner));
+  if (random->input_count > 2)
+    first = make_binary(t->fresh, OP_ADD, first, tensor_get(t, random->input[2], WHOLE));
+  if (groups > 1) {
+    Node *group = make_iota(t->fresh, DT_I64, shape_of(2, (int64_t[]){groups, inner}), 0);
+    Node *others = make_like(t->fresh, group, (double)(inner * (t->cuts.ranks - 1)));
+    first = make_broadcast(t->fresh, make_reshape(t->fresh, first, shape_of(2, (int64_t[]){1, 1})),
+                           group->type.shape);
+    first = make_binary(t->fresh, OP_ADD, first, make_binary(t->fresh, OP_MUL, group, others));
+    first = make_reshape(t->fresh, first, type.shape);
+  }
+  Node *inputs[] = {tensor_get(t, random->input[0], WHOLE), tensor_get(t, random->input[1], WHOLE),
+                    first};
+  t->fresh->origin = random->origin;
+  return graph_node(t->fresh, OP_RANDOM, inputs, 3, random->attr, random->attr_count, &type);
+}
+
+/* Constants belong to no cut. */
+static Node *part_of_operand(Tensors *t, const Node *operand, Cut cut) {
+  if (!cut.run) return tensor_get(t, operand, WHOLE);
+  if (operand->op != OP_CONST) return tensor_get(t, operand, PART);
+  Type type = {operand->type.dtype, tensor_local(&operand->type.shape, cut, t->cuts.ranks)};
+  return graph_copy_as(t->fresh, operand, NULL, &type);
+}
+
 static Node *part_made(Tensors *t, const Node *node) {
   Type type = local_type(t, node);
   Cut cut = tensor_cut_of(t, node);
@@ -100,7 +137,7 @@ static Node *part_made(Tensors *t, const Node *node) {
   for (int k = 0; k < node->input_count; k++) {
     Cut operand;
     tensor_operand(&t->cuts, node, cut, k, &operand);
-    inputs[k] = tensor_get(t, node->input[k], operand.run ? PART : WHOLE);
+    inputs[k] = part_of_operand(t, node->input[k], operand);
   }
   const Attr *start = node->op == OP_SLICE ? node_attr(node, ATTR_START) : NULL;
   if (!start) return graph_copy_as(t->fresh, node, inputs, &type);
@@ -111,7 +148,11 @@ static Node *part_made(Tensors *t, const Node *node) {
   return graph_copy_with(t->fresh, node, inputs, &type, &attr, 1);
 }
 
+static Node *make_joined(Tensors *t, const Node *node);
+
 static Node *make_part(Tensors *t, const Node *node) {
+  if (t->cuts.is_taken[node->id]) return part_taken(t, node);
+  if (t->cuts.is_joined[node->id]) return make_joined(t, node);
   Type type = local_type(t, node);
   switch (node->op) {
   case OP_PARAM:
@@ -121,7 +162,7 @@ static Node *make_part(Tensors *t, const Node *node) {
   case OP_IOTA:
     return part_of_iota(t, node);
   case OP_RANDOM:
-    return part_taken(t, node);
+    return part_of_random(t, node);
   default:
     return part_made(t, node);
   }
@@ -129,12 +170,26 @@ static Node *make_part(Tensors *t, const Node *node) {
 
 /* ── whole values ───────────────────────────────────────────────────────────────────────────── */
 static Node *tensor_gathered(Tensors *t, const Node *node) {
-  Shape shape = tensor_runs(t, node, 1);
-  int64_t first[] = {1, shape.dim[0], shape.dim[2]}, perm[] = {1, 0, 2};
+  Shape runs = tensor_runs(t, node, t->cuts.ranks);
+  int64_t first[] = {1, runs.dim[0], runs.dim[2]};
   Node *part = make_reshape(t->fresh, tensor_get(t, node, PART), shape_of(3, first));
   Node *all = make_all_gather(t->fresh, part, t->cuts.ranks);
   name_collective(t, all, node, "parts");
-  return make_reshape(t->fresh, make_transpose(t->fresh, all, perm), node->type.shape);
+  return make_reshape(t->fresh, ranks_exchanged(t, all), node->type.shape);
+}
+
+/* The shares of all ranks, of which each wants its rows only where the value is cut. */
+static Node *joined(Tensors *t, Op op, Node *share, const Node *old) {
+  Node *made;
+  if (!tensor_cut_of(t, old).run || t->cuts.is_taken[old->id]) {
+    made = make_all_reduce(t->fresh, op, share);
+    name_collective(t, made, old, "shares");
+    return made;
+  }
+  made = ranks_exchanged(t, make_reshape(t->fresh, share, tensor_runs(t, old, t->cuts.ranks)));
+  made = make_reduce_scatter(t->fresh, op, made, t->cuts.ranks);
+  name_collective(t, made, old, "shares");
+  return make_reshape(t->fresh, made, local_type(t, old).shape);
 }
 
 static Node *operand_of_join(Tensors *t, const Node *node, int k) {
@@ -190,10 +245,10 @@ static bool joins_batches(const Node *node) {
 }
 
 static Node *tensor_whole(Tensors *t, const Node *node) {
-  if (t->cuts.is_joined[node->id]) return make_joined(t, node);
-  if (tensor_cut_of(t, node).run && node->op != OP_CONST && node->op != OP_IOTA &&
-      node->op != OP_RANDOM)
+  bool is_cut = tensor_cut_of(t, node).run && !t->cuts.is_taken[node->id];
+  if (is_cut && (node->op == OP_PARAM || !tensor_is_made_in_parts(node)))
     return tensor_gathered(t, node);
+  if (t->cuts.is_joined[node->id]) return make_joined(t, node);
   Node **inputs = ARENA_ARRAY(t->fresh->arena, Node *, node->input_count);
   for (int k = 0; k < node->input_count; k++) inputs[k] = tensor_get(t, node->input[k], WHOLE);
   Node *made = graph_copy_node(t->fresh, node, inputs);
@@ -222,7 +277,7 @@ static void share_objective(Tensors *t) {
 
 static void warn_of_nothing(const Tensors *t, Diag *diag) {
   for (int i = 0; i < t->old->nodes.count; i++)
-    if (t->old->nodes.at[i]->op == OP_PARAM && t->cuts.cut[i].run) return;
+    if (t->old->nodes.at[i]->op == OP_PARAM && t->cuts.cut[i].run && !t->cuts.is_taken[i]) return;
   diag_warning(
       diag, (Loc){0},
       "distributed.tensor = %lld shares no work out: of no two layers in a row the features "
@@ -243,7 +298,8 @@ Graph *pass_tensor(PassContext *context, Graph *graph) {
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     bool is_cheap = node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM;
-    if (!is_cheap) tensor_get(&t, node, tensor_cut_of(&t, node).run ? PART : WHOLE);
+    bool is_cut = tensor_cut_of(&t, node).run && !t.cuts.is_taken[i];
+    if (!is_cheap) tensor_get(&t, node, is_cut ? PART : WHOLE);
   }
   if (graph == train) warn_of_nothing(&t, context->diag);
   Graph *made = forms_end(&t.forms, WHOLE);

@@ -6,9 +6,9 @@
 
 static const Cut whole = {0};
 
-static bool cut_equal(Cut a, Cut b) { return a.run == b.run && (!a.run || a.dim == b.dim); }
+bool tensor_cut_equal(Cut a, Cut b) { return a.run == b.run && (!a.run || a.dim == b.dim); }
 
-static bool is_legal(const Shape *shape, Cut cut, int64_t ranks) {
+bool tensor_is_legal(const Shape *shape, Cut cut, int64_t ranks) {
   return cut.run > 0 && cut.dim >= 0 && cut.dim < shape->rank && shape->dim[cut.dim] > 0 &&
          shape->dim[cut.dim] % (cut.run * ranks) == 0;
 }
@@ -25,13 +25,12 @@ int64_t tensor_inner(const Shape *shape, Cut cut) {
   return inner;
 }
 
-/* The same elements in another shape of as many. */
-static Cut reshaped(const Shape *from, Cut cut, const Shape *to, int64_t ranks) {
+Cut tensor_reshaped(const Shape *from, Cut cut, const Shape *to, int64_t ranks) {
   int64_t inner = tensor_inner(from, cut), stride = 1;
   for (int i = to->rank - 1; i >= 0; stride *= to->dim[i--]) {
     Cut found = {i, inner / stride};
     if (inner % stride || inner * ranks > stride * to->dim[i]) continue;
-    return is_legal(to, found, ranks) ? found : whole;
+    return tensor_is_legal(to, found, ranks) ? found : whole;
   }
   return whole;
 }
@@ -50,12 +49,16 @@ static bool operand_of_dot(const Node *dot, Cut cut, int k, Cut *out) {
   return true;
 }
 
-/* By heads, as many query heads as belong to the cut's heads of keys. */
+/* By samples; by heads, as many query heads as belong to the cut's heads of keys. */
 static bool operand_of_attention(const TensorCuts *t, const Node *attention, Cut cut, int k,
                                  Cut *out) {
   const Shape *shape = &attention->input[k]->type.shape;
   int64_t heads = attention->input[0]->type.shape.dim[1], have = shape->dim[1];
   *out = whole;
+  if (cut.dim == 0) {
+    if (shape->dim[0] == attention->type.shape.dim[0]) *out = cut;
+    return true;
+  }
   if (cut.dim != 1 || cut.run * t->ranks != heads || attention->type.shape.rank != 4) return false;
   if (k == 3 && have == 1) return true;
   *out = (Cut){1, have / t->ranks};
@@ -78,7 +81,7 @@ static bool operand_of_move(const TensorCuts *t, const Node *node, Cut cut, int 
   int axis = (int)node_int(node, ATTR_AXIS, 0);
   switch (node->op) {
   case OP_RESHAPE:
-    *out = reshaped(&node->type.shape, cut, from, t->ranks);
+    *out = tensor_reshaped(&node->type.shape, cut, from, t->ranks);
     return out->run > 0;
   case OP_TRANSPOSE:
     out->dim = (int)node_attr(node, ATTR_PERM)->ints[cut.dim];
@@ -92,10 +95,14 @@ static bool operand_of_move(const TensorCuts *t, const Node *node, Cut cut, int 
     return !node_attr(node, ATTR_LOW)->ints[cut.dim] && !node_attr(node, ATTR_HIGH)->ints[cut.dim];
   case OP_CONCAT:
     return axis != cut.dim || from->dim[axis] % (cut.run * t->ranks) == 0;
-  case OP_GATHER: /* rows of a table whose features are cut */
-    out->dim = cut.dim - node->input[1]->type.shape.rank + 1;
+  case OP_GATHER:
+    if (cut.dim < node->input[1]->type.shape.rank) { /* some of the indices */
+      if (k == 0) *out = whole;
+      return true;
+    }
+    out->dim -= node->input[1]->type.shape.rank - 1; /* features of all rows */
     if (k == 1) *out = whole;
-    return k == 1 || out->dim >= 1;
+    return true;
   default:
     return false;
   }
@@ -127,12 +134,12 @@ Cut tensor_joined_operand(const TensorCuts *t, const Node *node, int k) {
   return t->cut[node->input[k]->id];
 }
 
-/* ── trying ─────────────────────────────────────────────────────────────────────────────────── */
-static bool is_made_in_parts(const Node *node) {
+bool tensor_is_made_in_parts(const Node *node) {
   return node->op == OP_PARAM || node->op == OP_CONST || node->op == OP_IOTA ||
          node->op == OP_RANDOM;
 }
 
+/* ── trying ─────────────────────────────────────────────────────────────────────────────────── */
 static int64_t flops_of(const Node *node) {
   if (node->op == OP_DOT) {
     DotForm form = dot_form(node);
@@ -145,17 +152,17 @@ static int64_t flops_of(const Node *node) {
 static bool try_cut(TensorCuts *t, const Node *node, Cut cut) {
   enum { DEEPEST = 2000 };
   Cut *mine = &t->cut[node->id];
-  if (!is_legal(&node->type.shape, cut, t->ranks) || t->is_joined[node->id]) return false;
-  if (t->is_fixed[node->id]) return cut_equal(*mine, cut);
+  if (!tensor_is_legal(&node->type.shape, cut, t->ranks) || t->is_joined[node->id]) return false;
+  if (t->is_fixed[node->id]) return tensor_cut_equal(*mine, cut);
   if (mine->run) {
     bool is_new = false; /* of this trial: that is no reason for it */
     for (int i = t->trail.count - 1; i >= 0 && !is_new; i--) is_new = t->trail.at[i] == node->id;
     t->goes_on |= !is_new;
-    return cut_equal(*mine, cut);
+    return tensor_cut_equal(*mine, cut);
   }
   *mine = cut;
   VEC_PUSH(t->arena, t->trail, node->id);
-  if (is_made_in_parts(node)) return true;
+  if (tensor_is_made_in_parts(node)) return true;
   if (node->input_count == 0 || t->depth == DEEPEST) return false;
   t->saved += flops_of(node);
   t->depth++;
@@ -244,7 +251,8 @@ TensorCuts tensor_choose(const Graph *graph, const Graph *train, int64_t ranks, 
                   .ranks = ranks,
                   .cut = ARENA_ARRAY(arena, Cut, graph->nodes.count),
                   .is_fixed = ARENA_ARRAY(arena, bool, graph->nodes.count),
-                  .is_joined = ARENA_ARRAY(arena, bool, graph->nodes.count)};
+                  .is_joined = ARENA_ARRAY(arena, bool, graph->nodes.count),
+                  .is_taken = ARENA_ARRAY(arena, bool, graph->nodes.count)};
   fix_params(&t, train);
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
@@ -254,5 +262,6 @@ TensorCuts tensor_choose(const Graph *graph, const Graph *train, int64_t ranks, 
     if (node->op == OP_GATHER) try_gather(&t, node);
     if (op_info[node->op].op_class == CLASS_REDUCE) try_reduce(&t, node);
   }
+  tensor_cut_rows(&t);
   return t;
 }

@@ -20,6 +20,7 @@ typedef struct {
   bool *is_fixed;  /* by node: a param, which has the cut of another graph */
   bool *is_joined; /* by node: every rank makes its share of it from parts, and the shares of all
                       ranks are joined */
+  bool *is_taken;  /* by node: all ranks have it whole, and some nodes read only a part, `cut` */
   /* of the trial that is under way */
   VEC(int) trail; /* nodes that it has cut */
   int depth;
@@ -38,6 +39,14 @@ Cut tensor_cut_of_param(const Node *param);
 bool tensor_operand(const TensorCuts *t, const Node *node, Cut cut, int k, Cut *out);
 /* Of operand k of a joined node. */
 Cut tensor_joined_operand(const TensorCuts *t, const Node *node, int k);
+/* A param, or what needs no operands' parts. */
+bool tensor_is_made_in_parts(const Node *node);
+bool tensor_cut_equal(Cut a, Cut b);
+bool tensor_is_legal(const Shape *shape, Cut cut, int64_t ranks);
+/* The same elements in another shape of as many; run 0: that is no cut of it. */
+Cut tensor_reshaped(const Shape *from, Cut cut, const Shape *to, int64_t ranks);
+/* Cuts what lies between joined products and the next cut ones (tensor_rows.c). */
+void tensor_cut_rows(TensorCuts *t);
 Shape tensor_local(const Shape *shape, Cut cut, int64_t ranks);
 /* Elements of the value that lie behind one another on one rank. */
 int64_t tensor_inner(const Shape *shape, Cut cut);

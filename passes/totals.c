@@ -71,9 +71,11 @@ static Node *batch_mean(Evaluation *e, Node *value) {
   graph->origin = value->origin;
   Node *zero = totals_number(t, 0), *is_whole = make_binary(graph, OP_EQ, e->missing, zero);
   Node *wide = make_cast(graph, value, DT_F64);
-  Node *sum = evaluation_total(t, OP_SUM, make_select(graph, is_whole, wide, zero), 0);
+  Node *nothing = totals_neutral(t, OP_SUM, wide->type);
+  Node *sum = evaluation_total(t, OP_SUM, make_select(graph, is_whole, wide, nothing), 0);
   Node *one = make_select(graph, is_whole, totals_number(t, 1), zero);
   Node *count = evaluation_total(t, OP_SUM, one, 0);
+  count = make_broadcast(graph, count, sum->type.shape);
   return make_cast(graph, make_binary(graph, OP_DIV, sum, count), value->type.dtype);
 }
 
@@ -88,8 +90,34 @@ static void say_mixed(const Evaluation *e, const Root *root) {
       is_loss ? "the loss" : "metric '", is_loss ? "" : root->name, is_loss ? "" : "'");
 }
 
+/* The rows of an AUC, which the runtime collects: those of samples that are none have no class. */
+static Node *rows_of_batch(Evaluation *e, const Root *root) {
+  Totals *t = &e->t;
+  const Samples *s = &t->samples[root->node->id];
+  t->graph->origin = root->node->origin;
+  if (s->kind != SAMPLES_EACH || s->axis != 0) {
+    diag_error(t->context->diag, totals_cause(t, root->node),
+               "auc '%s' needs scores of each sample by itself, in the samples' order, and this "
+               "relates the samples of a batch to each other",
+               root->name);
+    return root->node;
+  }
+  Node *rows = totals_value(t, root->node);
+  if (s->level + 1 > t->levels) t->levels = s->level + 1;
+  Node *none = make_const(t->graph, DT_F32, rows->type.shape, -1);
+  return make_select(t->graph, totals_is_there(e, &rows->type.shape, s), rows, none);
+}
+
 static Node *of_split(Evaluation *e, const Root *root) {
   Totals *t = &e->t;
+  if (root->kind == ROOT_AUC) return rows_of_batch(e, root);
+  if (root->node->type.shape.rank && t->samples[root->node->id].kind == SAMPLES_EACH) {
+    char text[TYPE_TEXT];
+    diag_error(t->context->diag, root->node->origin.loc,
+               "metric '%s' is %s, values of each sample by itself: take their mean(...)",
+               root->name, type_text(&root->node->type, text));
+    return root->node;
+  }
   if (!totals_is_mixed(t, root->node)) return totals_value(t, root->node);
   if (t->batch > 1) say_mixed(e, root); /* batches of one sample leave out none */
   return batch_mean(e, root->node);
@@ -125,7 +153,7 @@ static void totals_evaluate(PassContext *context, Graph *graph) {
   t->number = make_binary(graph, OP_ADD, more, batch);
   for (int i = 0, roots = graph->roots.count; i < roots; i++) {
     Root root = graph->roots.at[i];
-    if (root.kind != ROOT_LOSS && root.kind != ROOT_METRIC) continue;
+    if (root.kind != ROOT_LOSS && root.kind != ROOT_METRIC && root.kind != ROOT_AUC) continue;
     Node *value = of_split(&e, &root); /* adds roots */
     graph->roots.at[i].node = value;
   }

@@ -45,7 +45,7 @@ Fabric fabric_of(const Machine *machine, int nodes, int local) {
 CostKind comm_cost_kind(const char *name) {
   static const char *const names[COST_KINDS] = {"all_reduce", "reduce_scatter", "all_gather",
                                                 "all_to_all", "broadcast",      "send"};
-  if (!strcmp(name, "receive")) return COST_SEND;
+  if (!strcmp(name, "receive") || !strcmp(name, "transfer")) return COST_SEND;
   for (int i = 0; i < COST_KINDS; i++)
     if (!strcmp(names[i], name)) return (CostKind)i;
   return COST_KINDS;

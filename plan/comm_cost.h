@@ -45,7 +45,8 @@ typedef struct {
 } CommCost;
 
 Fabric fabric_of(const Machine *machine, int nodes, int local);
-/* By the name of plan/beside.def; COST_KINDS: it is none of them. receive costs what send does. */
+/* By the name of plan/beside.def; COST_KINDS: it is none of them. receive and transfer cost what
+ * send does. */
 CostKind comm_cost_kind(const char *name);
 CommCost comm_cost(const Fabric *fabric, CostKind kind, int64_t bytes);
 

@@ -12,6 +12,7 @@
 #include "base/role.h"
 #include "base/text.h"
 #include "plan/plan_place.h"
+#include "plan/transform.h"
 
 /* The version grows whenever an older plan would mean something else now, or could not be read. */
 enum { PLAN_VERSION = 7, PLAN_ALIGN = 64 };
@@ -35,6 +36,8 @@ typedef struct {
   bool is_set;      /* by the file or the command line, not the default */
   bool is_users;    /* by the command line of the run: the file has no say in it */
 } SettingValue;
+/* A number's value where the text is `auto`; only data.workers and data.prefetch may be that. */
+enum { SETTING_AUTO = -1, SETTING_MOST_AUTO_PREFETCH = 32 /* batches, whatever is measured */ };
 /* An array of setting_count values, all at their defaults. */
 SettingValue *settings_new(Arena *arena);
 int setting_find(const char *key);            /* index, or -1 */
@@ -45,10 +48,14 @@ bool setting_set(Arena *arena, SettingValue *values, int index, const char *valu
 double setting_number(const SettingValue *values, const char *key); /* key must exist */
 const char *setting_text(const SettingValue *values, const char *key);
 /* distributed.data: the ranks that share a batch; 0: as many as the run starts with. */
-enum { SETTING_MOST_RANKS = 1 << 20 };
+enum { SETTING_MOST_RANKS = 1 << 20, SETTING_MOST_STAGES = 64 };
 int64_t setting_ranks(const SettingValue *values);
 /* distributed.tensor: the ranks that share each layer's work. */
 int64_t setting_tensor(const SettingValue *values);
+/* distributed.pipeline: the ranks that have a part of the layers each, a stage. */
+int64_t setting_pipeline(const SettingValue *values);
+/* The ranks that have a batch together: pipeline x tensor. */
+int64_t setting_group(const SettingValue *values);
 /* distributed.zero: the ranks that parameters, and what the optimizer keeps of them, are shared out
  * over; 1: every rank has all. */
 int64_t setting_parts(const SettingValue *values);
@@ -78,16 +85,23 @@ typedef struct {
   int64_t run, ranks;
 } PlanCut;
 
+/* A named argument of a data source, limit=1000 or dtype=u16: a number, or else a text. */
+typedef struct {
+  const char *name, *text; /* text NULL: a number */
+  double number;
+} DataOption;
+
 /* Where data comes from: `train = idx("images", "labels")`. files in the order of the model's
- * inputs. `kind` is the constructor's name; options its named arguments, e.g. limit=1000. */
+ * inputs. `kind` is the constructor's name; options are as plan/source_options.def has them. */
 typedef struct {
   const char *split; /* "train", "valid", "test" */
   const char *kind;  /* plan/sources.def */
   const char **files;
   int file_count;
-  const char **option_names;
-  double *option_values;
+  DataOption *options;
   int option_count;
+  const Transform *transforms; /* of the first input, one behind the other */
+  int transform_count;
 } DataSource;
 
 /* A box of an input's elements that are looked up somewhere: what they may be. */
@@ -193,6 +207,33 @@ typedef struct {
  *   plan/beside.def. The bytes that it reads are not written, and those that it writes not touched,
  *   until its END: a step behind it in the list that needs them waits for that one.
  * END: waits until what one BEGIN began is done. */
+/* For people: which part of a training a step is, and what kind of work. */
+#define PHASES(X)                                                                                  \
+  X(NONE, "none")                                                                                  \
+  X(FORWARD, "forward")                                                                            \
+  X(BACKWARD, "backward") X(RECOMPUTED, "recomputed") X(BOTH, "both") X(UPDATE, "update")
+typedef enum {
+#define X(ID, text) PHASE_##ID,
+  PHASES(X)
+#undef X
+      PHASE_COUNT
+} StepPhase;
+const char *phase_text(StepPhase phase);
+#define WORKS(X)                                                                                   \
+  X(OTHER, "other")                                                                                \
+  X(PRODUCT, "product")                                                                            \
+  X(CONVOLUTION, "convolution")                                                                    \
+  X(ATTENTION, "attention")                                                                        \
+  X(REDUCTION, "reduction")                                                                        \
+  X(POINTWISE, "pointwise") X(MOVE, "move") X(COMMUNICATION, "communication")
+typedef enum {
+#define X(ID, text) WORK_##ID,
+  WORKS(X)
+#undef X
+      WORK_COUNT
+} WorkKind;
+const char *work_text(WorkKind work);
+
 typedef struct {
   StepKind kind;
   const char *name; /* COPY, FILL, END: the kind's */
@@ -213,6 +254,9 @@ typedef struct {
   int64_t flops, bytes; /* what the step must do and move at least: for bench */
   uint32_t line;        /* in the .ft source; 0: none */
   const char *label;    /* what a person should read: "fc1: dot + bias + relu" */
+  const char *layer;    /* of its main operation: "fc1"; NULL: of none */
+  StepPhase phase;
+  WorkKind work_kind;
 } PlanStep;
 
 /* Library calls, one behind the other, that a device may make in place of steps [first, end), which
@@ -227,7 +271,8 @@ typedef struct {
   int call_count;
 } PlanInstead;
 
-/* What a graph gives out: one number each but RESULT, which the program's word `output` makes. Of
+/* What a graph gives out: one number each but RESULT, which the program's word `output` makes, AUC,
+ * the rows that one is made of (type_is_auc), and a METRIC that is a row or table of numbers. Of
  * the compiler's own there is at most one each: PASSES, how often an evaluation goes through its
  * samples, if not once; RATE, the learning rate of the step; fp16's LOSS_SCALE, and how many steps
  * were SKIPPED so far. */
@@ -235,6 +280,7 @@ typedef struct {
   X(LOSS, "loss")                                                                                  \
   X(METRIC, "metric")                                                                              \
   X(RESULT, "output")                                                                              \
+  X(AUC, "auc")                                                                                    \
   X(PASSES, "passes") X(RATE, "rate") X(LOSS_SCALE, "loss_scale") X(SKIPPED, "skipped")
 typedef enum {
 #define X(ID, text) OUTPUT_##ID,
@@ -294,6 +340,7 @@ typedef struct {
 
 typedef struct {
   Arena *arena;
+  int stage; /* of distributed.pipeline ones, from 0: this plan is that of its ranks */
   const char *model, *source; /* model's name, path of the .ft file */
   const char *target;         /* "cpu" or "ptx" */
   const char *target_cpu;     /* cpu name or sm_80; ftrun checks that this machine can run it */
@@ -342,6 +389,10 @@ const PlanGraph *plan_result(const Plan *plan, const char *programme);
 const PlanRun *plan_run_at(const Plan *plan, int index);
 int plan_run_count(const Plan *plan);
 int64_t plan_batches(const PlanProgramme *programme); /* that one go through it takes */
+/* The parts of a batch (train.accumulate) whose rows the step's graph takes at once, one part behind
+ * the other in each input: all of them in a stage of a pipeline, which has no run for each; else 1.
+ * An evaluation takes the rows of one, those in front. */
+int64_t plan_parts_at_once(const Plan *plan);
 /* One more run at the programme's end, and the programme, if there is none yet. times 0: once. */
 void plan_add_run(Plan *plan, const char *programme, PlanRun run);
 
@@ -351,8 +402,9 @@ void plan_add_run(Plan *plan, const char *programme, PlanRun run);
 
 /* The ranks that parameters are shared out over; 0: each rank has all of them. */
 int64_t plan_shared(const Plan *plan);
-/* Is no rank the only one that a file could be written by? Some have parts of parameters that
- * others lack. */
+/* Have ranks parts of parameters that others lack? */
+bool plan_has_parts(const Plan *plan);
+/* … or parameters: is there no rank that alone could write a file? */
 bool plan_is_apart(const Plan *plan);
 /* The index of the tensor of this name among plan->params, states, scalars or inputs; -1: none. */
 int plan_find_tensor(const PlanTensor *tensors, int count, const char *name);

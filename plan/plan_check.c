@@ -30,7 +30,7 @@ static const char *check_loss(Arena *arena, const PlanGraph *graph) {
     if (output->kind == OUTPUT_LOSS && !dtype_is_float(output->type.dtype))
       return arena_printf(arena, "the loss of graph \"%s\" is not one number", graph->name);
   }
-  int metrics = count[OUTPUT_METRIC];
+  int metrics = count[OUTPUT_METRIC] + count[OUTPUT_AUC];
   for (int kind = OUTPUT_PASSES; kind < OUTPUT_KINDS; metrics += count[kind++])
     if (count[kind] > 1)
       return arena_printf(arena, "graph \"%s\" has %d outputs %s", graph->name, count[kind],

@@ -8,6 +8,7 @@
 #include "plan/plan_step.h"
 #include "plan/plan_text.h"
 #include "plan/plan_words.h"
+#include "plan/source_kind.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ typedef struct {
   Words words; /* the current line, and the failure */
   Plan *plan;
   PlanGraph *graph; /* the one whose lines are being read */
-  bool has_model, has_source, has_target;
+  bool has_model, has_source, has_target, has_stage;
   Lookup names; /* "<kind> <name>" */
 } Parser;
 
@@ -88,6 +89,8 @@ static bool read_setting(Parser *p) {
   words_skip(&p->words);
   if (setting_info[index].kind == SET_STR) {
     value = words_string(&p->words, "the setting's value");
+  } else if (setting_info[index].kind == SET_INT && words_take(&p->words, "auto")) {
+    value = "auto";
   } else {
     double plain;
     const char *start = p->words.at;
@@ -101,10 +104,42 @@ static bool read_setting(Parser *p) {
   return true;
 }
 
+/* Behind the settings. */
+static bool read_stage(Parser *p) {
+  int64_t pipeline = setting_pipeline(p->plan->settings), stage;
+  if (p->has_stage) return words_fail(&p->words, "a second stage line");
+  p->has_stage = true;
+  if (!words_integer(&p->words, "the stage", 0, pipeline - 1, &stage) ||
+      !words_expect(&p->words, "of") ||
+      !words_integer(&p->words, "distributed.pipeline", pipeline, pipeline, &pipeline))
+    return false;
+  p->plan->stage = (int)stage;
+  return true;
+}
+
+/* A number, or a text in quotes. */
+static bool read_option(Parser *p, DataOption *out) {
+  *out = (DataOption){0};
+  if (!(out->name = words_name(&p->words, "an option"))) return false;
+  words_skip(&p->words);
+  if (*p->words.at != '"') return words_number(&p->words, "the option's value", &out->number);
+  return (out->text = words_string(&p->words, "the option's value")) != NULL;
+}
+
+/* A kind that is not known is told when the data is opened: other uses of the plan need none. */
+static bool check_options(Parser *p, const DataSource *source) {
+  const SourceKind *kind = source_kind_find(source->kind);
+  Text why = {0};
+  bool is_fine = !kind || source_kind_check(kind, source, &why) ||
+                 words_fail(&p->words, "%s data: %s", source->split, text_cstr(&why));
+  text_free(&why);
+  return is_fine;
+}
+
 static bool read_data(Parser *p) {
   DataSource source = {0};
-  VEC(const char *) files = {0}, options = {0};
-  VEC(double) values = {0};
+  VEC(const char *) files = {0};
+  VEC(DataOption) options = {0};
   if (!(source.split = words_name(&p->words, "the split")) || !unique(p, "data", source.split))
     return false;
   if (!(source.kind = words_name(&p->words, "the kind of data"))) return false;
@@ -114,17 +149,15 @@ static bool read_data(Parser *p) {
     VEC_PUSH(p->words.arena, files, file);
   }
   while (words_take(&p->words, "option")) {
-    double value;
-    const char *option = words_name(&p->words, "an option");
-    if (!option || !words_number(&p->words, "the option's value", &value)) return false;
+    DataOption option;
+    if (!read_option(p, &option)) return false;
     VEC_PUSH(p->words.arena, options, option);
-    VEC_PUSH(p->words.arena, values, value);
   }
   source.files = files.at, source.file_count = files.count;
-  source.option_names = options.at, source.option_values = values.at;
-  source.option_count = options.count;
+  source.options = options.at, source.option_count = options.count;
+  if (!plan_read_chain(&p->words, &source)) return false;
   VEC_PUSH(p->words.arena, p->plan->sources, source);
-  return true;
+  return check_options(p, &source);
 }
 
 static bool read_place(Parser *p) { return plan_read_place(&p->words, p->plan); }
@@ -405,9 +438,15 @@ static bool read_output(Parser *p, OutputKind kind) {
   if (place->life != FOR_BATCH || place->host != (is_scalar ? HOST_TO : HOST_NONE))
     return words_fail(&p->words, "%s does not lie in place %s", is_scalar ? "a scalar" : "a tensor",
                       place->name);
-  if (kind != OUTPUT_RESULT && !is_scalar)
-    return words_fail(&p->words, "the %s of graph \"%s\" is not one number", output_kind_text(kind),
-                      p->graph->name);
+  bool fits_kind = kind == OUTPUT_METRIC ? type_is_metric(&output.type)
+                   : kind == OUTPUT_AUC  ? type_is_auc(&output.type)
+                                         : is_scalar || kind == OUTPUT_RESULT;
+  if (!fits_kind)
+    return words_fail(&p->words, "the %s of graph \"%s\" is %s", output_kind_text(kind),
+                      p->graph->name,
+                      kind == OUTPUT_METRIC ? "neither a number, a row nor a table"
+                      : kind == OUTPUT_AUC  ? "not f32[n, 1 + classes]"
+                                            : "not one number");
   output.place = plan_whole_place(p->plan, output.place, &output.offset);
   VEC_PUSH(p->words.arena, p->graph->outputs, output);
   return true;
@@ -418,7 +457,7 @@ static const struct {
   bool (*read)(Parser *p);
 } rules[] = {
     {"model", read_model},     {"source", read_source},       {"target", read_target},
-    {"setting", read_setting}, {"data", read_data},           {"place", read_place},
+    {"setting", read_setting}, {"stage", read_stage},         {"data", read_data},           {"place", read_place},
     {"memory", read_memory},   {"input", read_input},         {"param", read_param},
     {"state", read_state},     {"scalar", read_scalar},       {"graph", read_graph},
     {"buffer", read_buffer},   {"launch", read_launch},       {"call", read_call},
@@ -448,6 +487,8 @@ static bool read_line(Parser *p) {
 static bool check_whole(Parser *p) {
   if (!p->has_model || !p->has_source || !p->has_target)
     return words_fail(&p->words, "the model, source or target line is missing");
+  if (!p->has_stage && setting_pipeline(p->plan->settings) > 1)
+    return words_fail(&p->words, "the stage line is missing");
   const char *why = plan_check(p->words.arena, p->plan);
   return !why || words_fail(&p->words, "%s", why);
 }

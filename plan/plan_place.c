@@ -106,6 +106,10 @@ int64_t plan_place_bytes(const Plan *plan, int place) {
 int64_t plan_shared(const Plan *plan) { return plan->params.count ? plan->params.at[0].shared : 0; }
 
 bool plan_is_apart(const Plan *plan) {
+  return plan_has_parts(plan) || setting_pipeline(plan->settings) > 1;
+}
+
+bool plan_has_parts(const Plan *plan) {
   bool is = plan_shared(plan) > 0;
   for (int i = 0; i < plan->params.count && !is; i++) is = plan->params.at[i].cut.ranks > 0;
   return is;

@@ -18,6 +18,20 @@ const char *step_kind_text(StepKind kind) {
   return names[kind];
 }
 
+const char *phase_text(StepPhase phase) {
+#define X(ID, text) text,
+  static const char *const names[] = {PHASES(X)};
+#undef X
+  return names[phase];
+}
+
+const char *work_text(WorkKind work) {
+#define X(ID, text) text,
+  static const char *const names[] = {WORKS(X)};
+#undef X
+  return names[work];
+}
+
 const char *queue_text(QueueId id) {
   static const char *const names[QUEUE_COUNT] = {
 #define X(ID, text) text,
@@ -95,6 +109,8 @@ static void print_settings(Text *out, const SettingValue *values) {
     text_printf(out, "setting %s ", setting_info[i].key);
     if (is_text)
       print_string(out, values[i].text);
+    else if (setting_info[i].kind == SET_INT && values[i].number == SETTING_AUTO)
+      text_printf(out, "auto");
     else
       plan_print_number(out, values[i].number);
     text_printf(out, values[i].is_set ? " given\n" : "\n");
@@ -114,11 +130,16 @@ static void print_sources(Text *out, const Plan *plan) {
       print_string(out, source->files[j]);
     }
     for (int j = 0; j < source->option_count; j++) {
+      const DataOption *option = &source->options[j];
       text_printf(out, " option ");
-      print_string(out, source->option_names[j]);
+      print_string(out, option->name);
       text_printf(out, " ");
-      plan_print_number(out, source->option_values[j]);
+      if (option->text)
+        print_string(out, option->text);
+      else
+        plan_print_number(out, option->number);
     }
+    plan_print_chain(out, source);
     text_printf(out, "\n");
   }
 }
@@ -207,6 +228,10 @@ static void print_step_body(Text *out, const PlanStep *step, bool is_instead) {
   if (step->flops) text_printf(out, " flops=%" PRId64, step->flops);
   if (step->bytes) text_printf(out, " moves=%" PRId64, step->bytes);
   if (step->line) text_printf(out, " line=%" PRIu32, step->line);
+  if (step->layer) text_printf(out, " layer=");
+  if (step->layer) print_string(out, step->layer);
+  if (step->phase) text_printf(out, " phase=%s", phase_text(step->phase));
+  if (step->work_kind) text_printf(out, " kind=%s", work_text(step->work_kind));
   text_printf(out, " ");
   print_string(out, step->label);
   text_printf(out, "\n");
@@ -258,6 +283,8 @@ void plan_print(const Plan *plan, Text *out) {
   print_string(out, plan->target_cpu);
   text_printf(out, "\n");
   print_settings(out, plan->settings);
+  if (plan->settings && setting_pipeline(plan->settings) > 1)
+    text_printf(out, "stage %d of %" PRId64 "\n", plan->stage, setting_pipeline(plan->settings));
   print_sources(out, plan);
   plan_print_places(plan, out);
   for (int i = 0; i < plan->memory.count; i++) {

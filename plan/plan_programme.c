@@ -51,6 +51,12 @@ int64_t plan_batches(const PlanProgramme *programme) {
   return batches;
 }
 
+int64_t plan_parts_at_once(const Plan *plan) {
+  const PlanProgramme *step = plan_find_programme(plan, PROGRAMME_STEP);
+  bool is_once = step && plan_batches(step) == 1;
+  return is_once ? (int64_t)setting_number(plan->settings, "train.accumulate") : 1;
+}
+
 void plan_add_run(Plan *plan, const char *name, PlanRun run) {
   PlanProgramme *found = NULL;
   for (int i = 0; i < plan->programmes.count; i++)
@@ -131,11 +137,30 @@ typedef struct {
   const PlanProgramme *programme;
 } Check;
 
+/* What is said of an input's values is said of one part's rows, as each part is looked at by itself. */
+static const char *programme_check_parts(const Check *check, int64_t parts) {
+  for (int i = 0; i < check->plan->inputs.count; i++) {
+    const PlanTensor *input = &check->plan->inputs.at[i];
+    int64_t rows = input->type.shape.rank ? input->type.shape.dim[0] : 1;
+    bool is_right = rows % parts == 0;
+    for (int p = 0; p < input->part_count && is_right; p++) {
+      const PlanPart *part = &input->parts[p];
+      is_right = part->start[0] + part->step[0] * (part->count[0] - 1) < rows / parts;
+    }
+    if (!is_right)
+      return arena_printf(check->arena, "input \"%s\" has not the rows of %" PRId64 " parts",
+                          input->name, parts);
+  }
+  return NULL;
+}
+
 static const char *check_step(const Check *check) {
   double parts = setting_number(check->plan->settings, "train.accumulate");
   int64_t batches = plan_batches(check->programme);
   if (parts < 1) parts = 1;
   if ((double)batches == parts) return NULL;
+  if (batches == 1 && setting_pipeline(check->plan->settings) > 1)
+    return programme_check_parts(check, (int64_t)parts);
   return arena_printf(check->arena,
                       "programme \"step\" takes %" PRId64 " batches and train.accumulate is %g",
                       batches, parts);

@@ -110,6 +110,30 @@ static bool plan_step_read_launch(Reader *p, PlanStep *step) {
   return read_maps(p, step);
 }
 
+/* One of these words; false: it is none of them. */
+static bool read_choice(Reader *p, const char *what, const char *text(int), int count, int *out) {
+  for (*out = 0; *out < count; ++*out)
+    if (words_take(p->words, text(*out))) return true;
+  return words_fail(p->words, "there is no %s '%.40s'", what, p->words->at);
+}
+
+static const char *phase_at(int index) { return phase_text((StepPhase)index); }
+static const char *work_at(int index) { return work_text((WorkKind)index); }
+
+/* What a step belongs to: optional words, in the printer's order. */
+static bool read_belonging(Reader *p, PlanStep *step) {
+  int phase = 0, work = 0;
+  if (words_take(p->words, "layer=") && !(step->layer = words_name(p->words, "the layer")))
+    return false;
+  if (words_take(p->words, "phase=") && !read_choice(p, "phase", phase_at, PHASE_COUNT, &phase))
+    return false;
+  if (words_take(p->words, "kind=") && !read_choice(p, "kind", work_at, WORK_COUNT, &work))
+    return false;
+  step->phase = (StepPhase)phase;
+  step->work_kind = (WorkKind)work;
+  return true;
+}
+
 /* What it must do and move, where it is from, and its label. */
 static bool read_costs(Reader *p, PlanStep *step) {
   int64_t line = 0;
@@ -122,6 +146,7 @@ static bool read_costs(Reader *p, PlanStep *step) {
   if (words_take(p->words, "line=") && !words_integer(p->words, "line", 1, UINT32_MAX, &line))
     return false;
   step->line = (uint32_t)line;
+  if (!read_belonging(p, step)) return false;
   return (step->label = words_string(p->words, "the label")) != NULL;
 }
 

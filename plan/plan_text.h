@@ -8,6 +8,8 @@ uint64_t plan_checksum(const char *text, size_t length);
 bool plan_takes_bound(const PlanTensor *input);
 void plan_print_places(const Plan *plan, Text *out);
 void plan_print_part(Text *out, const PlanPart *part, int rank);
+/* ` then resize size 256 filter bilinear`, for each of the chain. */
+void plan_print_chain(Text *out, const DataSource *source);
 /* The shortest decimal that reads back to the same double. */
 void plan_print_number(Text *out, double value);
 #endif

@@ -36,5 +36,7 @@ bool plan_read_place(Words *words, Plan *plan);
 int plan_read_place_name(Words *words, const Plan *plan);
 /* A box of an input's elements, behind the word `part` (plan_part.c). */
 bool plan_read_part(Words *words, PlanTensor *out);
+/* The transforms behind a data source's files and options, each behind `then` (plan_chain.c). */
+bool plan_read_chain(Words *words, DataSource *out);
 bool words_type(Words *words, Type *out); /* at most LARGEST_PLACE bytes */
 #endif

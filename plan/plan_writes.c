@@ -4,6 +4,7 @@
 #include "plan/plan_writes.h"
 #include "base/lookup.h"
 #include <stdlib.h>
+#include <string.h>
 
 bool plan_is_written(const PlanGraph *graph, int place, int64_t offset, const Type *type) {
   for (int i = 0; i < graph->steps.count; i++) {
@@ -127,6 +128,14 @@ static const char *take_step(Writes *w, const PlanStep *step, bool is_counted) {
   return why;
 }
 
+/* The second launch of one node: other code with the same buffers, some of which it writes. */
+static bool goes_on(const PlanStep *before, const PlanStep *step) {
+  return before->kind == STEP_LAUNCH && step->kind == STEP_LAUNCH &&
+         before->arg_count == step->arg_count && before->input_count == step->input_count &&
+         !memcmp(before->args, step->args, sizeof *step->args * (size_t)step->arg_count) &&
+         strcmp(before->name, step->name) != 0;
+}
+
 static int compare_spans(const void *a, const void *b) {
   int64_t x = ((const Span *)a)->begin, y = ((const Span *)b)->begin;
   return (x > y) - (x < y);
@@ -196,7 +205,8 @@ const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *g
   w.of = ARENA_ARRAY(scratch, Written, plan->places.count + 1);
   const char *why = NULL;
   for (int i = 0; i < graph->steps.count && !why; i++)
-    why = take_step(&w, &graph->steps.at[i], true);
+    why = take_step(&w, &graph->steps.at[i],
+                    !i || !goes_on(&graph->steps.at[i - 1], &graph->steps.at[i]));
   for (int i = 0; i < graph->insteads.count && !why; i++)
     for (int k = 0; k < graph->insteads.at[i].call_count && !why; k++)
       why = take_step(&w, &graph->insteads.at[i].call[k], false);

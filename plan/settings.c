@@ -67,11 +67,19 @@ static const struct {
     {"train.schedule.final_div_factor", 1e-9, INFINITY},
     {"train.schedule.threshold", 0, INFINITY},
     {"train.checkpoint.every", 1, 9007199254740992.0},
+    {"train.stop.patience", 1, 9007199254740992.0},
+    {"train.stop.threshold", 0, INFINITY},
+    {"train.max_time", 0, 1e9},
+    {"train.max_time.spare", 0, 1e9},
+    {"train.log.histograms", 0, 9007199254740992.0},
     {"train.log.every", 1, 9007199254740992.0},
     {"data.workers", 0, 256},
     {"data.prefetch", 1, 4096},
     {"distributed.bucket", 0, 1e6},
     {"distributed.zero", 0, 3},
+    {"distributed.pipeline", 1, SETTING_MOST_STAGES},
+    {"distributed.interleave", 1, SETTING_MOST_STAGES},
+    {"distributed.pieces", 0, 16},
     {"distributed.tensor", 1, SETTING_MOST_RANKS},
     {"distributed.timeout", 1, 1e6},
     {"distributed.ranks", 1, SETTING_MOST_RANKS},
@@ -114,6 +122,14 @@ int64_t setting_ranks(const SettingValue *values) {
 
 int64_t setting_tensor(const SettingValue *values) {
   return (int64_t)setting_number(values, "distributed.tensor");
+}
+
+int64_t setting_pipeline(const SettingValue *values) {
+  return (int64_t)setting_number(values, "distributed.pipeline");
+}
+
+int64_t setting_group(const SettingValue *values) {
+  return setting_pipeline(values) * setting_tensor(values);
 }
 
 int64_t setting_parts(const SettingValue *values) {
@@ -185,17 +201,25 @@ static bool parse_bool(const char *value, double *out) {
   return true;
 }
 
-/* "GiB" behind a budget: how many bytes; 0: no unit. */
+static bool is_time(const SettingInfo *info) {
+  return strncmp(info->key, "train.max_time", 14) == 0;
+}
+
+/* What a unit behind a number makes of it: "GiB" of a budget bytes, "m" of a time seconds; 0: no
+ * unit of this setting. */
 static double unit_of(const SettingInfo *info, const char *text) {
-  static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
-  double bytes = 1;
-  size_t length = strlen(info->key);
-  if (length < 7 || strcmp(info->key + length - 7, ".budget") != 0) return 0;
+  static const struct {
+    const char *unit;
+    double factor;
+    bool is_for_time;
+  } units[] = {{"KiB", 0x1p10, false}, {"MiB", 0x1p20, false}, {"GiB", 0x1p30, false},
+               {"TiB", 0x1p40, false}, {"s", 1, true},         {"m", 60, true},
+               {"min", 60, true},      {"h", 3600, true},      {"d", 86400, true}};
+  bool is_size = text_ends_with(info->key, ".budget");
   text += strspn(text, " ");
-  for (int i = 0; i < 4; i++) {
-    bytes *= 1024;
-    if (!strcmp(text, units[i])) return bytes;
-  }
+  for (size_t i = 0; i < sizeof units / sizeof *units && (is_size || is_time(info)); i++)
+    if (units[i].is_for_time == is_time(info) && !strcmp(text, units[i].unit))
+      return units[i].factor;
   return 0;
 }
 
@@ -208,16 +232,24 @@ static bool set_number(Arena *arena, SettingValue *out, const SettingInfo *info,
     *why = arena_printf(arena, "'%s' is neither true nor false", value);
     return parse_bool(value, &out->number);
   }
+  bool may_be_auto = !strcmp(info->key, "data.workers") || !strcmp(info->key, "data.prefetch");
+  if (may_be_auto && !strcmp(value, "auto")) {
+    out->number = SETTING_AUTO;
+    return true;
+  }
   size_t digits = strspn(value, "0123456789+-.eE");
   if (digits == strlen(value) || unit_of(info, value + digits)) number = strtod(value, &end);
   if (end && *end) {
-    number = floor(number * unit_of(info, end));
+    number *= unit_of(info, end);
+    if (info->kind == SET_INT) number = floor(number);
     end += strlen(end);
   }
   if (!end || end == value || *end || !isfinite(number) ||
       (info->kind == SET_INT && number != floor(number))) {
     *why = arena_printf(arena, "'%s' is no %s", value,
-                        info->kind == SET_INT ? "whole number" : "finite number");
+                        is_time(info)           ? "time, such as 90m or 2h"
+                        : info->kind == SET_INT ? "whole number"
+                                                : "finite number");
     return false;
   }
   for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)

@@ -268,7 +268,7 @@ static Status save(FtModel *model, const char *path) {
                    .batch =
                        (int64_t)setting_number(model->artifact->plan->settings, "train.batch")};
   STATUS_TRY(exec_step(model->exec, &info.step));
-  return ckpt_save(model->exec, path, &info);
+  return ckpt_save(model->exec, NULL, path, &info);
 }
 
 static Status resume(FtModel *model, const char *path) {
@@ -373,7 +373,7 @@ int64_t ft_vocabulary(const FtModel *model) {
 int ft_save_weights(FtModel *model, const char *path) {
   NEED(model);
   NEED(path);
-  GUARDED(ckpt_save_weights(model->exec, path));
+  GUARDED(ckpt_save_weights(model->exec, NULL, path));
 }
 
 int ft_set(FtModel *model, const char *key, const char *value) {

@@ -13,7 +13,8 @@ static const Unit rate_units[] = {{"Gb", 1e9 / 8}, {"Mb", 1e6 / 8}, {"Tb", 1e12 
                                   {"GB", 1e9},     {"TB", 1e12},    {NULL, 0}};
 static const Unit time_units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {NULL, 0}};
 static const Unit size_units[] = {{"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"MB", 1e6},
-                                  {"GB", 1e9},     {"TB", 1e12},    {NULL, 0}};
+                                  {"GB", 1e9},     {"TB", 1e12},    {"KiB", 0x1p10},
+                                  {"B", 1},        {NULL, 0}};
 
 typedef enum { IS_MACHINE, IS_COUNT, IS_RATE, IS_TIME, IS_SIZE, IS_SHARE } KeyKind;
 typedef enum {
@@ -220,6 +221,10 @@ Fabric cluster_group(const Cluster *cluster, const Mesh *mesh, MeshAxis axis) {
   Fabric fabric = cluster_fabric(cluster, mesh_ranks(mesh));
   int size = mesh_size(mesh, axis), together = fabric.local / mesh_stride(mesh, axis);
   if (axis == MESH_ALL) return fabric;
+  if (axis == MESH_STAGE) { /* not evenly spaced: as many as a node has of the first stage */
+    together = 0;
+    for (int r = 0; r < fabric.local; r++) together += !mesh_index(mesh, MESH_PIPELINE, r);
+  }
   if (together < 1) together = 1; /* the next rank of the group is in another node */
   fabric.local = size < together ? size : together;
   fabric.nodes = (size + fabric.local - 1) / fabric.local;

@@ -1,6 +1,7 @@
 /* timeline: see timeline.h. Time goes from one end of a task to the next; at each all that may begin
  * begins. */
 #include "simulate/timeline.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* Of one rank. */
@@ -17,9 +18,19 @@ typedef struct {
   int left;
 } RankState;
 
+/* The messages from one rank to another, in their order. */
 typedef struct {
+  int from, to;
+  VEC(int) sent, received; /* tasks of the two */
+  int next;
+  bool is_busy;
+} Direction;
+
+typedef struct {
+  Arena *arena;
   RankState *state;
   int ranks;
+  VEC(Direction) directions;
   double now;
 } Run;
 
@@ -101,12 +112,61 @@ static bool begin_collective(Run *run, int r) {
   return true;
 }
 
+/* ── messages ───────────────────────────────────────────────────────────────────────────────── */
+static Direction *direction_of(Run *run, const TimelineTask *task) {
+  for (int i = 0; i < run->directions.count; i++) {
+    Direction *d = &run->directions.at[i];
+    if (d->from == task->from && d->to == task->to) return d;
+  }
+  VEC_PUSH(run->arena, run->directions, ((Direction){.from = task->from, .to = task->to}));
+  return &run->directions.at[run->directions.count - 1];
+}
+
+static void find_messages(Run *run) {
+  for (int r = 0; r < run->ranks; r++)
+    for (int i = 0; i < run->state[r].of->count; i++) {
+      const TimelineTask *task = &run->state[r].of->task[i];
+      if (task->queue != TIMELINE_MESSAGE) continue;
+      Direction *d = direction_of(run, task);
+      if (r == task->from) VEC_PUSH(run->arena, d->sent, i);
+      if (r == task->to) VEC_PUSH(run->arena, d->received, i);
+    }
+}
+
+static void begin_message(Run *run, Direction *d) {
+  if (d->is_busy || d->next >= d->sent.count || d->next >= d->received.count) return;
+  RankState *from = &run->state[d->from], *to = &run->state[d->to];
+  int sent = d->sent.at[d->next], received = d->received.at[d->next];
+  if (!timeline_is_ready(from, sent) || !timeline_is_ready(to, received)) return;
+  TimelineSpan span = {run->now, run->now + from->of->task[sent].seconds};
+  from->begun[sent] = to->begun[received] = true;
+  from->span[sent] = to->span[received] = span;
+  d->is_busy = true;
+}
+
+/* When the message under way ends; never: there is none. */
+static double message_end(const Run *run, const Direction *d) {
+  return d->is_busy ? run->state[d->from].span[d->sent.at[d->next]].end : never;
+}
+
+static void end_messages(Run *run) {
+  for (int i = 0; i < run->directions.count; i++) {
+    Direction *d = &run->directions.at[i];
+    if (message_end(run, d) > run->now) continue;
+    int at = d->next++;
+    d->is_busy = false;
+    end_task(&run->state[d->from], d->sent.at[at], run->now);
+    end_task(&run->state[d->to], d->received.at[at], run->now);
+  }
+}
+
 /* ── time ───────────────────────────────────────────────────────────────────────────────────── */
 static void begin_all(Run *run) {
   for (int r = 0; r < run->ranks; r++) {
     begin_compute(&run->state[r], run->now);
     begin_collective(run, r);
   }
+  for (int i = 0; i < run->directions.count; i++) begin_message(run, &run->directions.at[i]);
 }
 
 /* False: nothing is under way. */
@@ -118,8 +178,13 @@ static bool end_next(Run *run) {
       if (s->running[q] >= 0 && s->span[s->running[q]].end < next)
         next = s->span[s->running[q]].end;
     }
+  for (int i = 0; i < run->directions.count; i++) {
+    double end = message_end(run, &run->directions.at[i]);
+    if (end < next) next = end;
+  }
   if (next == never) return false;
   run->now = next;
+  end_messages(run);
   for (int r = 0; r < run->ranks; r++)
     for (int q = 0; q < 2; q++) {
       RankState *s = &run->state[r];
@@ -165,30 +230,59 @@ static void timeline_prepare(Arena *arena, const TimelineRank *rank, RankState *
 }
 
 /* ── sums ───────────────────────────────────────────────────────────────────────────────────── */
-/* Tasks of one queue do not overlap, and in order of their begin they are in that of their number
- * only for the communicate queue; so the part of it that the compute queue is idle in is found by
- * what they have in common. */
-static void timeline_sum(const RankState *s, double seconds, double *compute, double *exposed,
-                         double *bubble) {
-  double busy = 0, communicates = 0, both = 0;
+static int compare_begins(const void *a, const void *b) {
+  const TimelineSpan *x = a, *y = b;
+  return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* The spans of a rank's queue, or of all that communicates, in order and joined where they overlap. */
+static int spans_of(const RankState *s, bool computes, TimelineSpan *out) {
+  int count = 0, joined = 0;
   for (int i = 0; i < s->of->count; i++) {
-    if (s->of->task[i].queue == TIMELINE_COMPUTE) busy += s->span[i].end - s->span[i].begin;
-    if (s->of->task[i].queue != TIMELINE_COMMUNICATE) continue;
-    communicates += s->span[i].end - s->span[i].begin;
-    for (int k = 0; k < s->of->count; k++) {
-      if (s->of->task[k].queue != TIMELINE_COMPUTE) continue;
-      double from = s->span[k].begin > s->span[i].begin ? s->span[k].begin : s->span[i].begin;
-      double to = s->span[k].end < s->span[i].end ? s->span[k].end : s->span[i].end;
-      if (to > from) both += to - from;
+    TimelineQueue queue = s->of->task[i].queue;
+    bool is_it = computes ? queue == TIMELINE_COMPUTE
+                          : queue == TIMELINE_COMMUNICATE || queue == TIMELINE_MESSAGE;
+    if (is_it) out[count++] = s->span[i];
+  }
+  qsort(out, (size_t)count, sizeof *out, compare_begins);
+  for (int i = 0; i < count; i++) {
+    if (joined && out[i].begin <= out[joined - 1].end) {
+      if (out[i].end > out[joined - 1].end) out[joined - 1].end = out[i].end;
+    } else {
+      out[joined++] = out[i];
     }
   }
-  *compute = busy;
-  *exposed = communicates - both;
-  *bubble = seconds - busy - *exposed;
+  return joined;
+}
+
+static double length_of(const TimelineSpan *span, int count) {
+  double sum = 0;
+  for (int i = 0; i < count; i++) sum += span[i].end - span[i].begin;
+  return sum;
+}
+
+/* Exposed is what communicates while nothing computes. */
+static void timeline_sum(Arena *arena, const RankState *s, double seconds, double *compute,
+                         double *exposed, double *bubble) {
+  TimelineSpan *busy = ARENA_ARRAY(arena, TimelineSpan, s->of->count + 1);
+  TimelineSpan *joins = ARENA_ARRAY(arena, TimelineSpan, s->of->count + 1);
+  int computes = spans_of(s, true, busy), communicates = spans_of(s, false, joins), first = 0;
+  double both = 0;
+  for (int i = 0; i < communicates; i++) {
+    while (first < computes && busy[first].end <= joins[i].begin) first++;
+    for (int k = first; k < computes && busy[k].begin < joins[i].end; k++) {
+      double from = busy[k].begin > joins[i].begin ? busy[k].begin : joins[i].begin;
+      double to = busy[k].end < joins[i].end ? busy[k].end : joins[i].end;
+      both += to - from;
+    }
+  }
+  *compute = length_of(busy, computes);
+  *exposed = length_of(joins, communicates) - both;
+  *bubble = seconds - *compute - *exposed;
 }
 
 bool timeline_run(Arena *arena, const TimelineRank *rank, int ranks, Timeline *out) {
-  Run run = {.state = ARENA_ARRAY(arena, RankState, ranks), .ranks = ranks};
+  Run run = {.arena = arena, .state = ARENA_ARRAY(arena, RankState, ranks), .ranks = ranks};
   int left = 0;
   *out = (Timeline){.span = ARENA_ARRAY(arena, TimelineSpan *, ranks),
                     .compute = ARENA_ARRAY(arena, double, ranks),
@@ -198,12 +292,13 @@ bool timeline_run(Arena *arena, const TimelineRank *rank, int ranks, Timeline *o
     timeline_prepare(arena, &rank[r], &run.state[r]);
     out->span[r] = run.state[r].span;
   }
+  find_messages(&run);
   do begin_all(&run);
   while (end_next(&run));
   out->seconds = run.now;
   for (int r = 0; r < ranks; r++) {
     left += run.state[r].left;
-    timeline_sum(&run.state[r], run.now, &out->compute[r], &out->exposed[r], &out->bubble[r]);
+    timeline_sum(arena, &run.state[r], run.now, &out->compute[r], &out->exposed[r], &out->bubble[r]);
   }
   return left == 0;
 }

@@ -5,6 +5,8 @@
  * - The compute queue takes the first of its tasks, in order of the list, that may begin.
  * - The communicate queue takes its tasks in their order, one at a time. A task of a collective
  *   begins when it is the next one of that queue on every rank that takes part, and ends together.
+ * - A message is one task of two ranks. It begins when it may on both of them and those before it in
+ *   its direction have ended; others may be under way beside it.
  * - A task of no queue takes no time: it is done when what it waits for is.
  */
 #ifndef FT_SIMULATE_TIMELINE_H
@@ -12,7 +14,7 @@
 #include "base/arena.h"
 #include <stdbool.h>
 
-typedef enum { TIMELINE_COMPUTE, TIMELINE_COMMUNICATE, TIMELINE_NONE } TimelineQueue;
+typedef enum { TIMELINE_COMPUTE, TIMELINE_COMMUNICATE, TIMELINE_MESSAGE, TIMELINE_NONE } TimelineQueue;
 
 typedef struct {
   TimelineQueue queue;
@@ -20,6 +22,7 @@ typedef struct {
   const int *after; /* tasks before this one of the same rank */
   int after_count;
   int collective; /* tasks of several ranks with one number are one; less than 0: of this rank */
+  int from, to;   /* of a message: the ranks; the n-th of one is the n-th of the other */
 } TimelineTask;
 
 typedef struct {

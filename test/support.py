@@ -13,6 +13,7 @@ import numpy
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.abspath(os.environ.get("FT_BUILD", os.path.join(ROOT, "build")))
 EXAMPLES = os.path.join(ROOT, "examples")
+IS_SANITIZED = b"__asan_init" in subprocess.run(["nm", os.path.join(BUILD, "bin", "ftrun")], capture_output=True).stdout
 CHECK_MEMORY = os.environ.get("FT_CHECK_MEMORY", "")  # generated kernels ask whether they stay inside of their tensors
 FASHION = "/usr/share/datasets/fashion-mnist"
 DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "u1"}
@@ -26,6 +27,15 @@ def run(tool, *arguments, check=True, timeout=300, cwd=None, env=None):
     if check and done.returncode != 0:
         raise AssertionError(f"{' '.join(command)}\nexit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
     return done
+
+
+def watch_python():
+    """The Python of scripts/watch-peers, which has tensorboard, tbparse and pyte; what needs it is skipped where they cannot be installed."""
+    folder = os.path.join(BUILD, "watch-peers")
+    made = subprocess.run([os.path.join(ROOT, "scripts", "watch-peers"), folder], capture_output=True, text=True)
+    if made.returncode != 0:
+        raise unittest.SkipTest("scripts/watch-peers cannot install what reads this: " + made.stderr[-200:])
+    return os.path.join(folder, "bin", "python")
 
 
 def write_safetensors(path, tensors):
@@ -61,9 +71,15 @@ def read_safetensors(path):
     return tensors
 
 
-def read_jsonl(path):
+def read_log(path):
+    """All that a log of JSON lines holds."""
     with open(path) as file:
         return [json.loads(line) for line in file]
+
+
+def read_jsonl(path):
+    """Its lines without headers, splits, clocks, and means, which depend on where a training went on."""
+    return [{k: v for k, v in line.items() if k not in ("time", "data_wait", "means", "split")} for line in read_log(path) if "ft" not in line]
 
 
 class Case(unittest.TestCase):

@@ -7,8 +7,12 @@
 #include "frontend/program.h"
 #include "passes/pass.h"
 #include "passes/recompute.h"
+#include "tools/ftc_auto.h"
+#include "tools/ftc_batch.h"
 #include "tools/ftc_report.h"
 #include "tools/ftc_simulate.h"
+#include "tools/ftc_stages.h"
+#include "tools/ftc_usage.h"
 #include "tools/html.h"
 #include <errno.h>
 #include <signal.h>
@@ -18,50 +22,9 @@
 
 enum { EXIT_USER = 1, EXIT_USAGE = 2, EXIT_MACHINE = 3, MAX_WORDS = 256 };
 
-static const char ftc_usage[] =
-    "usage: ftc IN.ft -o OUT.so          compile for this machine's CPU\n"
-    "       ftc IN.ft -o OUT.ptx         compile for an NVIDIA GPU\n"
-    "       ftc IN.ft --emit=KIND        print a stage of the compilation (-o FILE: into a file)\n"
-    "  -D HYPER=VALUE      set a hyper of the program (may be repeated)\n"
-    "  --set KEY=VALUE     set a setting, such as train.batch=64 (may be repeated)\n"
-    "  --preset NAME       choose a preset of the program\n"
-    "  --cpu NAME          x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or native (default)\n"
-    "  --gpu NAME          sm_80 (default), sm_86, sm_87, sm_89, sm_90, sm_90a; sm_100, sm_103 "
-    "and\n"
-    "                      sm_120 mean sm_90, whose PTX they run too\n"
-    "  --emit=KIND         ast, ir, dot: what the front end made (or --stop-after=PASS left)\n"
-    "                      plan, llvm, asm, ptx: what the back end made\n"
-    "                      steps: the plan's steps as a Graphviz graph, by queue, with arrows "
-    "from\n"
-    "                      each to those that wait for it\n"
-    "                      html: a page with the graph after every pass, and the plan's steps\n"
-    "  --summary           layers, shapes, parameters, FLOPs\n"
-    "  --memory[=F.svg]    peak memory by category, for several ranks also by distributed.zero; a\n"
-    "                      picture of offsets over time (svg: to standard output)\n"
-    "  --simulate CLUSTER  step time, communication, memory and efficiency on several ranks, "
-    "reckoned:\n"
-    "                      \"nodes=16 gpus=8 gpu=h100 net=400Gb\" (docs/distributed.md)\n"
-    "  --times FILE        with --simulate: kernel times that 'ftrun bench --json FILE' measured\n"
-    "  --trace FILE        with --simulate: a Chrome/Perfetto trace of the step\n"
-    "  --dump=PASS|all     write the graph after a pass (all: after each that changed it)\n"
-    "  --dump-dir DIR      where dumps go (default: here)\n"
-    "  --stop-after=PASS   run the passes up to this one\n"
-    "  --disable=A,B       leave out passes (fuse, schedule, memplan: do no more than is needed)\n"
-    "                      or kinds of kernels; the names are listed below (may be repeated)\n"
-    "  --check-memory      CPU: every access of a generated kernel asks whether it is inside of "
-    "its\n"
-    "                      tensor; if not, the run ends with exit code 3 (slow; to find faults)\n"
-    "  --allow-paths       imports may come from outside of the folder that the program is in\n"
-    "  --time-passes       how long each step took, on standard error\n"
-    "  --list-ops          every op of the language's graph, and stop\n"
-    "  --help, --version\n"
-    "Compiling runs nothing of a program and writes only what the command line names; SECURITY.md\n"
-    "says what files from others may do.\n"
-    "\n--disable takes:";
-
 typedef struct {
-  const char *input, *output, *emit, *memory;
-  bool summary, is_done; /* done: --help and the like have said it all */
+  const char *input, *output, *emit, *memory, *stage;
+  bool asks_auto, find_batch, summary, is_done; /* done: --help and the like have said it all */
   const char *defines[MAX_WORDS], *sets[MAX_WORDS];
   Text disabled; /* all that --disable names, however often it is given */
   FrontendOptions frontend;
@@ -74,7 +37,8 @@ typedef struct {
   Request request;
   Arena *arena;
   Diag diag;
-  Program program;
+  Program program; /* as the front end left it */
+  Stages stages;
 } Session;
 
 /* ── flags ──────────────────────────────────────────────────────────────────────────────────── */
@@ -105,6 +69,11 @@ static int set_summary(Request *r, const char *value) {
   r->summary = true;
   return 0;
 }
+static int set_find_batch(Request *r, const char *value) {
+  (void)value;
+  r->find_batch = true;
+  return 0;
+}
 static int set_memory(Request *r, const char *value) {
   size_t length = value ? strlen(value) : 0;
   if (value && strcmp(value, "svg") && (length < 5 || strcmp(value + length - 4, ".svg")))
@@ -124,9 +93,27 @@ static int set_preset(Request *r, const char *value) {
   r->frontend.preset = value;
   return 0;
 }
+static int set_stage(Request *r, const char *value) {
+  r->stage = value;
+  return 0;
+}
 static int set_simulate(Request *r, const char *value) {
   r->simulate.spec = value;
   return 0;
+}
+static int append_word(const char **list, int *count, const char *value, const char *flag) {
+  if (!strchr(value, '=')) return fail_usage("%s needs NAME=VALUE", flag);
+  if (*count == MAX_WORDS) return fail_usage("too many %s options", flag);
+  list[(*count)++] = value;
+  return 0;
+}
+static int set_auto(Request *r, const char *value) {
+  static char word[4096];
+  if (r->asks_auto) return fail_usage("%s is given twice", "--auto");
+  if (snprintf(word, sizeof word, "distributed.auto=%s", *value ? value : "gpus=any") >= 4096)
+    return fail_usage("%s has too many words", "--auto");
+  r->asks_auto = true;
+  return append_word(r->sets, &r->frontend.set_count, word, "--auto");
 }
 static int set_times(Request *r, const char *value) {
   r->simulate.times = value;
@@ -169,12 +156,6 @@ static int set_allow_paths(Request *r, const char *value) {
   r->frontend.allow_paths = true;
   return 0;
 }
-static int append_word(const char **list, int *count, const char *value, const char *flag) {
-  if (!strchr(value, '=')) return fail_usage("%s needs NAME=VALUE", flag);
-  if (*count == MAX_WORDS) return fail_usage("too many %s options", flag);
-  list[(*count)++] = value;
-  return 0;
-}
 static int add_define(Request *r, const char *value) {
   return append_word(r->defines, &r->frontend.define_count, value, "-D");
 }
@@ -197,7 +178,7 @@ static int show_help(Request *r, const char *value) {
 }
 static int show_version(Request *r, const char *value) {
   (void)value;
-  printf("ftc %s\n", FTC_VERSION);
+  printf("ftc %s\n", FT_VERSION);
   r->is_done = true;
   return 0;
 }
@@ -218,6 +199,9 @@ static const Flag ftc_flags[] = {
     {"--emit", TAKES_VALUE, set_emit},
     {"--summary", TAKES_NOTHING, set_summary},
     {"--memory", MAY_TAKE_VALUE, set_memory},
+    {"--stage", TAKES_VALUE, set_stage},
+    {"--auto", TAKES_VALUE, set_auto},
+    {"--find-batch", TAKES_NOTHING, set_find_batch},
     {"--simulate", TAKES_VALUE, set_simulate},
     {"--times", TAKES_VALUE, set_times},
     {"--trace", TAKES_VALUE, set_trace},
@@ -327,11 +311,14 @@ static int check_request(Request *request) {
   int code = wrong ? fail_usage("%s", wrong) : 0;
   arena_free(arena);
   if (code) return code;
+  bool is_artifact = request->emit ? !strcmp(request->emit, "ptx") : request->output != NULL;
+  if (request->stage && is_artifact)
+    return fail_usage("an artifact has all stages: leave out --stage %s", request->stage);
   if (!request->emit && !request->output && !request->summary && !request->memory &&
       !request->passes.dump && !request->passes.stop_after && !request->passes.time_passes &&
-      !request->simulate.spec)
+      !request->simulate.spec && !request->asks_auto && !request->find_batch)
     return fail_usage("%s", "nothing to do: give -o OUT.so, -o OUT.ptx, --emit=KIND, --summary, "
-                            "--memory or --simulate");
+                            "--memory, --auto, --find-batch or --simulate");
   return 0;
 }
 
@@ -367,15 +354,22 @@ static int write_printed(const Session *session, void (*print)(const Session *, 
 }
 
 static void print_ir(const Session *session, FILE *out) {
-  const char *recompute = recompute_describe(session->program.train, session->arena);
-  if (recompute) fprintf(out, "// %s\n", recompute);
-  graph_print(session->program.train, out);
-  fputc('\n', out);
-  graph_print(session->program.eval, out);
+  for (int i = 0; i < session->stages.count; i++) {
+    const Program *program = &session->stages.program[i];
+    const char *recompute = recompute_describe(program->train, session->arena);
+    if (setting_pipeline(program->settings) > 1)
+      fprintf(out, "%s// stage %d of %lld\n", i ? "\n" : "", program->stage,
+              (long long)setting_pipeline(program->settings));
+    if (recompute) fprintf(out, "// %s\n", recompute);
+    graph_print(program->train, out);
+    fputc('\n', out);
+    graph_print(program->eval, out);
+  }
 }
 
+/* A picture is of one graph: of several stages that of the first. */
 static void print_dot(const Session *session, FILE *out) {
-  graph_print_dot(session->program.train, out);
+  graph_print_dot(session->stages.program[0].train, out);
 }
 
 static int emit_ast(Session *session) {
@@ -400,24 +394,46 @@ static int run_frontend(Session *session) {
   return good && !session->diag.errors ? 0 : EXIT_USER;
 }
 
-static int run_passes(Session *session) {
-  bool for_gpu = session->request.codegen.target == TARGET_PTX;
-  bool good = passes_run(&session->program, &session->diag, &session->request.passes, for_gpu);
-  return good && !session->diag.errors ? 0 : EXIT_USER;
+/* What chooses settings before the program is compiled with them: ranks, batch. */
+static int apply_choices(Session *session) {
+  Request *request = &session->request;
+  const char *emit = request->emit ? request->emit : "";
+  AutoInput input = {.path = request->input,
+                     .frontend = &request->frontend,
+                     .passes = &request->passes,
+                     .codegen = &request->codegen,
+                     .has_target = request->output || request->codegen.gpu ||
+                                   request->simulate.spec || !strcmp(emit, "ptx"),
+                     .given = request->simulate.spec ? &request->simulate.cluster : NULL,
+                     .out = request->output || request->emit ? stderr : stdout};
+  bool good = true;
+  if (request->find_batch) input.out = stdout;
+  if (request->find_batch) return batch_print(&input, &session->program, &session->diag);
+  if (batch_is_asked(&session->program))
+    good = batch_apply(&input, &session->program, &session->diag);
+  else if (auto_is_asked(&session->program))
+    good = auto_apply(&input, &session->program, &session->diag);
+  return good ? 0 : EXIT_USER;
 }
 
-static int emit_code(Session *session, const Code *code, const char *kind) {
-  if (!strcmp(kind, "llvm")) return write_output(session, &code->llvm);
-  if (!strcmp(kind, "asm")) return write_output(session, &code->assembly);
+static int run_passes(Session *session) {
+  bool for_gpu = session->request.codegen.target == TARGET_PTX;
+  bool good = stages_run_passes(&session->stages, &session->diag, &session->request.passes, for_gpu);
+  return good ? 0 : EXIT_USER;
+}
+
+/* Of all stages, one behind the other, but pictures, which are of the first. */
+static int emit_code(Session *session, const char *kind) {
   Text text = {0};
-  if (!strcmp(kind, "plan")) {
-    plan_print(code->plan, &text);
-  } else if (!strcmp(kind, "steps")) {
-    plan_print_dot(code->plan, &text);
-  } else {
-    plan_to_ptx(code->plan, &text);
-    text_append(&text, text_cstr(&code->assembly), code->assembly.count);
-  }
+  const Code *code = session->stages.code;
+  int count = session->stages.count;
+  for (int i = 0; i < count && !strcmp(kind, "plan"); i++) plan_print(code[i].plan, &text);
+  for (int i = 0; i < count && !strcmp(kind, "ptx"); i++) plan_to_ptx(code[i].plan, &text);
+  if (!strcmp(kind, "steps")) plan_print_dot(code[0].plan, &text);
+  for (int i = 0; i < count && !strcmp(kind, "llvm"); i++)
+    text_append(&text, text_cstr(&code[i].llvm), code[i].llvm.count);
+  for (int i = 0; i < count && (!strcmp(kind, "ptx") || !strcmp(kind, "asm")); i++)
+    text_append(&text, text_cstr(&code[i].assembly), code[i].assembly.count);
   int result = write_output(session, &text);
   text_free(&text);
   return result;
@@ -433,23 +449,30 @@ static int emit_page(Session *session, HtmlPage *page, const Plan *plan) {
   return code;
 }
 
+static int simulate_stages(Session *session) {
+  const Stages *stages = &session->stages;
+  const Plan **plan = ARENA_ARRAY(session->arena, const Plan *, stages->count);
+  for (int i = 0; i < stages->count; i++) plan[i] = stages->code[i].plan;
+  return simulate_report(&session->request.simulate, session->arena, plan, stages->count, stdout);
+}
+
 static int run_codegen(Session *session, HtmlPage *page) {
   Request *request = &session->request;
-  Code code = {0};
+  const Code *code = session->stages.code;
+  int result = 0, count = session->stages.count;
   request->codegen.want_text = request->emit && !page;
-  int result = 0;
-  if (!codegen_run(session->arena, &session->diag, &session->program, &request->codegen, &code))
+  if (!stages_run_codegen(&session->stages, &session->diag, &request->codegen))
     result = session->diag.errors ? EXIT_USER : EXIT_MACHINE;
-  else if (page)
-    result = emit_page(session, page, code.plan);
-  else if (request->emit)
-    result = emit_code(session, &code, request->emit);
-  else if (request->output &&
-           !codegen_write(&session->diag, &code, &request->codegen, request->output))
+  if (!result && page)
+    result = emit_page(session, page, code[0].plan);
+  else if (!result && request->emit)
+    result = emit_code(session, request->emit);
+  else if (!result && request->output &&
+           !codegen_write(&session->diag, &code[count - 1], &request->codegen, request->output))
     result = EXIT_MACHINE;
   if (!result && request->simulate.spec)
-    result = simulate_report(&request->simulate, session->arena, code.plan, stdout);
-  code_free(&code);
+    result = simulate_stages(session);
+  stages_free(&session->stages);
   return result;
 }
 
@@ -458,10 +481,14 @@ static int run_codegen(Session *session, HtmlPage *page) {
 static int ftc_print_memory(Session *session) {
   const Request *request = &session->request;
   bool is_table = !strcmp(request->memory, "table");
-  int code = report_memory(&session->program, is_table ? NULL : request->memory, stdout);
+  int code = 0;
+  if (is_table && session->stages.count > 1)
+    report_memory_by_stage(session->stages.program, session->stages.count, stdout);
+  else
+    code = report_memory(&session->stages.program[0], is_table ? NULL : request->memory, stdout);
   int64_t ranks = setting_ranks(session->program.settings);
-  int tensor = (int)setting_number(session->program.settings, "distributed.tensor");
-  if (!ranks && request->simulate.spec) ranks = cluster_ranks(&request->simulate.cluster) / tensor;
+  int group = (int)setting_group(session->program.settings);
+  if (!ranks && request->simulate.spec) ranks = cluster_ranks(&request->simulate.cluster) / group;
   if (code || !is_table || ranks < 2) return code;
   report_memory_by_zero(&(ReportInput){request->input, &request->frontend, &request->passes,
                                        request->codegen.target == TARGET_PTX},
@@ -474,9 +501,12 @@ static int compile(Session *session) {
   const char *emit = request->emit ? request->emit : "";
   if (!strcmp(emit, "ast")) return emit_ast(session);
   int code = run_frontend(session);
-  if (code) return code;
+  if (!code) code = apply_choices(session);
+  if (code || request->find_batch) return code;
   if (request->simulate.spec)
     code = simulate_check_ranks(&request->simulate, session->program.settings);
+  if (code) return code;
+  code = stages_make(&session->program, request->stage, &session->stages);
   if (code) return code;
   if (request->summary) frontend_print_summary(&session->program, stdout);
   bool is_graph = !strcmp(emit, "ir") || !strcmp(emit, "dot");
@@ -496,7 +526,7 @@ static int compile(Session *session) {
   bool says_recompute = request->summary && strcmp(recompute, "none");
   if (wants_passes || says_recompute) code = run_passes(session);
   if (code) return code;
-  const char *cost = recompute_describe(session->program.train, session->arena);
+  const char *cost = recompute_describe(session->stages.program[0].train, session->arena);
   if (says_recompute && cost) printf("%s\n", cost);
   if (!strcmp(emit, "ir")) return write_printed(session, print_ir);
   if (!strcmp(emit, "dot")) return write_printed(session, print_dot);

@@ -49,8 +49,13 @@ int report_memory(const Program *program, const char *svg_path, FILE *out) {
   return error ? 3 : 0;
 }
 
-/* ── distributed.zero ───────────────────────────────────────────────────────────────────────── */
-static void print_zero_row(const MemoryReport *report, int level, FILE *out) {
+/* ── rows of a table ─────────────────────────────────────────────────────────────────────────── */
+static void print_columns(const char *first, FILE *out) {
+  fprintf(out, "%6s %12s %12s %12s %12s %12s %12s %12s\n", first, "parameters", "gradients",
+          "states", "gathered", "activations", "temporaries", "total");
+}
+
+static void print_row(const MemoryReport *report, int number, FILE *out) {
   char text[32];
   const int64_t *bytes = report->bytes;
   const int64_t columns[] = {bytes[MEMORY_PARAMS] + bytes[MEMORY_NARROW],
@@ -60,15 +65,32 @@ static void print_zero_row(const MemoryReport *report, int level, FILE *out) {
                              bytes[MEMORY_KEPT],
                              bytes[MEMORY_TEMPORARY] + bytes[MEMORY_GAPS],
                              report->total};
-  fprintf(out, "%6d", level);
+  fprintf(out, "%6d", number);
   for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
     fprintf(out, " %12s", memory_human(columns[i], text));
   fprintf(out, "\n");
 }
 
-/* The program at another level; what is wrong with that is one line of `why`. */
+void report_memory_by_stage(const Program *stages, int count, FILE *out) {
+  int largest = 0;
+  int64_t most = 0;
+  char text[32];
+  fprintf(out, "memory of a rank by stage (distributed.pipeline)\n");
+  print_columns("stage", out);
+  for (int i = 0; i < count; i++) {
+    MemoryReport report = memory_report(&stages[i], stages[i].arena);
+    print_row(&report, stages[i].stage, out);
+    if (report.total > most) most = report.total, largest = stages[i].stage;
+  }
+  fprintf(out, "stage %d needs most, %s; --stage %d shows what for\n", largest,
+          memory_human(most, text), largest);
+}
+
+/* ── distributed.zero ───────────────────────────────────────────────────────────────────────── */
+/* What a rank needs at another level, of several stages the one that needs most; what is wrong with that is one line of `why`. */
 static bool compile_at(const ReportInput *input, Arena *arena, int64_t ranks, int level,
-                       Program *program, FILE *why) {
+                       MemoryReport *out, FILE *why) {
+  Program program = {0};
   int count = input->frontend->set_count;
   const char **sets = ARENA_ARRAY(arena, const char *, count + 2);
   for (int i = 0; i < count; i++) sets[i] = input->frontend->sets[i];
@@ -80,26 +102,33 @@ static bool compile_at(const ReportInput *input, Arena *arena, int64_t ranks, in
   PassOptions passes = {.disable = input->passes->disable, .verify = input->passes->verify};
   Diag diag;
   diag_init(&diag, arena, why);
-  return frontend_compile(arena, &diag, input->path, &frontend, program) && !diag.errors &&
-         passes_run(program, &diag, &passes, input->for_gpu) && !diag.errors;
+  if (!frontend_compile(arena, &diag, input->path, &frontend, &program) || diag.errors)
+    return false;
+  int stages = (int)setting_pipeline(program.settings);
+  *out = (MemoryReport){0};
+  for (int s = 0; s < stages; s++) {
+    Program stage = stages > 1 ? frontend_stage(&program, s) : program;
+    if (!passes_run(&stage, &diag, &passes, input->for_gpu) || diag.errors) return false;
+    MemoryReport report = memory_report(&stage, arena);
+    if (report.total > out->total) *out = report;
+  }
+  return true;
 }
 
 void report_memory_by_zero(const ReportInput *input, int64_t ranks, FILE *out) {
   fprintf(out, "\nmemory of one of %lld ranks that share a batch, by distributed.zero\n",
           (long long)ranks);
-  fprintf(out, "%6s %12s %12s %12s %12s %12s %12s %12s\n", "zero", "parameters", "gradients",
-          "states", "gathered", "activations", "temporaries", "total");
+  print_columns("zero", out);
   for (int level = 0; level <= 3; level++) {
     Arena *arena = arena_new();
-    Program program = {0};
+    MemoryReport report;
     char *bytes = NULL;
     size_t count = 0;
     FILE *why = open_memstream(&bytes, &count);
-    bool is_good = why && compile_at(input, arena, ranks, level, &program, why);
+    bool is_good = why && compile_at(input, arena, ranks, level, &report, why);
     if (why) fclose(why);
     if (is_good) {
-      MemoryReport report = memory_report(&program, arena);
-      print_zero_row(&report, level, out);
+      print_row(&report, level, out);
     } else {
       const char *error = bytes ? strstr(bytes, "error: ") : NULL;
       int length = error ? (int)strcspn(error + 7, "\n") : 0;

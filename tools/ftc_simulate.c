@@ -22,12 +22,14 @@ int simulate_read_request(Arena *arena, SimulateRequest *request) {
 }
 
 int simulate_check_ranks(const SimulateRequest *request, const SettingValue *settings) {
-  int64_t tensor = (int64_t)setting_number(settings, "distributed.tensor");
-  int64_t of_model = setting_ranks(settings) * tensor, ranks = cluster_ranks(&request->cluster);
-  if (!of_model && ranks % tensor) {
-    fprintf(stderr,
-            "ftc: distributed.tensor=%lld: the cluster's %lld ranks are no multiple of it\n",
-            (long long)tensor, (long long)ranks);
+  int64_t group = setting_group(settings), of_model = setting_ranks(settings) * group;
+  int64_t ranks = cluster_ranks(&request->cluster), tensor = setting_tensor(settings);
+  if (!of_model && ranks % group) {
+    const char *what = tensor == 1       ? "distributed.pipeline"
+                       : tensor == group ? "distributed.tensor"
+                                         : "distributed.pipeline x tensor";
+    fprintf(stderr, "ftc: %s=%lld: the cluster's %lld ranks are no multiple of it\n", what,
+            (long long)group, (long long)ranks);
     return USER;
   }
   if (!of_model || of_model == ranks) return 0;
@@ -99,11 +101,21 @@ static int write_simulated_trace(const Simulation *simulation, const char *path)
   return why || error == TEXT_IRREGULAR ? USER : FAULT;
 }
 
-int simulate_report(const SimulateRequest *request, Arena *arena, const Plan *plan, FILE *out) {
+int simulate_report(const SimulateRequest *request, Arena *arena, const Plan *const *plan,
+                    int stages, FILE *out) {
   MeasuredTimes measured;
-  Simulation simulation = {.arena = arena, .plan = plan, .cluster = &request->cluster};
+  Simulation simulation = {
+      .arena = arena, .plan = plan, .stages = stages, .cluster = &request->cluster};
+  if (stages != setting_pipeline(plan[0]->settings)) {
+    fprintf(stderr, "ftc: --simulate runs all stages together: leave out --stage\n");
+    return USER;
+  }
+  if (stages > 1 && request->times) {
+    fprintf(stderr, "ftc: --times are of one artifact's kernels, and each stage has its own\n");
+    return USER;
+  }
   if (request->times) {
-    int code = read_times(arena, request->times, plan, &measured);
+    int code = read_times(arena, request->times, plan[0], &measured);
     if (code) return code;
     simulation.measured = &measured;
   }

@@ -15,5 +15,7 @@ typedef struct {
 int simulate_read_request(Arena *arena, SimulateRequest *request);
 /* Is the model for as many ranks? Exit code 1 and a sentence that says what to do if not. */
 int simulate_check_ranks(const SimulateRequest *request, const SettingValue *settings);
-int simulate_report(const SimulateRequest *request, Arena *arena, const Plan *plan, FILE *out);
+/* `plan`: of each stage. */
+int simulate_report(const SimulateRequest *request, Arena *arena, const Plan *const *plan,
+                    int stages, FILE *out);
 #endif

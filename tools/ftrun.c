@@ -1,12 +1,13 @@
-/* ftrun: the runtime's command line. Flags are one table; a subcommand turns them into the options
- * of one library call. Exit codes: 0, 1 the user's error, 2 usage, 3 a fault of the machine,
- * 128 + signal after an orderly end by Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 or SIGPIPE. */
+/* ftrun: the runtime's command line: one table of flags; a subcommand makes options of one library
+ * call of them. Exit codes: 0, 1 the user's error, 2 usage, 3 a fault of the machine, 124 the time
+ * was up (train.max_time), 128 + signal after an orderly end by Ctrl-C, SIGTERM, HUP, USR1, PIPE. */
 #define _GNU_SOURCE /* strndup */
 #include "base/output.h"
 #include "base/text.h"
 #include "runtime/command/bench.h"
 #include "runtime/device/dev.h"
 #include "runtime/device/devices.h"
+#include "runtime/command/find_lr.h"
 #include "runtime/command/generate.h"
 #include "runtime/common/guard.h"
 #include "runtime/command/predict.h"
@@ -58,8 +59,9 @@ typedef struct {
   const char *text[MOST]; /* tokenize */
   int text_count;
   int input_count, output_count, set_count, pass_count;
-  bool made_up_data, no_cache, no_header;
-  const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *temperature, *top_p, *json;
+  bool made_up_data, no_cache, no_header, find_lr, find_batch;
+  const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *temperature, *top_p, *json,
+      *lr_range, *plot;
   int prompt_count, prompt_tokens_count;
   int64_t tokens, samples, top_k, seed, ranks, gpus;
   const char *elastic;
@@ -79,9 +81,11 @@ typedef struct {
 static const Flag ftrun_flags[] = {
     {"--set", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH | GENERATE, "KEY=VALUE",
      "a setting: train.lr=3e-4, train.checkpoint.dir=runs/a"},
-    {"--data", FLAG_TEXT, TRAIN | EVAL | BENCH, "DIR", "folder of the data files"},
+    {"--data", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH, "DIR", "folder of the data files"},
     {"--steps", FLAG_COUNT, TRAIN | BENCH, "N", "steps in all, from the start of training"},
     {"--epochs", FLAG_COUNT, TRAIN, "N", "passes over the training data"},
+    {"--max-time", FLAG_TEXT, TRAIN, "TIME",
+     "end after 90m, 2h or so, with a checkpoint: exit code 124"},
     {"--device", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | GENERATE, "D",
      "auto, cpu, cuda, cuda:N or sim"},
     {"--ranks", FLAG_COUNT, TRAIN | EVAL, "N",
@@ -95,17 +99,26 @@ static const Flag ftrun_flags[] = {
     {"--save", FLAG_TEXT, TRAIN, "W", "write the weights to a .safetensors file at the end"},
     {"--save-ema", FLAG_TEXT, TRAIN, "W", "write the averages of the weights (train.ema) likewise"},
     {"--resume", FLAG_TEXT, TRAIN, "PATH", "go on from a checkpoint, or the newest in a folder"},
+    {"--or-start", FLAG_SWITCH, TRAIN, NULL, "with --resume: start if there is no checkpoint yet"},
     {"--log-jsonl", FLAG_TEXT, TRAIN | EVAL, "FILE", "write the log as JSON lines too"},
+    {"--tensorboard", FLAG_TEXT, TRAIN, "DIR", "write the log for TensorBoard too"},
     {"--no-shuffle", FLAG_SWITCH, TRAIN, NULL, "samples in the order of the files"},
     {"--overfit-batch", FLAG_SWITCH, TRAIN, NULL, "repeat the first batch: can the model learn?"},
     {"--check", FLAG_TEXT, TRAIN, "nan", "find the first NaN or infinity and its source line"},
-    {"--trace", FLAG_TEXT, TRAIN, "FILE", "write a Chrome/Perfetto trace of the steps"},
+    {"--trace", FLAG_TEXT, TRAIN, "FILE", "write a trace: .pftrace for Perfetto, .json for Chrome"},
+    {"--trace-steps", FLAG_TEXT, TRAIN, "A:B", "trace the steps from A to B"},
     {"--keep-going", FLAG_SWITCH, TRAIN, NULL, "train on after a loss that is not finite"},
     {"--deterministic", FLAG_SWITCH, TRAIN, NULL, "the same bits in every run (the cpu always is)"},
     {"--dry-run", FLAG_SWITCH, TRAIN, NULL, "check model, data and memory; train nothing"},
+    {"--find-lr", FLAG_SWITCH, TRAIN, NULL,
+     "try learning rates (100 --steps), suggest one; save nothing"},
+    {"--lr-range", FLAG_TEXT, TRAIN, "LOW:HIGH", "--find-lr: from which rate to which (1e-7:10)"},
+    {"--plot", FLAG_TEXT, TRAIN, "FILE", "--find-lr: its plot, as .svg"},
+    {"--find-batch", FLAG_SWITCH, TRAIN, NULL, "for a .ft file: ftc --find-batch"},
     {"--weights", FLAG_TEXT, EVAL | PREDICT | GENERATE, "W",
      "weights of a training: --save, or a checkpoint"},
-    {"--split", FLAG_TEXT, EVAL, "S", "valid (default), test or train"},
+    {"--split", FLAG_TEXT, EVAL | PREDICT, "S",
+     "train, valid or test: eval's (else valid); predict's, in place of --input"},
     {"--input", FLAG_LIST, PREDICT, "NAME=X", "a .npy or IDX file for a model input"},
     {"--output", FLAG_LIST, PREDICT | TOKENIZE, "[NAME=]Y",
      "the file to write: .npy, or .bin of tokenize (without: numbers are printed)"},
@@ -116,8 +129,7 @@ static const Flag ftrun_flags[] = {
     {"--no-header", FLAG_SWITCH, TOKENIZE, NULL, "tokens only, without the header of llm.c"},
     {"--prompt-tokens", FLAG_LIST, GENERATE, "N,N,..", "the same as numbers of tokens"},
     {"--tokens", FLAG_COUNT, GENERATE, "N", "how many to generate (200)"},
-    {"--samples", FLAG_COUNT, GENERATE, "N",
-     "texts of each prompt, with seeds --seed and following"},
+    {"--samples", FLAG_COUNT, GENERATE, "N", "texts of each prompt, by seeds from --seed on"},
     {"--temperature", FLAG_TEXT, GENERATE, "X",
      "0: the likeliest token; 1 (default): as the model says"},
     {"--top-k", FLAG_COUNT, GENERATE, "K", "draw among the K likeliest tokens (0: all)"},
@@ -169,11 +181,13 @@ static void print_help(int command) {
          "is code: train, evaluate or try (--dry-run) only those that you trust. SECURITY.md says "
          "more.\n");
   if (command == TRAIN)
-    printf("\nCtrl-C, SIGTERM, SIGHUP (but under nohup), SIGUSR1 and a pipe without a reader end a "
-           "training\n"
-           "after the step at hand, with its checkpoint and --save written. The same signal again "
-           "ends it at\n"
-           "once.\n");
+    printf(
+        "\nCtrl-C, SIGTERM, SIGHUP (but under nohup), SIGUSR1 and a pipe without a reader end a "
+        "training\n"
+        "after the step at hand, with its checkpoint and --save written. The same signal again "
+        "ends it at\n"
+        "once. Where its time is up (train.max_time, or the end of a SLURM job) it ends likewise, "
+        "with code 124.\n");
 }
 
 /* ── parsing ──────────────────────────────────────────────────────────────────────────────── */
@@ -208,7 +222,9 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--save", &train->save},
       {"--resume", &train->resume},
       {"--log-jsonl", &train->log_jsonl},
+      {"--tensorboard", &train->tensorboard},
       {"--trace", &train->trace},
+      {"--trace-steps", &train->trace_steps},
       {"--weights", &line->weights},
       {"--split", &line->split},
       {"--save-ema", &train->save_ema},
@@ -216,6 +232,8 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--json", &line->json},
       {"--top-p", &line->top_p},
       {"--temperature", &line->temperature},
+      {"--lr-range", &line->lr_range},
+      {"--plot", &line->plot},
   };
   const struct {
     const char *name;
@@ -224,6 +242,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--no-shuffle", &train->no_shuffle},
       {"--overfit-batch", &train->overfit_batch},
       {"--dry-run", &train->dry_run},
+      {"--or-start", &train->or_start},
       {"--deterministic", &train->deterministic},
       {"--check", &train->check_nan},
       {"--made-up-data", &line->made_up_data},
@@ -231,6 +250,8 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--keep-going", &train->keep_going},
       {"--no-cache", &line->no_cache},
       {"--no-header", &line->no_header},
+      {"--find-lr", &line->find_lr},
+      {"--find-batch", &line->find_batch},
   };
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     if (strcmp(flag->name, texts[i].name) == 0) *texts[i].text = value;
@@ -245,6 +266,11 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
   if (strcmp(flag->name, "--ranks") == 0) line->ranks = count;
   if (strcmp(flag->name, "--gpus") == 0) line->gpus = count;
   if (strcmp(flag->name, "--threads") == 0) train->run.threads = (int)count;
+  if (strcmp(flag->name, "--max-time") == 0) {
+    static char text[80]; /* the last one counts */
+    snprintf(text, sizeof text, "train.max_time=%s", value);
+    push_text(line->set, &line->set_count, text);
+  }
   if (strcmp(flag->name, "--set") == 0) push_text(line->set, &line->set_count, value);
   if (strcmp(flag->name, "--input") == 0) push_text(line->input, &line->input_count, value);
   if (strcmp(flag->name, "--output") == 0) push_text(line->output, &line->output_count, value);
@@ -354,6 +380,8 @@ static int parse_line(Line *line, int argc, char **argv) {
   if (!line->train.run.artifact && line->command != DEVICES)
     return ftrun_usage_error("%s needs a model: a .so, .ptx or .ft file%s",
                              command_names[command_index(line->command)], "");
+  if (!line->find_lr && (line->lr_range || line->plot))
+    return ftrun_usage_error("%s goes with --find-lr%s", line->plot ? "--plot" : "--lr-range", "");
   if (line->command & (EVAL | PREDICT | GENERATE) && !line->weights)
     return ftrun_usage_error("%s needs --weights W.safetensors%s",
                              command_names[command_index(line->command)], "");
@@ -379,7 +407,8 @@ static int run_compiler(Line *line, const char *source, const char *artifact, co
   split_settings(line);
   const SourcePlaces *places = &line->train.run.places;
   return compile_source(&(Compilation){source, artifact, gpu, places,
-                                       line->command == TRAIN, line->pass, line->pass_count});
+                                       line->command == TRAIN && !line->find_batch, line->pass,
+                                       line->pass_count, line->find_batch});
 }
 
 /* ── commands ─────────────────────────────────────────────────────────────────────────────── */
@@ -394,16 +423,16 @@ static int report(Status status) {
 }
 
 static int run_train(const TrainOptions *options) {
-  int signal = 0;
-  Status status = train_run(options, &signal);
-  return status == STATUS_OK && signal ? 128 + signal : report(status);
+  int code = 0;
+  Status status = train_run(options, &code);
+  return status == STATUS_OK ? code : report(status);
 }
 
 static int run_info(const char *path) {
   Artifact *artifact;
   Status status = artifact_open(path, &artifact);
   if (status != STATUS_OK) return report(status);
-  status = info_print(artifact->plan, stdout);
+  status = info_print(artifact, stdout);
   artifact_close(artifact);
   return report(status);
 }
@@ -444,10 +473,12 @@ static int run_generate(Line *line) {
 
 static int run_command(Line *line) {
   RunOptions *run = &line->train.run;
-  if (!(line->command & (TRAIN | EVAL | INFO | DEVICES))) {
-    Status status = ranks_refuse(command_names[command_index(line->command)]);
+  if (!(line->command & (TRAIN | EVAL | INFO | DEVICES)) || line->find_lr) {
+    const char *name = command_names[command_index(line->command)];
+    Status status = ranks_refuse(line->find_lr ? "--find-lr" : name);
     if (status != STATUS_OK) return report(status);
   }
+  if (line->command & (TRAIN | EVAL) && !line->find_lr) ranks_begin(line->command == TRAIN);
   run->sets = line->set;
   run->set_count = line->set_count;
   switch (line->command) {
@@ -456,7 +487,7 @@ static int run_command(Line *line) {
         train_eval(&(EvalOptions){*run, line->weights, line->split, line->train.log_jsonl}));
   case PREDICT:
     return report(predict_run(&(PredictOptions){*run, line->weights, line->input, line->input_count,
-                                                line->output, line->output_count}));
+                                                line->output, line->output_count, line->split}));
   case BENCH:
     return report(train_bench(run, line->train.steps > 0 ? (int)line->train.steps : 0,
                               line->made_up_data, line->json));
@@ -472,6 +503,8 @@ static int run_command(Line *line) {
     devices_print(stdout);
     return 0;
   default:
+    if (line->find_lr)
+      return report(find_lr_run(&(FindLrOptions){&line->train, line->lr_range, line->plot}));
     return run_train(&line->train);
   }
 }
@@ -483,7 +516,7 @@ static int run_source(Line *line) {
   int code = folder_open(is_ptx, &artifact);
   if (code) return code;
   code = run_compiler(line, source, artifact, gpu);
-  if (code == 0) {
+  if (code == 0 && !line->find_batch) {
     line->train.run.artifact = artifact;
     code = run_command(line);
   }
@@ -502,6 +535,7 @@ static int run_elastic(Line *line) {
     return ftrun_usage_error("--elastic: %s has started this process already%s", place.launcher, "");
   if (line->ranks != 1 || line->gpus != 1)
     return ftrun_usage_error("--elastic and --ranks or --gpus do not go together%s%s", "", "");
+  bool is_sim = run->device && !strcmp(run->device, "sim");
   dev_compile_for(run->device, &is_ptx, &gpu);
   split_settings(line);
   run->sets = line->set;
@@ -512,41 +546,9 @@ static int run_elastic(Line *line) {
                                 .compilation = {run->artifact, artifact, gpu, &run->places, false,
                                                 line->pass, line->pass_count},
                                 .run = run,
-                                .arguments = line->kept});
+                                .arguments = line->kept,
+                                .gpus = is_ptx && !is_sim ? dev_gpus() : 0});
   folder_close();
-  return code;
-}
-
-/* The arguments without --ranks N or --gpus N, for the ranks themselves. */
-static int start_ranks(const Line *line, int argc, char **argv) {
-  CommPlace place;
-  bool is_gpus = line->gpus != 1;
-  const char *flag = is_gpus ? "--gpus" : "--ranks";
-  size_t length = strlen(flag);
-  long long number = is_gpus ? line->gpus : line->ranks;
-  if (is_gpus && line->ranks != 1)
-    return ftrun_usage_error("--ranks and --gpus do not go together%s", ": one at a time", "");
-  if (is_gpus && text_ends_with(line->train.run.artifact, ".so"))
-    return ftrun_usage_error("--gpus: %s runs on the cpu: --ranks%s", line->train.run.artifact, "");
-  if (comm_place(&place) != STATUS_OK) return report(STATUS_USER);
-  if (place.launcher) {
-    fprintf(stderr,
-            "error: %s %lld: this is rank %d of %d already, of those that %s has started; leave "
-            "out %s\n",
-            flag, number, place.rank, place.ranks, place.launcher, flag);
-    return EXIT_USAGE;
-  }
-  char **kept = calloc((size_t)argc + 1, sizeof *kept);
-  int count = 0;
-  if (!kept) return fprintf(stderr, "error: out of memory\n"), 3;
-  for (int i = 1; i < argc; i++) {
-    if (strcmp(argv[i], flag) == 0)
-      i++;
-    else if (strncmp(argv[i], flag, length) != 0 || argv[i][length] != '=')
-      kept[count++] = argv[i];
-  }
-  int code = is_gpus ? gpus_start(number, kept) : ranks_start(number, kept, NULL, NULL);
-  free(kept);
   return code;
 }
 
@@ -554,6 +556,7 @@ static int ftrun_start(int argc, char **argv) {
   guard_install();
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error with a message */
   static Line line;
+  line.train.started = elastic_started();
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--help") != 0 && strcmp(argv[i], "-h") != 0) continue;
     int command = 0;
@@ -568,13 +571,23 @@ static int ftrun_start(int argc, char **argv) {
   }
   int code = parse_line(&line, argc, argv);
   if (code) return code;
+  if ((line.find_lr || line.find_batch) && (line.elastic || line.ranks != 1 || line.gpus != 1))
+    return ftrun_usage_error("%s runs as one process%s",
+                             line.find_lr ? "--find-lr" : "--find-batch", "");
   if (line.elastic) return run_elastic(&line);
-  if (line.ranks != 1 || line.gpus != 1) return start_ranks(&line, argc, argv);
+  if (line.ranks != 1 || line.gpus != 1)
+    return ranks_start_line(line.train.run.artifact, line.ranks, line.gpus, argc, argv);
   if (line.train.run.artifact && text_ends_with(line.train.run.artifact, ".ft"))
     return run_source(&line);
   if (line.pass_count) {
     fprintf(stderr, "error: %s %s is for .ft files; %s is compiled already\n", line.pass[0],
             line.pass[1], line.train.run.artifact);
+    return 1;
+  }
+  if (line.find_batch) {
+    fprintf(stderr,
+            "error: --find-batch is for .ft files; %s is compiled already, for its own batch\n",
+            line.train.run.artifact);
     return 1;
   }
   line.train.run.places.artifact_path = line.train.run.artifact;

@@ -45,7 +45,7 @@ static int start_and_wait_for(const char *compiler, const char *const *arguments
 
 int compile_source(const Compilation *c) {
   static char compiler[4096];
-  const char **arguments = calloc((size_t)c->pass_count + 10, sizeof *arguments);
+  const char **arguments = calloc((size_t)c->pass_count + 11, sizeof *arguments);
   int count = 0;
   if (!arguments) return fprintf(stderr, "error: out of memory\n"), 3;
   find_compiler(compiler, sizeof compiler);
@@ -57,6 +57,7 @@ int compile_source(const Compilation *c) {
     arguments[count++] = "--gpu";
     arguments[count++] = c->gpu;
   }
+  if (c->find_batch) arguments[count++] = "--find-batch";
   if (c->places->allow_paths) arguments[count++] = "--allow-paths";
   for (int i = 0; i < c->pass_count; i++) arguments[count++] = c->pass[i];
   int code = start_and_wait_for(compiler, arguments, c);

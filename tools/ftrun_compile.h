@@ -10,6 +10,7 @@ typedef struct {
   bool opens_data; /* meanwhile */
   const char *const *pass; /* more arguments */
   int pass_count;
+  bool find_batch; /* print its table (ftc --find-batch), compile nothing */
 } Compilation;
 /* The exit code; a failure has been told. */
 int compile_source(const Compilation *compilation);

@@ -1,5 +1,7 @@
 /* ftrun_elastic: see ftrun_elastic.h. */
 #include "tools/ftrun_elastic.h"
+#include "base/clock.h"
+#include "base/text.h"
 #include "tools/ftrun_ranks.h"
 #include <dirent.h>
 #include <signal.h>
@@ -15,12 +17,17 @@ enum { MOST_FAILURES = 3, MOST_PATIENCE = 64 };
 typedef struct {
   const Elastic *of;
   int64_t least, most, parts; /* parts: of the batch of all, each as large as a rank's */
+  int64_t group;              /* ranks that have a batch together */
   char folder[4096];          /* of checkpoints */
   int64_t ranks;
   int64_t seen; /* the newest checkpoint's step; -1: none */
   int made;     /* checkpoints of this run */
   int patience; /* … after which new ranks are taken in */
   bool is_asked;
+  char *gpus;          /* of text, cut at its commas */
+  const char **gpu;    /* the names of all, as CUDA_VISIBLE_DEVICES has them; those that have failed
+                        * stand last */
+  int gpu_count, lost; /* lost: the rank whose fault the last run's end was; -1 */
 } Run;
 
 /* ── what is to be run ────────────────────────────────────────────────────────────────────── */
@@ -41,20 +48,23 @@ static int elastic_fail(Status status) {
   return status;
 }
 
-/* Ranks that accumulate so many parts; 0: as many as the model says. */
+/* run->ranks ranks that accumulate so many parts; 0: as the model says. */
 static int compile_parts(const Run *run, int64_t parts) {
   enum { MORE = 4 };
   Compilation compilation = run->of->compilation;
   int count = compilation.pass_count;
-  char accumulate[64];
+  char accumulate[64], data[64];
   const char **pass = calloc((size_t)count + MORE, sizeof *pass);
   if (!pass) return fprintf(stderr, "error: out of memory\n"), 3;
   for (int i = 0; i < count; i++) pass[i] = compilation.pass[i];
   snprintf(accumulate, sizeof accumulate, "train.accumulate=%lld", (long long)parts);
-  pass[count++] = "--set";
-  pass[count++] = "distributed.data=any";
-  if (parts) pass[count++] = "--set";
-  if (parts) pass[count++] = accumulate;
+  if (parts) {
+    snprintf(data, sizeof data, "distributed.data=%lld", (long long)(run->ranks / run->group));
+    pass[count++] = "--set";
+    pass[count++] = data;
+    pass[count++] = "--set";
+    pass[count++] = accumulate;
+  }
   compilation.pass = pass;
   compilation.pass_count = count;
   int code = compile_source(&compilation);
@@ -70,9 +80,15 @@ static Status read_settings(Run *run) {
   STATUS_TRY(train_open(&options, &artifact));
   const SettingValue *settings = artifact->plan->settings;
   run->parts = run->most * (int64_t)setting_number(settings, "train.accumulate");
+  run->group = setting_group(settings);
   snprintf(run->folder, sizeof run->folder, "%s", setting_text(settings, "train.checkpoint.dir"));
   bool has_checkpoints = run->folder[0] && setting_number(settings, "train.checkpoint.every") > 0;
   artifact_close(artifact);
+  if (run->most % run->group)
+    return status_fail(STATUS_USER,
+                       "--elastic %s: %lld ranks have a batch together (distributed.tensor, "
+                       "distributed.pipeline), and %lld is no multiple of that",
+                       run->of->range, (long long)run->group, (long long)run->most);
   if (has_checkpoints) return STATUS_OK;
   return status_fail(STATUS_USER, "--elastic goes on from checkpoints: set train.checkpoint.dir, "
                                   "and how often, as checkpoint { every = 100 steps }");
@@ -107,10 +123,56 @@ static int look_for_checkpoint(void *context) {
   return 1;
 }
 
-/* The next smaller number of ranks that divides the parts, or the same. */
+/* ── GPUs ─────────────────────────────────────────────────────────────────────────────────── */
+/* Rank r takes number r of those that it sees. */
+static Status list_gpus(Run *run) {
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  Text text = {0};
+  char *rest = NULL;
+  for (int i = 0; i < run->of->gpus && !(visible && *visible); i++)
+    text_printf(&text, "%s%d", i ? "," : "", i);
+  if (visible && *visible) text_printf(&text, "%s", visible);
+  run->gpus = text.at;
+  run->gpu = text.at ? calloc(text.count + 1, sizeof *run->gpu) : NULL;
+  if (!run->gpu) return run->of->gpus ? status_fail(STATUS_FAULT, "out of memory") : STATUS_OK;
+  for (char *at = strtok_r(run->gpus, ",", &rest); at; at = strtok_r(NULL, ",", &rest))
+    run->gpu[run->gpu_count++] = at;
+  return STATUS_OK;
+}
+
+/* It may be the GPU's fault: fewer ranks do without it, and all take one that is free first. */
+static void put_gpu_last(Run *run, int which) {
+  if (which < 0 || which >= run->gpu_count) return;
+  const char *lost = run->gpu[which];
+  for (int i = which; i + 1 < run->gpu_count; i++) run->gpu[i] = run->gpu[i + 1];
+  run->gpu[run->gpu_count - 1] = lost;
+  fprintf(stderr, "elastic: GPU %s, which the lost rank had, is taken last now\n", lost);
+}
+
+static int start_on_gpus(Run *run, char **arguments) {
+  Text visible = {0};
+  for (int i = 0; i < run->gpu_count; i++)
+    text_printf(&visible, "%s%s", i ? "," : "", run->gpu[i]);
+  GpusRun gpus = {.count = run->ranks,
+                  .arguments = arguments,
+                  .visible = visible.at,
+                  .watch = look_for_checkpoint,
+                  .context = run};
+  int code = gpus_start(&gpus);
+  run->lost = gpus.lost;
+  text_free(&visible);
+  return code;
+}
+
+static int elastic_signalled(const Run *run) {
+  return run->of->gpus ? gpus_signalled() : ranks_signalled();
+}
+
+/* ── one after the other ───────────────────────────────────────────────────────────────────── */
+/* The next smaller number of ranks, whole groups, that divides the parts, or the same. */
 static int64_t fewer(const Run *run) {
   for (int64_t r = run->ranks - 1; r >= run->least; r--)
-    if (run->parts % r == 0) return r;
+    if (run->parts % r == 0 && r % run->group == 0) return r;
   return run->ranks;
 }
 
@@ -142,14 +204,16 @@ static char **arguments_of(const Run *run, bool resumes) {
 
 static int run_once(Run *run, bool resumes) {
   int code = compile_parts(run, run->parts / run->ranks);
-  if (!code && ranks_signalled()) code = 128 + ranks_signalled();
+  if (!code && elastic_signalled(run)) code = 128 + elastic_signalled(run);
   if (code) return code;
   char **arguments = arguments_of(run, resumes);
   if (!arguments) return fprintf(stderr, "error: out of memory\n"), 3;
   run->seen = newest_step(run->folder);
   run->made = 0;
   run->is_asked = false;
-  code = ranks_start(run->ranks, arguments, look_for_checkpoint, run);
+  run->lost = -1;
+  code = run->of->gpus ? start_on_gpus(run, arguments)
+                       : ranks_start(run->ranks, arguments, look_for_checkpoint, run);
   look_for_checkpoint(run); /* what it has written since */
   free(arguments);
   return code;
@@ -172,13 +236,31 @@ static void elastic_say(const Run *run, int code, int64_t next) {
             (long long)run->ranks, code, (long long)next);
 }
 
+/* Runs after the first count their time from this one's beginning. */
+#define STARTED "FT_STARTED"
+
+static void note_start(void) {
+  char text[32];
+  snprintf(text, sizeof text, "%lld", (long long)clock_nanoseconds());
+  setenv(STARTED, text, 1);
+}
+
+int64_t elastic_started(void) {
+  int64_t now = clock_nanoseconds();
+  long long told = getenv(STARTED) ? strtoll(getenv(STARTED), NULL, 10) : 0;
+  return told > 0 && told < now ? told : now;
+}
+
 static int run_all(Run *run) {
   bool resumes = false, was_grown = false;
   for (int failures = 0;;) {
     int code = run_once(run, resumes);
     bool has_grown = run->is_asked && code == 128 + SIGUSR1;
-    /* 1 and 2 are the user's errors, which the next run would meet too */
-    if (code <= 2 || ranks_signalled()) return code;
+    /* 1 and 2 are the user's errors, which the next run would meet too, unless there are no more as
+     * many GPUs as there were */
+    bool is_grown_only = code == 1 && was_grown && !run->made;
+    if ((code <= 2 && !is_grown_only) || code == TRAIN_TIME_IS_UP || elastic_signalled(run))
+      return code;
     if (!has_grown) run->is_asked = false;
     failures = has_grown || run->made ? 0 : failures + 1;
     if (failures > MOST_FAILURES) {
@@ -190,6 +272,7 @@ static int run_all(Run *run) {
     if (run->made && was_grown) run->patience = 1;
     int64_t next = has_grown ? run->most : fewer(run);
     elastic_say(run, code, next);
+    if (!has_grown) put_gpu_last(run, run->lost);
     resumes = run->seen >= 0;
     was_grown = has_grown;
     run->ranks = next;
@@ -220,8 +303,13 @@ int elastic_run(const Elastic *elastic) {
                     ".ft file, not %s",
                     source));
   run.ranks = run.most;
+  note_start();
   code = compile_parts(&run, 0);
   if (!code) code = elastic_fail(read_settings(&run));
   if (!code) code = refuse_old_checkpoints(&run);
-  return code ? code : run_all(&run);
+  if (!code) code = elastic_fail(list_gpus(&run));
+  if (!code) code = run_all(&run);
+  free(run.gpus);
+  free(run.gpu);
+  return code;
 }

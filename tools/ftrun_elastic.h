@@ -13,8 +13,11 @@ typedef struct {
   Compilation compilation; /* of the model */
   const RunOptions *run;   /* settings of the run */
   char *const *arguments;  /* of the first run, behind the artifact; NULL behind the last */
+  int gpus; /* of this machine, a rank on each, started as --gpus does; 0: as --ranks does */
 } Elastic;
 
 /* The exit code; a failure has been told. */
 int elastic_run(const Elastic *elastic);
+/* clock_nanoseconds when this run began: now, or for ranks of an elastic one as that did. */
+int64_t elastic_started(void);
 #endif

@@ -3,11 +3,13 @@
  * training after its step, the second one as SIGTERM. A rank ends with ftrun. */
 #define _GNU_SOURCE
 #include "base/clock.h"
+#include "runtime/command/ranks.h"
 #include "tools/ftrun_ranks.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,9 @@ static const int64_t time_to_end = 10000000000; /* after the first that fails */
 
 typedef struct {
   int count, left, first; /* first: the exit code of the first that failed */
+  int lost;
+  int fault[2];  /* a pipe: a rank whose own fault it is says its number (RANKS_FAULT) */
+  bool is_asked; /* by its watch, to end */
   pid_t pid[MOST_GPUS], group;
   int port, signal;
   int64_t signal_time, failed_at;
@@ -44,11 +49,17 @@ static void gpus_set(const char *name, int value) {
   setenv(name, text, 1);
 }
 
-static void run_gpu(const Gpus *gpus, int rank, const char *self, char *const *command,
-                    const sigset_t *mask, pid_t parent) {
+typedef struct {
+  const char *visible;
+  char *const *command;
+  sigset_t mask;
+  pid_t parent;
+} GpuStart;
+
+static void run_gpu(const Gpus *gpus, int rank, const GpuStart *start) {
   int nothing = open("/dev/null", O_RDONLY);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(3);
+  if (getppid() != start->parent) _exit(3);
   setpgid(0, gpus->group);
   if (nothing >= 0) dup2(nothing, STDIN_FILENO);
   gpus_set("RANK", rank);
@@ -57,9 +68,12 @@ static void run_gpu(const Gpus *gpus, int rank, const char *self, char *const *c
   gpus_set("LOCAL_WORLD_SIZE", gpus->count);
   gpus_set("MASTER_PORT", gpus->port);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
-  sigprocmask(SIG_SETMASK, mask, NULL);
-  execv(self, command);
-  fprintf(stderr, "error: cannot run %s: %s\n", self, strerror(errno));
+  if (gpus->fault[1] >= 0) fcntl(gpus->fault[1], F_SETFD, 0);
+  gpus_set(RANKS_FAULT, gpus->fault[1]);
+  if (start->visible) setenv("CUDA_VISIBLE_DEVICES", start->visible, 1);
+  sigprocmask(SIG_SETMASK, &start->mask, NULL);
+  execv(start->command[0], start->command);
+  fprintf(stderr, "error: cannot run %s: %s\n", start->command[0], strerror(errno));
   _exit(3);
 }
 
@@ -78,6 +92,7 @@ static void gpus_reap(Gpus *gpus) {
       int code = WIFEXITED(status) ? WEXITSTATUS(status) : 3;
       if (code && !gpus->failed_at) {
         gpus->first = code;
+        if (WIFSIGNALED(status)) gpus->lost = i;
         gpus->failed_at = clock_nanoseconds();
       }
     }
@@ -95,60 +110,93 @@ static void gpus_hand_on(Gpus *gpus, int number) {
   }
 }
 
-static int gpus_wait(Gpus *gpus, const sigset_t *signals) {
+/* Those that are still there are stopped, or hang in their device. */
+static void gpus_end_the_rest(Gpus *gpus) {
+  int left = 0, last = -1;
+  for (int i = 0; i < gpus->count; i++)
+    if (gpus->pid[i] > 0) left++, last = i;
+  if (left == 1 && gpus->lost < 0) gpus->lost = last;
+  gpus_kill(gpus, SIGKILL);
+}
+
+static int gpus_wait(Gpus *gpus, const GpusRun *run, const sigset_t *signals) {
   static const struct timespec tick = {.tv_nsec = 100000000};
   while (gpus->left) {
     int number = sigtimedwait(signals, NULL, &tick);
     if (number > 0 && number != SIGCHLD) gpus_hand_on(gpus, number);
     gpus_reap(gpus);
+    bool is_quiet = !gpus->failed_at && !gpus->signal && !gpus->is_asked;
+    if (run->watch && is_quiet && run->watch(run->context)) {
+      gpus->is_asked = true;
+      gpus_kill(gpus, SIGUSR1);
+    }
     if (gpus->failed_at && clock_nanoseconds() - gpus->failed_at > time_to_end)
-      gpus_kill(gpus, SIGKILL);
+      gpus_end_the_rest(gpus);
   }
   if (gpus->signal && gpus->first == 128 + SIGUSR1) return 128 + gpus->signal;
   return gpus->first;
 }
 
-int gpus_start(int64_t count, char *const *arguments) {
+/* All wait for rank 0 to say why they end, so who ends first says nothing, but for a signal. */
+static void gpus_find_lost(Gpus *gpus) {
+  int32_t rank;
+  close(gpus->fault[1]);
+  if (read(gpus->fault[0], &rank, sizeof rank) == sizeof rank && gpus->lost < 0) gpus->lost = rank;
+  close(gpus->fault[0]);
+}
+
+static void gpus_fork(Gpus *gpus, const GpuStart *start) {
+  if (pipe2(gpus->fault, O_CLOEXEC | O_NONBLOCK) != 0) gpus->fault[0] = gpus->fault[1] = -1;
+  for (int i = 0; i < gpus->count; i++) {
+    pid_t pid = fork();
+    if (pid == 0) run_gpu(gpus, i, start);
+    if (pid < 0 && !gpus->failed_at) {
+      fprintf(stderr, "error: cannot start rank %d: %s\n", i, strerror(errno));
+      gpus->first = 3;
+      gpus->failed_at = clock_nanoseconds();
+    }
+    if (pid <= 0) continue;
+    if (!gpus->group) gpus->group = pid;
+    setpgid(pid, gpus->group);
+    gpus->pid[i] = pid;
+    gpus->left++;
+  }
+}
+
+static Gpus the_gpus;
+
+int gpus_signalled(void) { return the_gpus.signal; }
+
+int gpus_start(GpusRun *run) {
+  static const int wanted[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1};
   static char self[4096];
-  static Gpus gpus;
-  sigset_t signals, before;
-  int arguments_count = 0;
-  if (count < 1 || count > MOST_GPUS) {
+  Gpus *gpus = &the_gpus;
+  GpuStart start = {.visible = run->visible, .parent = getpid()};
+  sigset_t signals;
+  int arguments = 0;
+  if (run->count < 1 || run->count > MOST_GPUS) {
     fprintf(stderr, "error: --gpus: from 1 to %d\n", MOST_GPUS);
     return 2;
   }
-  while (arguments[arguments_count]) arguments_count++;
-  char **command = calloc((size_t)arguments_count + 2, sizeof *command);
+  while (run->arguments[arguments]) arguments++;
+  char **command = calloc((size_t)arguments + 2, sizeof *command);
   if (!command || readlink("/proc/self/exe", self, sizeof self - 1) <= 0) {
     fprintf(stderr, "error: cannot start the ranks: %s\n", strerror(errno));
     free(command);
     return 3;
   }
   command[0] = self;
-  for (int i = 0; i < arguments_count; i++) command[i + 1] = arguments[i];
-  gpus.count = (int)count;
-  gpus.port = gpus_find_port();
+  for (int i = 0; i < arguments; i++) command[i + 1] = run->arguments[i];
+  start.command = command;
+  *gpus = (Gpus){.count = (int)run->count, .lost = -1, .port = gpus_find_port()};
   sigemptyset(&signals);
-  static const int wanted[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1};
   for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) sigaddset(&signals, wanted[i]);
-  sigprocmask(SIG_BLOCK, &signals, &before);
-  pid_t parent = getpid();
-  for (int i = 0; i < gpus.count; i++) {
-    pid_t pid = fork();
-    if (pid == 0) run_gpu(&gpus, i, self, command, &before, parent);
-    if (pid < 0 && !gpus.failed_at) {
-      fprintf(stderr, "error: cannot start rank %d: %s\n", i, strerror(errno));
-      gpus.first = 3;
-      gpus.failed_at = clock_nanoseconds();
-    }
-    if (pid <= 0) continue;
-    if (!gpus.group) gpus.group = pid;
-    setpgid(pid, gpus.group);
-    gpus.pid[i] = pid;
-    gpus.left++;
-  }
+  sigprocmask(SIG_BLOCK, &signals, &start.mask);
+  gpus_fork(gpus, &start);
   free(command);
-  int code = gpus_wait(&gpus, &signals);
-  sigprocmask(SIG_SETMASK, &before, NULL);
+  int code = gpus_wait(gpus, run, &signals);
+  sigprocmask(SIG_SETMASK, &start.mask, NULL);
+  gpus_find_lost(gpus);
+  run->lost = gpus->lost;
   return code;
 }

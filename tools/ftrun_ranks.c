@@ -4,6 +4,8 @@
 #define _GNU_SOURCE
 #include "tools/ftrun_ranks.h"
 #include "base/clock.h"
+#include "base/text.h"
+#include "runtime/communicate/comm.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -144,5 +146,48 @@ int ranks_start(int64_t ranks, char *const *arguments, RanksWatch *watch, void *
   for (int i = 0; i < count; i++) command[at++] = arguments[i];
   int code = start_and_wait(command, watch, context);
   free(command);
+  return code;
+}
+
+/* ── the command line ─────────────────────────────────────────────────────────────────────── */
+
+static int ranks_usage(const char *format, const char *what) {
+  fputs("error: ", stderr);
+  fprintf(stderr, format, what);
+  fputs("\nftrun --help shows what it takes\n", stderr);
+  return 2;
+}
+
+int ranks_start_line(const char *artifact, int64_t ranks, int64_t gpus, int argc, char **argv) {
+  CommPlace place;
+  bool is_gpus = gpus != 1;
+  const char *flag = is_gpus ? "--gpus" : "--ranks";
+  size_t length = strlen(flag);
+  long long number = is_gpus ? gpus : ranks;
+  if (is_gpus && ranks != 1)
+    return ranks_usage("--ranks and --gpus do not go together%s", ": one at a time");
+  if (is_gpus && text_ends_with(artifact, ".so"))
+    return ranks_usage("--gpus: %s runs on the cpu: --ranks", artifact);
+  if (comm_place(&place) != STATUS_OK)
+    return fprintf(stderr, "error: %s\n", status_message()), STATUS_USER;
+  if (place.launcher) {
+    fprintf(stderr,
+            "error: %s %lld: this is rank %d of %d already, of those that %s has started; leave "
+            "out %s\n",
+            flag, number, place.rank, place.ranks, place.launcher, flag);
+    return 2;
+  }
+  char **kept = calloc((size_t)argc + 1, sizeof *kept);
+  int count = 0;
+  if (!kept) return fprintf(stderr, "error: out of memory\n"), 3;
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], flag) == 0)
+      i++;
+    else if (strncmp(argv[i], flag, length) != 0 || argv[i][length] != '=')
+      kept[count++] = argv[i];
+  }
+  GpusRun run = {.count = number, .arguments = kept};
+  int code = is_gpus ? gpus_start(&run) : ranks_start(number, kept, NULL, NULL);
+  free(kept);
   return code;
 }

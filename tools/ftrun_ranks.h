@@ -10,8 +10,19 @@ typedef int RanksWatch(void *context);
  * the exit code. Ctrl-C and the like end the ranks after their step, as they end ftrun alone.
  * watch: or NULL. */
 int ranks_start(int64_t ranks, char *const *arguments, RanksWatch *watch, void *context);
+/* `ftrun --ranks N` (gpus: 1) or `--gpus N`: the same arguments without that flag, as so many ranks. */
+int ranks_start_line(const char *artifact, int64_t ranks, int64_t gpus, int argc, char **argv);
 int ranks_signalled(void); /* Ctrl-C or the like has come, in this run or one before */
 /* `ftrun --gpus N`: the same without mpirun, by torchrun's variables. When one has failed the
  * others have ten seconds to end by themselves. */
-int gpus_start(int64_t gpus, char *const *arguments);
+typedef struct {
+  int64_t count;
+  char *const *arguments;
+  const char *visible; /* CUDA_VISIBLE_DEVICES of the ranks; NULL: as it is here */
+  RanksWatch *watch;   /* or NULL */
+  void *context;
+  int lost; /* on return: the rank that died, hung or says that it has failed; -1: none is known */
+} GpusRun;
+int gpus_start(GpusRun *run);
+int gpus_signalled(void); /* as ranks_signalled */
 #endif

@@ -83,6 +83,14 @@ static void node_json(Text *out, const Node *node) {
     json_string(out, text_cstr(&value));
     text_free(&value);
   }
+  const char *const known[][2] = {{"layer", node->origin.layer}, {"of", node->origin.function}};
+  bool is_first = !node->attr_count;
+  for (int i = 0; i < 2; i++) {
+    if (!known[i][1]) continue;
+    text_printf(out, "%s\"%s\":", is_first ? "" : ",", known[i][0]);
+    json_string(out, known[i][1]);
+    is_first = false;
+  }
   text_append(out, "}", 1);
   if (node->body) {
     text_printf(out, ",\"body\":");
@@ -132,8 +140,10 @@ static void step_json(Text *out, int index, const PlanStep *step) {
   json_string(out, step->label);
   text_printf(out, ",\"kernel\":");
   json_string(out, step->name);
-  text_printf(out, ",\"flops\":\"%lld\",\"moves\":\"%lld\"}}", (long long)step->flops,
-              (long long)step->bytes);
+  if (step->layer) text_printf(out, ",\"layer\":");
+  if (step->layer) json_string(out, step->layer);
+  text_printf(out, ",\"phase\":\"%s\",\"flops\":\"%lld\",\"moves\":\"%lld\"}}",
+              phase_text(step->phase), (long long)step->flops, (long long)step->bytes);
 }
 
 void html_add_steps(HtmlPage *page, const PlanGraph *graph) {

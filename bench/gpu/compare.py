@@ -77,7 +77,7 @@ class Compare:
         if code != 0:
             return None, (err.strip() or out.strip() or f"ended with {code}").splitlines()[-1]
         with open(log) as file:
-            return [json.loads(line)["loss"] for line in file], ""
+            return [line["loss"] for line in map(json.loads, file) if "loss" in line], ""
 
     def measure_ours(self, name, case, sides):
         """Ways that agree with another one are measured; the spares only if none of the first ones does."""

@@ -57,7 +57,7 @@ def simulate(artifact, place, flags):
     log = os.path.join(place, "sim.jsonl")
     call(os.path.join(build, "bin", "ftrun"), artifact, *flags, "--device", "sim", "--log-jsonl", log)
     with open(log) as file:
-        losses = [json.loads(line)["loss"] for line in file]
+        losses = [line["loss"] for line in map(json.loads, file) if "loss" in line]
     with open(os.path.join(place, "losses.json"), "w") as file:
         json.dump(losses, file)
     shutil.rmtree(os.path.join(place, "runs"), ignore_errors=True)

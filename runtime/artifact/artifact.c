@@ -33,14 +33,20 @@ static Status open_regular(const char *path, int *fd, int64_t *size) {
   return status;
 }
 
-static Status check_kernels(const Artifact *artifact) {
-  for (int g = 0; g < artifact->plan->graphs.count; g++)
-    for (int i = 0; i < artifact->plan->graphs.at[g].steps.count; i++) {
-      const PlanStep *step = &artifact->plan->graphs.at[g].steps.at[i];
+static Status check_kernels_of(const Artifact *artifact, const Plan *plan) {
+  for (int g = 0; g < plan->graphs.count; g++)
+    for (int i = 0; i < plan->graphs.at[g].steps.count; i++) {
+      const PlanStep *step = &plan->graphs.at[g].steps.at[i];
       if (step->kind == STEP_LAUNCH && !artifact_kernel(artifact, step->name))
         return status_fail(STATUS_USER, "%s: the plan calls kernel %s, which the file lacks",
                            artifact->path, step->name);
     }
+  return STATUS_OK;
+}
+
+static Status check_kernels(const Artifact *artifact) {
+  for (int s = 0; s < artifact->stages.count; s++)
+    STATUS_TRY(check_kernels_of(artifact, artifact->stages.at[s]));
   return STATUS_OK;
 }
 
@@ -68,10 +74,11 @@ static Status check_processor(const Artifact *artifact) {
   return STATUS_OK;
 }
 
-static Status parse_plan(Artifact *artifact, const char *text, size_t length) {
+static Status parse_plans(Artifact *artifact, const char *text, size_t length) {
   const char *why = NULL;
-  artifact->plan = plan_parse(artifact->arena, text, length, &why);
-  if (!artifact->plan) return status_fail(STATUS_USER, "%s: %s", artifact->path, why);
+  if (!plan_parse_stages(artifact->arena, text, length, &artifact->stages, &why))
+    return status_fail(STATUS_USER, "%s: %s", artifact->path, why);
+  artifact->plan = artifact->stages.at[0];
   return STATUS_OK;
 }
 
@@ -87,7 +94,7 @@ static Status open_shared(Artifact *artifact, int fd, int64_t size) {
   size_t length = strnlen(text_cstr(&text), text.count);
   artifact->is_shared = true;
   artifact->plan_sum = plan_checksum(text_cstr(&text), length);
-  if (status == STATUS_OK) status = parse_plan(artifact, text_cstr(&text), length);
+  if (status == STATUS_OK) status = parse_plans(artifact, text_cstr(&text), length);
   text_free(&text);
   STATUS_TRY(status);
   if (strcmp(artifact->plan->target, "cpu") != 0)
@@ -161,7 +168,7 @@ static Status open_ptx(Artifact *artifact) {
   } else {
     const char *plan = plan_from_ptx(artifact->arena, text_cstr(&bytes), bytes.count);
     artifact->ptx = arena_strndup(artifact->arena, text_cstr(&bytes), bytes.count);
-    status = plan ? parse_plan(artifact, plan, strlen(plan))
+    status = plan ? parse_plans(artifact, plan, strlen(plan))
                   : status_fail(STATUS_USER, "%s: neither a .so nor a .ptx that ftc made",
                                 artifact->path);
     if (status == STATUS_OK && strcmp(artifact->plan->target, "ptx") != 0)
@@ -204,6 +211,8 @@ Status artifact_from_plan(Plan *plan, void *library, Artifact **out) {
   artifact->arena = arena;
   artifact->path = "(in memory)";
   artifact->plan = plan;
+  artifact->stages = (PlanStages){ARENA_ARRAY(arena, Plan *, 1), 1};
+  artifact->stages.at[0] = plan;
   artifact->is_borrowed = true;
   artifact->library = library;
   artifact->copy = -1;
@@ -221,6 +230,10 @@ void artifact_close(Artifact *artifact) {
   if (artifact->library && !artifact->is_borrowed) dlclose(artifact->library);
   if (artifact->copy >= 0) close(artifact->copy);
   arena_free(artifact->arena);
+}
+
+void artifact_choose(Artifact *artifact, int stage) {
+  artifact->plan = artifact->stages.at[stage];
 }
 
 HostKernel *artifact_kernel(const Artifact *artifact, const char *name) {

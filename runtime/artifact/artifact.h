@@ -4,7 +4,7 @@
  * wants: only exec_new loads it, for training, evaluation and prediction. */
 #ifndef FT_RUNTIME_ARTIFACT_H
 #define FT_RUNTIME_ARTIFACT_H
-#include "plan/plan.h"
+#include "plan/plan_stages.h"
 #include "runtime/common/status.h"
 
 /* A host kernel: does work items [begin, end); any split gives the same bits. */
@@ -13,9 +13,11 @@ typedef void HostKernel(void *const *args, int64_t begin, int64_t end);
 typedef struct Artifact {
   Arena *arena;
   const char *path;
-  Plan *plan;        /* its settings may be changed (setting_set) before exec_new or later */
+  PlanStages stages; /* of all ranks of a pipeline; else there is one */
+  Plan *plan;        /* this process' one of them, at first that of stage 0; its settings, which all
+                        have together, may be changed (setting_set) before exec_new or later */
   bool is_shared;    /* a .so */
-  uint64_t plan_sum; /* of the text of its plan */
+  uint64_t plan_sum; /* of the text of its plans */
   void *library;     /* dlopen handle of a .so; NULL for .ptx, and before artifact_load */
   int copy;          /* descriptor of the .so in memory; -1: none */
   bool is_borrowed;  /* the library is the caller's */
@@ -27,6 +29,8 @@ STATUS_CHECKED Status artifact_open(const char *path, Artifact **out);
  * exchanged since it was opened, is refused. */
 STATUS_CHECKED Status artifact_load(Artifact *artifact);
 void artifact_close(Artifact *artifact); /* NULL is fine */
+/* From here on the plan is that of this stage: before exec_new. */
+void artifact_choose(Artifact *artifact, int stage);
 /* The kernel named by a launch of the plan; never NULL for one of a loaded artifact. */
 HostKernel *artifact_kernel(const Artifact *artifact, const char *name);
 /* A plan already in memory, its kernels looked up in `library` (a dlopen handle, kept by the

@@ -1,6 +1,7 @@
 /* ckpt: see ckpt.h. A checkpoint file's metadata holds the numbers of CkptInfo as text, and a sum
  * over all bytes of the file. Folders of checkpoints are in ckpt_folder.c. */
 #include "runtime/checkpoint/ckpt.h"
+#include "runtime/checkpoint/ckpt_file.h"
 #include "runtime/checkpoint/ckpt_places.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -8,13 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char format_name[] =
-    "ft-checkpoint-2"; /* 1: its sum left out the metadata, and names no mark */
+/* 2 has the sum that one process makes; 1: its sum left out the metadata, and names no mark */
+static const char format_name[] = "ft-checkpoint-3", format_before[] = "ft-checkpoint-2";
 
-Status ckpt_save_from(const CkptFrom *from, const char *path, const CkptInfo *info) {
-  enum { NUMBERS = 7, WIDTH = 40 };
+Status ckpt_begin(Exec *exec, Comm *comm, const char *folder, const char *path,
+                  const CkptInfo *info, CkptFile **out) {
+  enum { NUMBERS = 9, WIDTH = 40 };
   char text[NUMBERS][WIDTH];
-  const Plan *plan = exec_plan(from->exec);
+  const Plan *plan = exec_plan(exec);
+  const CkptStop *stop = &info->stop;
   snprintf(text[0], WIDTH, "%" PRId64, info->step);
   snprintf(text[1], WIDTH, "%" PRIu64, info->seed);
   snprintf(text[2], WIDTH, "%" PRId64, info->batch);
@@ -22,23 +25,50 @@ Status ckpt_save_from(const CkptFrom *from, const char *path, const CkptInfo *in
   snprintf(text[4], WIDTH, "%d", info->is_shuffled);
   snprintf(text[5], WIDTH, "%d", info->owes_evaluation);
   snprintf(text[6], WIDTH, "%.17g", info->best);
-  SafeText texts[] = {{"format", format_name},
-                      {"model", plan->model},
-                      {"optimizer", setting_text(plan->settings, "train.optimizer")},
-                      {"step", text[0]},
-                      {"seed", text[1]},
-                      {"batch", text[2]},
-                      {"samples", text[3]},
-                      {"shuffled", text[4]},
-                      {"owes_evaluation", text[5]},
-                      {"best", text[6]},
-                      {"best_of", info->best_of}};
-  int count = (int)(sizeof texts / sizeof *texts) - (info->has_best ? 0 : 2);
-  return ckpt_write_tensors(from, path, CKPT_ALL, texts, count);
+  snprintf(text[7], WIDTH, "%.17g", stop->best);
+  snprintf(text[8], WIDTH, "%" PRId64, stop->waited);
+  const struct {
+    SafeText text;
+    bool is_there;
+  } all[] = {{{"format", format_name}, true},
+             {{"model", plan->model}, true},
+             {{"optimizer", setting_text(plan->settings, "train.optimizer")}, true},
+             {{"step", text[0]}, true},
+             {{"seed", text[1]}, true},
+             {{"batch", text[2]}, true},
+             {{"samples", text[3]}, true},
+             {{"shuffled", text[4]}, true},
+             {{"owes_evaluation", text[5]}, true},
+             {{"best", text[6]}, info->has_best},
+             {{"best_of", info->best_of}, info->has_best},
+             {{"stop_metric", stop->metric}, stop->metric[0]},
+             {{"stop_best", text[7]}, stop->has_best},
+             {{"stop_waited", text[8]}, stop->metric[0]},
+             {{"stop_reached", stop->reached}, stop->reached[0]}};
+  enum { ALL = sizeof all / sizeof *all };
+  SafeText texts[ALL];
+  int count = 0;
+  for (int i = 0; i < ALL; i++)
+    if (all[i].is_there) texts[count++] = all[i].text;
+  return ckpt_file_begin(exec, comm, folder, path, CKPT_ALL, texts, count, out);
 }
 
-Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info) {
-  return ckpt_save_from(&(CkptFrom){.exec = exec}, path, info);
+static Status save_in(Exec *exec, Comm *comm, const char *folder, const char *path,
+                      const CkptInfo *info) {
+  CkptFile *file;
+  STATUS_TRY(ckpt_begin(exec, comm, folder, path, info, &file));
+  return ckpt_file_end(file, ckpt_file_write(file, NULL, 0));
+}
+
+Status ckpt_save(Exec *exec, Comm *comm, const char *path, const CkptInfo *info) {
+  return save_in(exec, comm, NULL, path, info);
+}
+
+Status ckpt_save_step(Exec *exec, const char *folder, const CkptInfo *info, int64_t keep) {
+  char *path = ckpt_path(folder, info, keep);
+  Status status = save_in(exec, NULL, folder, path, info);
+  free(path);
+  return status == STATUS_OK ? ckpt_keep(folder, info->step, keep) : status;
 }
 
 static bool ckpt_read_number(const Safetensors *file, const char *key, int64_t *out) {
@@ -50,6 +80,17 @@ static bool ckpt_read_number(const Safetensors *file, const char *key, int64_t *
   return !*end && errno == 0;
 }
 
+static void read_stop(const Safetensors *file, CkptStop *out) {
+  const char *metric = safetensors_text(file, "stop_metric"),
+             *best = safetensors_text(file, "stop_best"),
+             *reached = safetensors_text(file, "stop_reached");
+  snprintf(out->metric, sizeof out->metric, "%s", metric ? metric : "");
+  snprintf(out->reached, sizeof out->reached, "%s", reached ? reached : "");
+  out->has_best = best != NULL;
+  out->best = best ? strtod(best, NULL) : 0;
+  if (!ckpt_read_number(file, "stop_waited", &out->waited) || out->waited < 0) out->waited = 0;
+}
+
 static Status read_info(const Safetensors *file, const char *path, CkptInfo *out) {
   *out = (CkptInfo){0};
   const char *format = safetensors_text(file, "format"), *best = safetensors_text(file, "best");
@@ -59,7 +100,7 @@ static Status read_info(const Safetensors *file, const char *path, CkptInfo *out
                        "%s holds weights but no checkpoint; start from them with "
                        "--init %s",
                        path, path);
-  if (strcmp(format, format_name) != 0)
+  if (strcmp(format, format_name) != 0 && strcmp(format, format_before) != 0)
     return status_fail(STATUS_USER,
                        "%s is a checkpoint of format '%.40s'; this ftrun goes on from %s only "
                        "(--init %s starts a new training from its weights)",
@@ -79,6 +120,7 @@ static Status read_info(const Safetensors *file, const char *path, CkptInfo *out
   out->best = best ? strtod(best, NULL) : 0;
   out->owes_evaluation = ckpt_read_number(file, "owes_evaluation", &owes) && owes != 0;
   snprintf(out->best_of, sizeof out->best_of, "%s", best_of ? best_of : "");
+  read_stop(file, &out->stop);
   return STATUS_OK;
 }
 
@@ -94,13 +136,19 @@ static Status check_kind(const Exec *exec, const Safetensors *file, const char *
       path, other, mine, path);
 }
 
-/* All that the checkpoint holds has a place here. */
-static Status check_none_left(const Plan *plan, const CkptTensors *states, const Safetensors *file,
+/* All that the checkpoint holds has a place here, or in another stage. */
+static Status check_none_left(Arena *arena, const PlanStages *stages, const Safetensors *file,
                               const char *path) {
+  CkptTensors *states = ARENA_ARRAY(arena, CkptTensors, stages->count);
+  for (int s = 0; s < stages->count; s++)
+    states[s] = ckpt_state_tensors(arena, stages->at[s], true);
   for (int i = 0; i < file->tensor_count; i++) {
     const char *name = file->tensor[i].name;
-    if (plan_find_tensor(plan->params.at, plan->params.count, name) < 0 &&
-        plan_find_tensor(states->at, states->count, name) < 0)
+    bool is_known = false;
+    for (int s = 0; s < stages->count && !is_known; s++)
+      is_known = plan_find_tensor(stages->at[s]->params.at, stages->at[s]->params.count, name) >= 0 ||
+                 plan_find_tensor(states[s].at, states[s].count, name) >= 0;
+    if (!is_known)
       return status_fail(STATUS_USER,
                          "%s holds %s, which this training does not have: it cannot go on exactly "
                          "(--init %s starts a new training from its weights)",
@@ -120,7 +168,7 @@ static Status restore(Exec *exec, const Safetensors *file, const char *path) {
     status = ckpt_places_set(&places, &plan->params.at[i], file, path);
   for (int i = 0; i < tensors.count && status == STATUS_OK; i++)
     status = ckpt_places_set(&places, &tensors.at[i], file, path);
-  if (status == STATUS_OK) status = check_none_left(plan, &tensors, file, path);
+  if (status == STATUS_OK) status = check_none_left(arena, exec_stages(exec), file, path);
   if (status == STATUS_OK) status = ckpt_places_write(&places);
   ckpt_places_free(&places);
   arena_free(arena);

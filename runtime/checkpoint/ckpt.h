@@ -5,15 +5,28 @@
 #ifndef FT_RUNTIME_CKPT_H
 #define FT_RUNTIME_CKPT_H
 #include "base/text.h"
+#include "runtime/communicate/comm.h"
+#include "plan/metric_rule.h"
 #include "runtime/execute/exec.h"
 
 /* Every model parameter must be there in its shape; f16, bf16, f32 and f64 are taken; running
  * statistics are loaded if present. *notes gets one line per thing worth telling (may be NULL). */
 STATUS_CHECKED Status ckpt_load_weights(Exec *exec, const char *path, Text *notes);
-/* Parameters and the model's own states (running statistics) under their names. */
-STATUS_CHECKED Status ckpt_save_weights(Exec *exec, const char *path);
+/* Parameters and the model's own states (running statistics) under their names. All ranks of `comm`
+ * call it, and write a share each; NULL: this process writes all of it, which fails where others
+ * have parts of parameters (plan_is_apart). So it is with all that is written here. */
+STATUS_CHECKED Status ckpt_save_weights(Exec *exec, Comm *comm, const char *path);
 /* The same with the averages of the parameters in their place: only where exec_has_ema. */
-STATUS_CHECKED Status ckpt_save_ema(Exec *exec, const char *path);
+STATUS_CHECKED Status ckpt_save_ema(Exec *exec, Comm *comm, const char *path);
+
+/* What early stopping remembers (runtime/command/train_stop.c). */
+typedef struct {
+  char metric[METRIC_RULE_TEXT]; /* train.stop.metric that the numbers belong to, or "" */
+  bool has_best;
+  double best;
+  int64_t waited;                 /* evaluations in a row without progress */
+  char reached[METRIC_RULE_TEXT]; /* train.stop.reached, once it was; or "" */
+} CkptStop;
 
 typedef struct {
   int64_t step; /* steps done */
@@ -24,19 +37,18 @@ typedef struct {
   bool has_best;
   double best;       /* value of train.checkpoint.best so far */
   char best_of[120]; /* the rule that it belongs to */
+  CkptStop stop;
 } CkptInfo;
 
-/* Where ranks share out parameters (plan_shared): all of them call it after the last run, and rank 0
- * has what all files are written from, so that the others may leave. Fails if there is no room for
- * it; does nothing without such ranks. */
-STATUS_CHECKED Status ckpt_hold(Exec *exec);
-bool ckpt_is_held(const Exec *exec);
-STATUS_CHECKED Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info);
+STATUS_CHECKED Status ckpt_save(Exec *exec, Comm *comm, const char *path, const CkptInfo *info);
 /* Restores parameters and states, all or nothing. A folder means its newest whole checkpoint, or
  * else its best; *used (malloc'd) is the file taken, *notes (may be NULL) gets a line for each
  * damaged one that was passed over. */
 STATUS_CHECKED Status ckpt_resume(Exec *exec, const char *path, CkptInfo *info, char **used,
                                   Text *notes);
+/* Is there what ckpt_resume would try to read? Not at a path where nothing is, nor in a folder
+ * without a checkpoint. */
+STATUS_CHECKED Status ckpt_is_any(const char *path, bool *is_any);
 /* *is_damaged: it is no whole checkpoint, whatever the model. */
 STATUS_CHECKED Status ckpt_resume_file(Exec *exec, const char *path, CkptInfo *info,
                                        bool *is_damaged);
@@ -48,16 +60,22 @@ STATUS_CHECKED Status ckpt_make_folder(const char *folder);
 typedef struct CkptLock CkptLock;
 STATUS_CHECKED Status ckpt_lock(const char *folder, CkptLock **out);
 void ckpt_unlock(CkptLock *lock); /* NULL is fine */
-/* FOLDER/step-00001234.safetensors; creates the folder, removes all but the newest `keep`. */
+/* FOLDER/step-00001234.safetensors; creates the folder, removes all but the newest `keep`. By one
+ * process. */
 STATUS_CHECKED Status ckpt_save_step(Exec *exec, const char *folder, const CkptInfo *info,
                                      int64_t keep);
 
 /* ── while training goes on ───────────────────────────────────────────────────────────────── */
-/* Writes checkpoints on a thread of its own, from a copy of what they hold (exec_snapshot.h), one
- * after the other. Where there is no room for a copy, or no thread to be had, it writes in the
- * caller's and from the places, and says so. The Exec must outlive it. */
+/* Writes checkpoints on a thread of its own, from a copy of what this rank writes of them
+ * (exec_snapshot.h), one after the other. Where there is no room for a copy, or no thread to be had,
+ * it writes in the caller's and from the places, and says so. The Exec must outlive it.
+ * On several ranks (comm) all of them call these functions alike but where it says otherwise, and
+ * fail alike: after a rank has written its share it waits for the others', whose ends they learn of
+ * by ckpt_writer_is_busy and ckpt_writer_go_on. */
 typedef struct CkptWriter CkptWriter;
-STATUS_CHECKED Status ckpt_writer_new(Exec *exec, CkptWriter **out);
+STATUS_CHECKED Status ckpt_writer_new(Exec *exec, Comm *comm, CkptWriter **out);
+/* Where to note when it writes; NULL: nowhere. It must outlive the writer. */
+void ckpt_writer_note(CkptWriter *writer, Spans *spans);
 /* Asks for FOLDER/step-….safetensors (keep > 0), or FOLDER/best.safetensors (keep = 0), of what the
  * Exec holds. Waits for those under way first, whose failure it returns. The files asked for before
  * a start, at most two, are written in this order from one copy: start it before the next run.
@@ -65,13 +83,25 @@ STATUS_CHECKED Status ckpt_writer_new(Exec *exec, CkptWriter **out);
 STATUS_CHECKED Status ckpt_writer_add(CkptWriter *writer, const char *folder, const CkptInfo *info,
                                       int64_t keep);
 STATUS_CHECKED Status ckpt_writer_start(CkptWriter *writer, bool goes_on);
+/* Of this rank: is its thread at work? Not alike on all. */
+bool ckpt_writer_is_busy(const CkptWriter *writer);
+/* Is there something for ckpt_writer_go_on to do, once no rank is busy? Nothing, ever, on one rank. */
+bool ckpt_writer_is_pending(const CkptWriter *writer);
+/* All have written their share, and rank 0 gives the files their names; then, all hear of it. The
+ * failure of any rank is told once. */
+STATUS_CHECKED Status ckpt_writer_go_on(CkptWriter *writer);
 /* The failure of what has been written since the last call, told once. Unless `wait`, STATUS_OK
- * while it is under way. *saved_step: the newest step whose file is whole; -1: none, or not known
- * yet. */
-STATUS_CHECKED Status ckpt_writer_result(CkptWriter *writer, bool wait, int64_t *saved_step);
+ * while it is under way. Not alike on all where it does not wait: then it tells of one rank alone.
+ */
+STATUS_CHECKED Status ckpt_writer_result(CkptWriter *writer, bool wait);
+/* By one rank: the others do not go on. What has no name yet is removed. */
+void ckpt_writer_give_up(CkptWriter *writer);
+/* The newest step whose file is whole; -1: none, or not known yet. */
+int64_t ckpt_writer_saved_step(const CkptWriter *writer);
 /* Had the last start, of runs that go on, to write before it returned? */
 bool ckpt_writer_is_waited_for(const CkptWriter *writer);
-void ckpt_writer_free(CkptWriter *writer); /* waits; NULL is fine */
+/* Waits, alone; on several ranks it gives up. NULL is fine. */
+void ckpt_writer_free(CkptWriter *writer);
 /* Before a training: removes what killed writers left. Returns the newest step, -1: none. */
 int64_t ckpt_tidy(const char *folder);
 #endif

@@ -3,7 +3,7 @@
  * only when it is whole; what a killed writer leaves is called *.tmp. The training holds the
  * folder's lock (ckpt_lock.c). */
 #include "runtime/checkpoint/ckpt.h"
-#include "runtime/checkpoint/ckpt_places.h"
+#include "runtime/checkpoint/ckpt_file.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -100,6 +100,21 @@ static Status resume_folder(Exec *exec, const char *folder, CkptInfo *info, char
   return status;
 }
 
+Status ckpt_is_any(const char *path, bool *is_any) {
+  struct stat entry;
+  *is_any = stat(path, &entry) == 0;
+  if (!*is_any && errno != ENOENT) return status_errno(errno, "--resume %s", path);
+  if (!*is_any || !S_ISDIR(entry.st_mode)) return STATUS_OK;
+  int64_t *steps;
+  int count;
+  STATUS_TRY(list_steps(path, &steps, &count));
+  free(steps);
+  char *best = best_path(path);
+  *is_any = count > 0 || access(best, F_OK) == 0;
+  free(best);
+  return STATUS_OK;
+}
+
 Status ckpt_resume(Exec *exec, const char *path, CkptInfo *info, char **used, Text *notes) {
   struct stat entry;
   bool is_damaged;
@@ -131,37 +146,23 @@ Status ckpt_make_folder(const char *folder) {
   return error ? status_errno(error, "cannot make the folder %s", folder) : STATUS_OK;
 }
 
-Status ckpt_save_step_from(const CkptFrom *from, const char *folder, const CkptInfo *info,
-                           int64_t keep) {
-  STATUS_TRY(ckpt_make_folder(folder));
-  char *path = step_path(folder, info->step);
-  Status status = ckpt_save_from(from, path, info);
-  free(path);
-  STATUS_TRY(status);
+char *ckpt_path(const char *folder, const CkptInfo *info, int64_t keep) {
+  return keep ? step_path(folder, info->step) : best_path(folder);
+}
+
+/* Only older ones: files of a longer training in the same folder are not ours to remove. */
+Status ckpt_keep(const char *folder, int64_t step, int64_t keep) {
   int64_t *steps;
   int count;
   STATUS_TRY(list_steps(folder, &steps, &count));
-  /* only older ones: files of a longer training in the same folder are not ours to remove */
   for (int i = 0, older = 0; i < count; i++) {
-    if (steps[i] > info->step || ++older <= (keep < 1 ? 1 : keep)) continue;
+    if (steps[i] > step || ++older <= (keep < 1 ? 1 : keep)) continue;
     char *old = step_path(folder, steps[i]);
     unlink(old);
     free(old);
   }
   free(steps);
   return STATUS_OK;
-}
-
-Status ckpt_save_step(Exec *exec, const char *folder, const CkptInfo *info, int64_t keep) {
-  return ckpt_save_step_from(&(CkptFrom){.exec = exec}, folder, info, keep);
-}
-
-Status ckpt_save_best_from(const CkptFrom *from, const char *folder, const CkptInfo *info) {
-  STATUS_TRY(ckpt_make_folder(folder));
-  char *path = best_path(folder);
-  Status status = ckpt_save_from(from, path, info);
-  free(path);
-  return status;
 }
 
 /* What a killed writer has left: step-….tmp and best….tmp that no process has locked. */

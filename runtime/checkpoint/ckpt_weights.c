@@ -1,5 +1,6 @@
 /* ckpt_weights: --init and --save (declared in ckpt.h). */
 #include "runtime/checkpoint/ckpt.h"
+#include "runtime/checkpoint/ckpt_file.h"
 #include "runtime/checkpoint/ckpt_places.h"
 #include "base/text.h"
 #include <errno.h>
@@ -19,9 +20,10 @@ static void end_list(Text *list, int count) {
   if (count > MOST_NAMED) text_printf(list, " and %d more", count - MOST_NAMED);
 }
 
-static bool weights_is_expected(const Exec *exec, const char *name) {
-  if (exec_find_param(exec, name) >= 0 || exec_find_state(exec, name) >= 0) return true;
-  const Plan *plan = exec_plan(exec);
+static bool is_of_plan(const Plan *plan, const char *name) {
+  if (plan_find_tensor(plan->params.at, plan->params.count, name) >= 0 ||
+      plan_find_tensor(plan->states.at, plan->states.count, name) >= 0)
+    return true;
   for (int i = 0; i < plan->states.count; i++) { /* of a checkpoint */
     const PlanTensor *state = &plan->states.at[i];
     size_t length = strlen(state->name);
@@ -29,6 +31,14 @@ static bool weights_is_expected(const Exec *exec, const char *name) {
         name[length] == '.')
       return true;
   }
+  return false;
+}
+
+/* By this rank, or by one of another stage. */
+static bool weights_is_expected(const Exec *exec, const char *name) {
+  const PlanStages *stages = exec_stages(exec);
+  for (int s = 0; s < stages->count; s++)
+    if (is_of_plan(stages->at[s], name)) return true;
   return false;
 }
 
@@ -129,10 +139,16 @@ Status ckpt_load_weights(Exec *exec, const char *path, Text *notes) {
   return status;
 }
 
-Status ckpt_save_weights(Exec *exec, const char *path) {
-  return ckpt_write_tensors(&(CkptFrom){.exec = exec}, path, CKPT_WEIGHTS, NULL, 0);
+static Status save_weights(Exec *exec, Comm *comm, const char *path, CkptContent content) {
+  CkptFile *file;
+  STATUS_TRY(ckpt_file_begin(exec, comm, NULL, path, content, NULL, 0, &file));
+  return ckpt_file_end(file, ckpt_file_write(file, NULL, 0));
 }
 
-Status ckpt_save_ema(Exec *exec, const char *path) {
-  return ckpt_write_tensors(&(CkptFrom){.exec = exec}, path, CKPT_EMA, NULL, 0);
+Status ckpt_save_weights(Exec *exec, Comm *comm, const char *path) {
+  return save_weights(exec, comm, path, CKPT_WEIGHTS);
+}
+
+Status ckpt_save_ema(Exec *exec, Comm *comm, const char *path) {
+  return save_weights(exec, comm, path, CKPT_EMA);
 }

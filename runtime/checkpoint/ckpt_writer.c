@@ -1,9 +1,10 @@
 /* ckpt_writer: checkpoints are written by a thread of their own, from a copy (declared in ckpt.h).
- * One job at a time: the copy and the files that are made of it, in order, the best before the
- * step's own, so that a step's file never tells of a best that is not on the disk. The job belongs
- * to its thread from start to join. */
+ * One job at a time: the copy and the files that are made of it, in order. The job belongs to its
+ * thread from start to join. On several ranks each writes its share; the files get their names when
+ * all have, which is a second thing to do for rank 0's thread. */
 #include "runtime/checkpoint/ckpt.h"
-#include "runtime/checkpoint/ckpt_places.h"
+#include "base/clock.h"
+#include "runtime/checkpoint/ckpt_file.h"
 #include "runtime/common/guard.h"
 #include <stdio.h>
 #include <errno.h>
@@ -24,54 +25,91 @@ typedef struct {
   char *folder;
   CkptInfo info;
   int64_t keep; /* 0: the best one */
+  CkptFile *file;
 } File;
+
+typedef enum {
+  IDLE,
+  WRITING,  /* this rank's share */
+  FINISHING /* all shares are on the disk: rank 0 gives the files their names */
+} Phase;
 
 struct CkptWriter {
   Exec *exec;
+  Comm *comm; /* NULL: it writes alone */
   File file[MOST_FILES];
   int file_count;
+  Phase phase;
   bool is_running; /* the thread exists */
   pthread_t thread;
   ExecSnapshot *snapshot;
   atomic_bool is_done;
-  /* what the job leaves, read after its end */
+  /* what a phase leaves, read after its end */
   Status status;
   char message[1024];
-  int64_t saved_step;
+  _Atomic int64_t saved_step;
   bool is_waited_for; /* the last job had no copy or no thread */
+  Spans *spans;
 };
 
-Status ckpt_writer_new(Exec *exec, CkptWriter **out) {
+void ckpt_writer_note(CkptWriter *writer, Spans *spans) { writer->spans = spans; }
+
+Status ckpt_writer_new(Exec *exec, Comm *comm, CkptWriter **out) {
   CkptWriter *writer = calloc(1, sizeof *writer);
   if (!writer) return status_errno(ENOMEM, "checkpoints");
   writer->exec = exec;
+  writer->comm = comm;
   writer->saved_step = -1;
   *out = writer;
   return STATUS_OK;
 }
 
-static Status write_one(CkptWriter *writer, const CkptFrom *from, const File *file) {
-  if (!file->keep) return ckpt_save_best_from(from, file->folder, &file->info);
-  STATUS_TRY(ckpt_save_step_from(from, file->folder, &file->info, file->keep));
-  writer->saved_step = file->info.step;
+static void remember(CkptWriter *writer, Status status) {
+  writer->status = status;
+  if (status != STATUS_OK) snprintf(writer->message, sizeof writer->message, "%s", status_message());
+}
+
+static Status writer_told(CkptWriter *writer) {
+  Status status = writer->status;
+  writer->status = STATUS_OK;
+  return status == STATUS_OK ? STATUS_OK : status_fail(status, "%s", writer->message);
+}
+
+/* ── what the thread does ─────────────────────────────────────────────────────────────────── */
+/* The best before the step's own, so that a step's file never tells of a best that is not on the
+ * disk. */
+static Status finish_files(CkptWriter *writer) {
+  for (int i = 0; i < writer->file_count; i++) {
+    const File *file = &writer->file[i];
+    STATUS_TRY(ckpt_file_finish(file->file));
+    if (!file->keep || comm_rank(writer->comm) > 0) continue;
+    atomic_store(&writer->saved_step, file->info.step);
+    STATUS_TRY(ckpt_keep(file->folder, file->info.step, file->keep));
+  }
   return STATUS_OK;
 }
 
-static void write_all(CkptWriter *writer) {
-  CkptFrom from = {.exec = writer->exec, .snapshot = writer->snapshot};
-  for (int i = 0; i < writer->file_count && writer->status == STATUS_OK; i++) {
-    writer->status = write_one(writer, &from, &writer->file[i]);
-    if (writer->status != STATUS_OK)
-      snprintf(writer->message, sizeof writer->message, "%s", status_message());
+static Status write_files(CkptWriter *writer) {
+  for (int i = 0; i < writer->file_count; i++) {
+    STATUS_TRY(ckpt_file_write(writer->file[i].file, writer->snapshot, 0));
+    if (!writer->comm) STATUS_TRY(ckpt_file_settle(writer->file[i].file, STATUS_OK));
   }
+  return writer->comm ? STATUS_OK : finish_files(writer);
+}
+
+static void do_phase(CkptWriter *writer) {
+  int64_t start = clock_nanoseconds();
+  remember(writer, writer->phase == WRITING ? write_files(writer) : finish_files(writer));
   exec_snapshot_free(writer->snapshot);
   writer->snapshot = NULL;
+  spans_add(writer->spans, &(TraceSpan){SPAN_CHECKPOINT, 0, start, clock_nanoseconds(),
+                                        writer->file[0].info.step, NULL});
 }
 
 static void *writer_main(void *argument) {
   CkptWriter *writer = argument;
   CKPT_WRITER_MAY_BE_DELAYED();
-  write_all(writer);
+  do_phase(writer);
   atomic_store(&writer->is_done, true);
   return NULL;
 }
@@ -86,67 +124,136 @@ static bool start_thread(CkptWriter *writer) {
   return writer->is_running;
 }
 
-static void forget_files(CkptWriter *writer) {
-  for (int i = 0; i < writer->file_count; i++) free(writer->file[i].folder);
-  writer->file_count = 0;
+/* ── from phase to phase ──────────────────────────────────────────────────────────────────── */
+static void join_thread(CkptWriter *writer) {
+  if (writer->is_running) pthread_join(writer->thread, NULL);
+  writer->is_running = false;
 }
 
-Status ckpt_writer_result(CkptWriter *writer, bool wait, int64_t *saved_step) {
-  if (writer->is_running && (wait || atomic_load(&writer->is_done))) {
-    pthread_join(writer->thread, NULL);
-    writer->is_running = false;
-    forget_files(writer);
+static void forget_job(CkptWriter *writer) {
+  for (int i = 0; i < writer->file_count; i++) {
+    ckpt_file_free(writer->file[i].file);
+    free(writer->file[i].folder);
   }
-  *saved_step = writer->is_running ? -1 : writer->saved_step;
-  if (writer->is_running || writer->status == STATUS_OK) return STATUS_OK;
-  Status status = writer->status;
-  writer->status = STATUS_OK;
-  return status_fail(status, "%s", writer->message);
+  writer->file_count = 0;
+  writer->phase = IDLE;
 }
 
+static Status settle_files(CkptWriter *writer) {
+  Status status = writer_told(writer);
+  for (int i = 0; i < writer->file_count; i++)
+    STATUS_TRY(ckpt_file_settle(writer->file[i].file, i ? STATUS_OK : status));
+  return STATUS_OK;
+}
+
+Status ckpt_writer_go_on(CkptWriter *writer) {
+  bool was_writing = writer->phase == WRITING;
+  if (writer->phase == IDLE) return STATUS_OK;
+  join_thread(writer);
+  Status status =
+      was_writing ? settle_files(writer) : comm_agree(writer->comm, writer_told(writer));
+  if (status != STATUS_OK || !was_writing) {
+    for (int i = 0; i < writer->file_count && status == STATUS_OK; i++)
+      if (writer->file[i].keep) writer->saved_step = writer->file[i].info.step;
+    forget_job(writer);
+    return status;
+  }
+  writer->phase = FINISHING;
+  if (comm_rank(writer->comm) > 0 || !start_thread(writer)) do_phase(writer);
+  return STATUS_OK;
+}
+
+bool ckpt_writer_is_busy(const CkptWriter *writer) {
+  return writer && writer->is_running && !atomic_load(&writer->is_done);
+}
+
+bool ckpt_writer_is_pending(const CkptWriter *writer) {
+  return writer && writer->comm && writer->phase != IDLE;
+}
+
+Status ckpt_writer_result(CkptWriter *writer, bool wait) {
+  if (writer->comm) {
+    while (wait && writer->phase != IDLE) STATUS_TRY(ckpt_writer_go_on(writer));
+    return STATUS_OK;
+  }
+  if (writer->is_running && (wait || atomic_load(&writer->is_done))) {
+    join_thread(writer);
+    forget_job(writer);
+  }
+  return writer->is_running ? STATUS_OK : writer_told(writer);
+}
+
+int64_t ckpt_writer_saved_step(const CkptWriter *writer) {
+  return writer->is_running && writer->phase == WRITING ? -1 : atomic_load(&writer->saved_step);
+}
+
+void ckpt_writer_give_up(CkptWriter *writer) {
+  for (int i = 0; i < writer->file_count && writer->phase == WRITING; i++)
+    ckpt_file_give_up(writer->file[i].file);
+  join_thread(writer);
+  writer->status = STATUS_OK;
+  if (writer->phase != IDLE) forget_job(writer);
+}
+
+/* ── asking ───────────────────────────────────────────────────────────────────────────────── */
 Status ckpt_writer_add(CkptWriter *writer, const char *folder, const CkptInfo *info, int64_t keep) {
-  int64_t ignored;
-  STATUS_TRY(ckpt_writer_result(writer, true, &ignored));
+  STATUS_TRY(ckpt_writer_result(writer, true));
   char *copy = strdup(folder);
   if (!copy || writer->file_count == MOST_FILES) {
     free(copy);
     return status_errno(ENOMEM, "%s", folder);
   }
-  writer->file[writer->file_count++] = (File){copy, *info, keep};
+  writer->file[writer->file_count++] = (File){copy, *info, keep, NULL};
   return STATUS_OK;
 }
 
+/* All of them are there, with their lengths, or none. */
+static Status begin_files(CkptWriter *writer) {
+  for (int i = 0; i < writer->file_count; i++) {
+    File *file = &writer->file[i];
+    char *path = ckpt_path(file->folder, &file->info, file->keep);
+    Status status =
+        ckpt_begin(writer->exec, writer->comm, file->folder, path, &file->info, &file->file);
+    free(path);
+    STATUS_TRY(status);
+  }
+  return STATUS_OK;
+}
+
+/* Both files hold the same places. */
 static Status take_copy(CkptWriter *writer) {
-  Arena *arena = arena_new();
-  CkptRanges ranges = ckpt_ranges(arena, exec_plan(writer->exec));
-  Status status = exec_snapshot_new(writer->exec, ranges.at, ranges.count, SNAPSHOT_ANYWHERE,
-                                    &writer->snapshot);
-  arena_free(arena);
-  return status;
+  CkptRanges ranges = ckpt_file_ranges(writer->file[0].file);
+  return exec_snapshot_new(writer->exec, ranges.at, ranges.count, SNAPSHOT_ANYWHERE,
+                           &writer->snapshot);
 }
 
 Status ckpt_writer_start(CkptWriter *writer, bool goes_on) {
-  int64_t ignored;
   writer->is_waited_for = false;
-  if (!writer->file_count || writer->is_running) return STATUS_OK;
-  bool is_joined = plan_is_apart(exec_plan(writer->exec)) && !exec_is_held(writer->exec);
-  Status status = goes_on || is_joined ? take_copy(writer) : STATUS_OK;
-  if (status == STATUS_OK && !exec_is_first(writer->exec)) { /* rank 0 writes for all */
-    forget_files(writer);
-    return STATUS_OK;
+  if (!writer->file_count || writer->phase != IDLE) return STATUS_OK;
+  Status status = begin_files(writer);
+  if (status != STATUS_OK) {
+    forget_job(writer);
+    return status;
   }
+  writer->phase = WRITING;
+  status = goes_on ? take_copy(writer) : STATUS_OK;
   if (status == STATUS_OK && writer->snapshot && start_thread(writer)) return STATUS_OK;
-  if (status == STATUS_OK) write_all(writer);
+  if (status == STATUS_OK)
+    do_phase(writer);
+  else
+    remember(writer, status);
   writer->is_waited_for = goes_on;
-  forget_files(writer);
-  return status == STATUS_OK ? ckpt_writer_result(writer, false, &ignored) : status;
+  if (writer->comm) return goes_on ? STATUS_OK : ckpt_writer_result(writer, true);
+  forget_job(writer);
+  return writer_told(writer);
 }
 
 bool ckpt_writer_is_waited_for(const CkptWriter *writer) { return writer->is_waited_for; }
 
 void ckpt_writer_free(CkptWriter *writer) {
   if (!writer) return;
-  if (writer->is_running) pthread_join(writer->thread, NULL);
-  forget_files(writer);
+  if (writer->comm) ckpt_writer_give_up(writer);
+  join_thread(writer);
+  forget_job(writer);
   free(writer);
 }

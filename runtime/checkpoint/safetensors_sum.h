@@ -1,6 +1,7 @@
-/* safetensors_sum: the sum over a checkpoint's bytes while they are written: that of the head
- * around its own digits, from which that of the first tensor's data goes on, and so forth. The data
- * may be added in any pieces. */
+/* safetensors_sum: the sums over a checkpoint's bytes. That of a file of today ("checksum") is made of
+ * the head's, around its own digits, and of a sum over the data to which each byte adds by its value
+ * and its place: so parts of the data may be summed anywhere and in any order, and their sums added.
+ * Files of before ("sum") have one chain from the head through the data of each tensor. */
 #ifndef FT_RUNTIME_SAFETENSORS_SUM_H
 #define FT_RUNTIME_SAFETENSORS_SUM_H
 #include "runtime/checkpoint/safetensors.h"
@@ -12,9 +13,14 @@ typedef struct {
   size_t count;
 } SafeSum;
 
-/* The sum of the head (length and JSON); *place is where its digits stand, 0 if it has none. */
-uint64_t safetensors_sum_of_head(const char *head, size_t count, size_t *place);
-/* For each tensor: start with the sum so far, add its data, end gives the next sum. */
+/* What these bytes of the data add, of which the first has place `at`. */
+uint64_t safetensors_sum_part(uint64_t at, const void *bytes, size_t count);
+/* Of all together: the head (length and JSON), and what all bytes of the data add. *place is where
+ * the digits stand in the head, 0 if it has none. */
+uint64_t safetensors_sum_all(const char *head, size_t count, uint64_t data, uint64_t data_bytes,
+                             size_t *place);
+
+/* The chain, over any bytes: start with the sum so far, add, end gives the next sum. */
 void safetensors_sum_start(SafeSum *sum, uint64_t seed);
 void safetensors_sum_add(SafeSum *sum, const void *bytes, size_t count);
 uint64_t safetensors_sum_end(SafeSum *sum);

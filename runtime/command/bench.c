@@ -6,6 +6,7 @@
 #include "plan/plan_calls.h"
 #include "runtime/command/bench_count.h"
 #include "runtime/command/bench_json.h"
+#include "runtime/command/bench_sums.h"
 #include "runtime/execute/programme.h"
 #include <stdlib.h>
 #include <string.h>
@@ -230,16 +231,6 @@ static Status time_rows_there(Exec *exec, const void *batch, Row *rows) {
   return status;
 }
 
-static Status write_rows(const Exec *exec, const BenchOptions *options, const Row *rows,
-                         double median) {
-  int count = plan_result(exec_plan(exec), PROGRAMME_STEP)->steps.count;
-  int64_t *times = calloc((size_t)count + 1, sizeof *times);
-  if (!times) return status_fail(STATUS_FAULT, "out of memory");
-  for (int i = 0; i < count; i++) times[i] = rows[i].time;
-  Status status = bench_write_json(options->json, exec, &(BenchTimes){median, times});
-  free(times);
-  return status;
-}
 
 static Status time_kernels(Exec *exec, const BenchOptions *options, const void *batch,
                            double median, FILE *out) {
@@ -248,10 +239,16 @@ static Status time_kernels(Exec *exec, const BenchOptions *options, const void *
   STATUS_TRY(exec_speed(exec, &speed));
   Row *rows = calloc((size_t)graph->steps.count + 1, sizeof *rows);
   if (!rows) return status_fail(STATUS_FAULT, "out of memory");
-  Status status = exec_times_steps(exec) ? time_rows_there(exec, batch, rows)
-                                         : time_rows_here(exec, batch, rows);
-  if (status == STATUS_OK && options->json) status = write_rows(exec, options, rows, median);
-  if (status == STATUS_OK) print_table(graph, rows, &speed, out);
+  int64_t *times = calloc((size_t)graph->steps.count + 1, sizeof *times);
+  Status status = !times                   ? status_fail(STATUS_FAULT, "out of memory")
+                  : exec_times_steps(exec) ? time_rows_there(exec, batch, rows)
+                                           : time_rows_here(exec, batch, rows);
+  for (int i = 0; i < graph->steps.count && status == STATUS_OK; i++) times[i] = rows[i].time;
+  if (status == STATUS_OK && options->json)
+    status = bench_write_json(options->json, exec, &(BenchTimes){median, times});
+  if (status == STATUS_OK) print_table(graph, rows, &speed, out); /* sorts the rows */
+  if (status == STATUS_OK) status = bench_print_sums(graph, times, out);
+  free(times);
   free(rows);
   return status;
 }

@@ -1,6 +1,6 @@
 /* bench_json: the table of kernels as a file, for programs: `ftc --simulate --times` reads it.
  * {"model", "device", "batch", "graph", "step_ms", "kernels": [{"step", "kind", "name", "label",
- * "line", "us", "flops", "bytes"} by step]}; us is null where another row's call did the step. */
+ * "layer", "phase", "work", "line", "us", "flops", "bytes"} by step]}; us is null where another row's call did the step. */
 #include "runtime/command/bench_json.h"
 #include "base/text.h"
 
@@ -10,6 +10,13 @@ static void append_kernel(Text *out, const PlanStep *step, int index, int64_t na
   text_append_json(out, step->name);
   text_printf(out, ", \"label\": ");
   text_append_json(out, step->label ? step->label : "");
+  text_printf(out, ", \"layer\": ");
+  if (step->layer)
+    text_append_json(out, step->layer);
+  else
+    text_printf(out, "null");
+  text_printf(out, ", \"phase\": \"%s\", \"work\": \"%s\"", phase_text(step->phase),
+              work_text(step->work_kind));
   text_printf(out, ", \"line\": %u, \"us\": ", step->line);
   if (nanoseconds < 0)
     text_printf(out, "null");

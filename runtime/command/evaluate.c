@@ -1,11 +1,13 @@
 /* evaluate: see evaluate.h. */
 #include "runtime/command/evaluate.h"
+#include "runtime/command/tables.h"
 #include "runtime/execute/feed.h"
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 4 };
+enum { SLOTS = 4, EVALUATE_WORKERS = 64 };
 
 struct Evaluator {
   Exec *exec;
@@ -13,9 +15,16 @@ struct Evaluator {
   Ranks *ranks;
   int64_t batch, whole; /* of this rank, of all ranks */
   Feed *feed;
-  void *slot; /* for the rest that fills no batch */
+  Tables *tables;
+  void *slot; /* for the rest that fills no batch, */
+  SourceWorker *worker;
   int64_t *samples;
 };
+
+/* Of random transforms, should an evaluation have some. */
+static uint64_t evaluate_seed(const Evaluator *evaluator) {
+  return (uint64_t)setting_number(exec_plan(evaluator->exec)->settings, "train.seed");
+}
 
 Status evaluate_new(Exec *exec, const Source *source, Ranks *ranks, Evaluator **out) {
   *out = NULL;
@@ -28,7 +37,11 @@ Status evaluate_new(Exec *exec, const Source *source, Ranks *ranks, Evaluator **
   evaluator->whole = evaluator->batch * exec_ranks(exec);
   evaluator->samples = calloc((size_t)evaluator->batch, sizeof *evaluator->samples);
   Status status = evaluator->samples ? STATUS_OK : status_errno(ENOMEM, "evaluation");
+  if (status == STATUS_OK)
+    status = source_worker_new(source, evaluate_seed(evaluator), &evaluator->worker);
   if (status == STATUS_OK) status = exec_batch_new(exec, &evaluator->slot);
+  if (status == STATUS_OK)
+    status = tables_new(exec, ranks, source_samples(source), &evaluator->tables);
   if (status == STATUS_OK)
     *out = evaluator;
   else
@@ -39,7 +52,9 @@ Status evaluate_new(Exec *exec, const Source *source, Ranks *ranks, Evaluator **
 void evaluate_free(Evaluator *evaluator) {
   if (!evaluator) return;
   feed_free(evaluator->feed);
+  tables_free(evaluator->tables);
   exec_batch_free(evaluator->exec, evaluator->slot);
+  source_worker_free(evaluator->worker);
   free(evaluator->samples);
   free(evaluator);
 }
@@ -59,10 +74,15 @@ void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out) {
       out->has_lr = true;
       out->lr = value;
       break;
+    case OUTPUT_AUC: /* and tables: not a number until tables_take */
+      out->metric[out->metric_count++] =
+          (LogMetric){own_shown(output->name), NAN, OUTPUT_METRIC, NULL};
+      break;
     case OUTPUT_METRIC:
     case OUTPUT_LOSS_SCALE:
     case OUTPUT_SKIPPED: /* as many as plan_check lets pass */
-      out->metric[out->metric_count++] = (LogMetric){own_shown(output->name), value, output->kind};
+      out->metric[out->metric_count++] =
+          (LogMetric){own_shown(output->name), value, output->kind, NULL};
       break;
     case OUTPUT_RESULT:
     case OUTPUT_PASSES:
@@ -91,8 +111,13 @@ static Status set_states(Evaluator *evaluator, bool goes_on, int64_t missing, in
 
 /* The feed is made at the first evaluation: by then the split is read. */
 static Status evaluate_start_feed(Evaluator *evaluator, const char *programme, int64_t batches) {
-  FeedOptions options = {
-      .source = evaluator->source, .end_step = batches, .workers = 1, .prefetch = SLOTS - 1};
+  double workers = setting_number(exec_plan(evaluator->exec)->settings, "data.workers");
+  bool is_single = source_is_single(evaluator->source) && workers > 1;
+  FeedOptions options = {.source = evaluator->source,
+                         .seed = evaluate_seed(evaluator),
+                         .end_step = batches,
+                         .workers = is_single ? (int)fmin(workers, EVALUATE_WORKERS) : 1,
+                         .prefetch = SLOTS - 1};
   if (evaluator->feed) return feed_restart(evaluator->feed, programme, 0, batches);
   return feed_new(evaluator->exec, programme, &options, &evaluator->feed);
 }
@@ -111,7 +136,9 @@ static Status run_whole_batches(Evaluator *evaluator, const char *programme, int
   if (!batches) return STATUS_OK;
   STATUS_TRY(evaluate_start_feed(evaluator, programme, batches));
   for (int64_t i = 0, steps; i < batches && *is_whole; i += steps) {
-    STATUS_TRY(feed_run(evaluator->feed, i ? batches - i : 1, &steps));
+    bool is_alone = i == 0 || tables_collect(evaluator->tables);
+    STATUS_TRY(feed_run(evaluator->feed, is_alone ? 1 : batches - i, &steps));
+    STATUS_TRY(tables_batch(evaluator->tables));
     if (i == 0) STATUS_TRY(set_batch(evaluator, true, 0, pass));
     STATUS_TRY(ranks_signal(evaluator->ranks, &signal));
     *is_whole = signal == 0;
@@ -130,8 +157,10 @@ static Status run_rest(Evaluator *evaluator, ExecGraph graph, int64_t pass) {
   for (int64_t i = 0; i < batch; i++)
     evaluator->samples[i] = i < own ? first + i : own ? first + own - 1 : samples - 1;
   STATUS_TRY(set_batch(evaluator, whole > 0, batch - own, pass));
-  STATUS_TRY(source_fill(evaluator->source, evaluator->samples, evaluator->slot));
-  return exec_run(evaluator->exec, graph, evaluator->slot);
+  STATUS_TRY(
+      source_fill(evaluator->source, evaluator->worker, evaluator->samples, evaluator->slot));
+  STATUS_TRY(exec_run(evaluator->exec, graph, evaluator->slot));
+  return tables_batch(evaluator->tables);
 }
 
 /* The last batch's results are those of all. *passes: how many its evaluation takes. */
@@ -155,11 +184,13 @@ Status evaluate_run(Evaluator *evaluator, const char *programme, LogStep *out, b
   ranks_new_pace(evaluator->ranks);
   for (int64_t pass = 0; pass < passes && *is_whole; pass++) {
     STATUS_TRY(set_batch(evaluator, false, 0, pass));
+    tables_begin(evaluator->tables, strcmp(programme, PROGRAMME_EVALUATE_AVERAGE) == 0);
     STATUS_TRY(run_whole_batches(evaluator, programme, pass, is_whole));
     if (!*is_whole) break;
     STATUS_TRY(run_rest(evaluator, graph, pass));
     STATUS_TRY(take_results(evaluator, graph, out, &passes));
   }
+  if (*is_whole) STATUS_TRY(tables_take(evaluator->tables, out));
   out->has_lr = false;
   ranks_new_pace(evaluator->ranks);
   return set_states(evaluator, false, 0, 0, 0);

@@ -1,4 +1,5 @@
 /* info: a plan for people: what the model is, what it needs, what runs in a step. */
+#include "plan/source_kind.h"
 #include "runtime/command/bench.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -18,14 +19,23 @@ static const char *bytes_text(int64_t bytes, char buffer[32]) {
 static void print_head(const Plan *plan, FILE *out) {
   fprintf(out, "model    %s, from %s\n", plan->model, plan->source);
   fprintf(out, "target   %s, %s\n", plan->target, plan->target_cpu);
+  if (setting_pipeline(plan->settings) > 1)
+    fprintf(out, "stage    %d of %" PRId64 "\n", plan->stage, setting_pipeline(plan->settings));
   for (int i = 0; i < plan->sources.count; i++) {
     const DataSource *source = &plan->sources.at[i];
     fprintf(out, "%s %s = %s(", i ? "        " : "data    ", source->split, source->kind);
     for (int j = 0; j < source->file_count; j++)
       fprintf(out, "%s\"%s\"", j ? ", " : "", source->files[j]);
-    for (int j = 0; j < source->option_count; j++)
-      fprintf(out, ", %s=%g", source->option_names[j], source->option_values[j]);
-    fprintf(out, ")\n");
+    for (int j = 0; j < source->option_count; j++) {
+      Text option = {0};
+      source_option_print(source_kind_find(source->kind), &source->options[j], &option);
+      fprintf(out, ", %s", text_cstr(&option));
+      text_free(&option);
+    }
+    Text chain = {0};
+    transform_print(source->transforms, source->transform_count, &chain);
+    fprintf(out, ")%s\n", text_cstr(&chain));
+    text_free(&chain);
   }
 }
 
@@ -70,6 +80,8 @@ static void info_settings(const Plan *plan, FILE *out) {
     char text[64];
     if (info->kind == SET_BOOL)
       snprintf(text, sizeof text, "%s", value->number != 0 ? "true" : "false");
+    else if (info->kind == SET_INT && value->number == SETTING_AUTO)
+      snprintf(text, sizeof text, "auto");
     else
       snprintf(text, sizeof text, "%.10g", value->number);
     fprintf(out, "  %-26s %-14s %-12s %s\n", info->key, info->kind == SET_STR ? value->text : text,
@@ -176,12 +188,20 @@ static void print_all(const Plan *plan, FILE *out) {
   for (int i = 0; i < plan->graphs.count; i++) info_graph(plan, &plan->graphs.at[i], out);
 }
 
+static void print_stages(const Artifact *artifact, FILE *out) {
+  int count = artifact->stages.count;
+  for (int i = 0; i < count; i++) {
+    if (i) fprintf(out, "\n\n");
+    print_all(artifact->stages.at[i], out);
+  }
+}
+
 /* Paths and labels may be anyone's. */
-Status info_print(const Plan *plan, FILE *out) {
+Status info_print(const Artifact *artifact, FILE *out) {
   char *text = NULL;
   size_t count = 0;
   FILE *memory = open_memstream(&text, &count);
-  if (memory) print_all(plan, memory);
+  if (memory) print_stages(artifact, memory);
   bool is_whole = memory && !ferror(memory);
   is_whole = memory && fclose(memory) == 0 && is_whole && text;
   if (is_whole) {
@@ -189,5 +209,5 @@ Status info_print(const Plan *plan, FILE *out) {
     fputs(text, out);
   }
   free(text);
-  return is_whole ? STATUS_OK : status_errno(ENOMEM, "%s", plan->model);
+  return is_whole ? STATUS_OK : status_errno(ENOMEM, "%s", artifact->path);
 }

@@ -2,30 +2,48 @@
 #include "runtime/command/log.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "runtime/command/events.h"
+#include "runtime/command/log_file.h"
+#include "runtime/command/log_line.h"
+#include "runtime/command/log_live.h"
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <time.h>
+
+/* What was logged since a line, for the means of the next. */
+typedef struct {
+  double time, wait; /* when that line was made, and log->wait then */
+  int64_t step, count;
+  double loss, metric[LOG_MOST_METRICS];
+} LogSums;
 
 struct Log {
   LogOptions options;
-  FILE *out, *jsonl;
-  bool has_failed;             /* to write to jsonl */
-  bool is_terminal, has_line;  /* has_line: a progress line without newline is showing */
-  double line_time, show_time; /* when the last line, the last update of the terminal was made */
-  double json_time;            /* samples/s in the file is measured between its own lines */
-  int64_t line_step, json_step;
-  double loss_sum, metric_sum[LOG_MOST_METRICS];
-  int64_t sum_count;
+  FILE *out;
+  LogFile json, csv;
+  Events *events;
+  LogColumns columns;
+  LogLive *live;              /* NULL: lines on the console are plain ones that stay */
+  double show_time;           /* of the last update of the terminal */
+  double flush_time;          /* of the files, for those who follow them */
+  LogSums console, files;     /* since the last line on the console, and in the files */
+  LogStep last;
+  double wait; /* seconds that the host has waited for batches */
   double rate; /* smoothed samples/s, for the ETA */
   Text line;
 };
 
 double log_now(void) { return (double)clock_nanoseconds() * 1e-9; }
+
+static double seconds_since_1970(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_REALTIME, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
 
 Status log_open(const LogOptions *options, Log **out) {
   *out = NULL;
@@ -33,65 +51,72 @@ Status log_open(const LogOptions *options, Log **out) {
   if (!log) return status_errno(ENOMEM, "log");
   log->options = *options;
   log->out = options->out ? options->out : stdout;
-  const char *term = getenv("TERM");
-  log->is_terminal =
-      !options->is_plain && isatty(fileno(log->out)) && !(term && strcmp(term, "dumb") == 0);
-  if (options->jsonl && options->jsonl[0]) {
-    log->jsonl = fopen(options->jsonl, options->append ? "ae" : "we");
-    if (!log->jsonl) {
-      Status status = status_errno(errno, "cannot write the log %s", options->jsonl);
-      free(log);
-      return status;
-    }
+  bool is_live = options->console && !options->is_plain && log_live_can(log->out);
+  log->live = is_live ? log_live_new(log->out) : NULL;
+  Status status = log_file_open(&log->json, options->jsonl, options->append);
+  if (status == STATUS_OK) status = log_file_open(&log->csv, options->csv, options->append);
+  if (status == STATUS_OK) {
+    *out = log;
+    return STATUS_OK;
   }
-  *out = log;
-  return STATUS_OK;
-}
-
-/* Told once: what is done about it has messages of its own. */
-static Status log_failed(Log *log, int error) {
-  log->has_failed = true;
-  return status_errno(error ? error : EIO, "cannot write the log %s", log->options.jsonl);
+  Status ignored = log_file_close(&log->json);
+  (void)ignored;
+  log_live_free(log->live);
+  free(log);
+  return status;
 }
 
 Status log_flush(Log *log) {
-  errno = 0;
-  if (!log->jsonl || log->has_failed || fflush(log->jsonl) == 0) return STATUS_OK;
-  return log_failed(log, errno);
+  Status status = log_file_flush(&log->json), csv = log_file_flush(&log->csv);
+  Status events = log->events ? events_flush(log->events) : STATUS_OK;
+  return status != STATUS_OK ? status : csv != STATUS_OK ? csv : events;
 }
 
-/* Up to where the lines are whole and of steps up to `step`, in bytes. */
-static size_t bytes_to_keep(const Text *text, int64_t step) {
-  static const char head[] = "{\"step\": ";
-  size_t kept = 0;
-  while (kept < text->count) {
-    const char *line = text->at + kept, *end = memchr(line, '\n', text->count - kept);
-    if (!end) break;
-    bool has_step = strncmp(line, head, sizeof head - 1) == 0;
-    if (has_step && strtoll(line + sizeof head - 1, NULL, 10) > step) break;
-    kept = (size_t)(end + 1 - text->at);
-  }
-  return kept;
+static bool has_events(const Log *log) {
+  return log->options.tensorboard && log->options.tensorboard[0];
 }
 
-Status log_cut(Log *log, int64_t step) {
-  struct stat info;
-  Text text = {0};
-  /* a pipe or a device keeps what it got */
-  if (!log->jsonl || fstat(fileno(log->jsonl), &info) != 0 || !S_ISREG(info.st_mode))
-    return STATUS_OK;
-  int error = text_read_file(&text, log->options.jsonl);
-  if (!error && ftruncate(fileno(log->jsonl), (off_t)bytes_to_keep(&text, step)) != 0)
-    error = errno;
-  text_free(&text);
-  return error ? status_errno(error, "the log %s", log->options.jsonl) : STATUS_OK;
+Events *log_events(Log *log) { return log->events; }
+
+Status log_cut(Log *log, int64_t step, bool is_evaluated) {
+  if (has_events(log)) STATUS_TRY(events_cut(log->options.tensorboard, step));
+  STATUS_TRY(log_file_cut(&log->json, step, is_evaluated, log_json_place));
+  return log_file_cut(&log->csv, step, is_evaluated, log_csv_place);
+}
+
+/* The columns of a file that the training goes on in are those it has. */
+static Status begin_csv(Log *log) {
+  Text *line = &log->line, old = {0};
+  line->count = 0;
+  log_csv_header(line, &log->columns);
+  if (!log->csv.file) return STATUS_OK;
+  if (!log->options.append || log_file_is_empty(&log->csv)) return log_file_write(&log->csv, line);
+  int error = text_read_file(&old, log->csv.path);
+  bool is_same = !error && old.count >= line->count && !memcmp(old.at, line->at, line->count);
+  text_free(&old);
+  if (is_same || error == TEXT_IRREGULAR) return STATUS_OK;
+  if (error) return status_errno(error, "the log %s", log->csv.path);
+  return status_fail(STATUS_USER,
+                     "the log %s has other columns than this training; move it away, or name "
+                     "another with --set train.log.csv=FILE",
+                     log->csv.path);
+}
+
+Status log_begin(Log *log, int64_t first_step, const char *header, const LogColumns *columns) {
+  log->columns = *columns;
+  log->line.count = 0;
+  text_printf(&log->line, "%s\n", header);
+  STATUS_TRY(log_file_write(&log->json, &log->line));
+  STATUS_TRY(begin_csv(log));
+  if (has_events(log) && !log->options.append) STATUS_TRY(events_cut(log->options.tensorboard, 0));
+  if (has_events(log)) STATUS_TRY(events_open(log->options.tensorboard, first_step, &log->events));
+  return log_flush(log);
 }
 
 /* ── lines on the console ─────────────────────────────────────────────────────────────────── */
 
-static void clear_line(Log *log) {
-  if (log->has_line) fputs("\r\033[K", log->out);
-  log->has_line = false;
+static void clear_block(Log *log) {
+  if (log->live) log_live_clear(log->live);
 }
 
 void log_say(Log *log, const char *format, ...) {
@@ -103,7 +128,7 @@ void log_say(Log *log, const char *format, ...) {
   va_end(args);
   text_append(&text, "\n", 1);
   text_make_printable(text.at); /* paths and names of someone else's */
-  clear_line(log);
+  clear_block(log);
   fputs(text.at, log->out);
   fflush(log->out);
   text_free(&text);
@@ -111,7 +136,7 @@ void log_say(Log *log, const char *format, ...) {
 
 void log_warn(Log *log, const char *format, ...) {
   if (log->options.is_silent) return;
-  clear_line(log);
+  clear_block(log);
   fflush(log->out);
   va_list args;
   va_start(args, format);
@@ -122,13 +147,13 @@ void log_warn(Log *log, const char *format, ...) {
 }
 
 void log_start_clock(Log *log, int64_t step) {
-  log->line_time = log->json_time = log_now();
-  log->line_step = log->json_step = step;
+  log->console = log->files = (LogSums){.time = log_now(), .wait = log->wait, .step = step};
+  log->last.step = step;
 }
 
 void log_skip_time(Log *log, double seconds) {
-  log->line_time += seconds;
-  log->json_time += seconds;
+  log->console.time += seconds;
+  log->files.time += seconds;
 }
 
 static void append_duration(Text *line, double seconds) {
@@ -143,18 +168,19 @@ static void append_duration(Text *line, double seconds) {
 /* Four decimals where they say something. */
 static void append_value(Text *line, const char *name, double value) {
   double size = fabs(value);
+  if (isnan(value)) value = size; /* printf knows a -nan */
   text_printf(line, size != 0 && (size < 1e-2 || size >= 1e5) ? "%s %.4g" : "%s %.4f", name, value);
 }
 
-static void append_values(Text *line, double loss, const LogMetric *metrics, const double *values,
-                          int count) {
+static void append_values(Text *line, double loss, const LogMetric *metrics, int count) {
   append_value(line, "loss", loss);
   for (int i = 0; i < count; i++) {
+    if (metrics[i].table) continue; /* below the line */
     text_append(line, "  ", 2);
     if (metrics[i].kind != OUTPUT_METRIC)
       text_printf(line, "%s %.9g", metrics[i].name, metrics[i].value);
     else
-      append_value(line, metrics[i].name, values ? values[i] : metrics[i].value);
+      append_value(line, metrics[i].name, metrics[i].value);
   }
 }
 
@@ -172,90 +198,108 @@ static void append_place(const Log *log, Text *line, int64_t step) {
   text_append(line, "  ", 2);
 }
 
+/* Of what has no mean, a loss scale for example, the last value. */
+static void take_means(const LogSums *sums, const LogStep *last, LogStep *mean) {
+  double count = (double)sums->count;
+  mean->loss = sums->loss / count;
+  mean->metric_count = last->metric_count;
+  for (int i = 0; i < last->metric_count; i++) {
+    mean->metric[i] = last->metric[i];
+    if (last->metric[i].kind == OUTPUT_METRIC) mean->metric[i].value = sums->metric[i] / count;
+  }
+}
+
+static void add_to_sums(LogSums *sums, const LogStep *step) {
+  sums->loss += step->loss;
+  for (int i = 0; i < step->metric_count; i++) sums->metric[i] += step->metric[i].value;
+  sums->count++;
+}
+
+static void restart_sums(const Log *log, LogSums *sums, double now) {
+  sums->time = now;
+  sums->wait = log->wait;
+  sums->step = log->last.step;
+  sums->loss = 0;
+  sums->count = 0;
+  memset(sums->metric, 0, (size_t)log->last.metric_count * sizeof *sums->metric);
+}
+
+/* As a plain line, or in the block. */
 static void log_show(Log *log, const LogStep *step, double now, bool is_line) {
   Text *line = &log->line;
+  LogStep mean = {0};
+  double seconds = fmax(now - log->console.time, 1e-9);
+  double steps = (double)(step->step - log->console.step), batch = (double)log->options.batch;
+  double rate = steps * batch / seconds;
   line->count = 0;
-  double mean[LOG_MOST_METRICS], count = (double)log->sum_count;
-  for (int i = 0; i < step->metric_count; i++)
-    mean[i] =
-        step->metric[i].kind != OUTPUT_METRIC ? step->metric[i].value : log->metric_sum[i] / count;
-  append_place(log, line, step->step);
-  append_values(line, log->loss_sum / count, step->metric, mean, step->metric_count);
+  take_means(&log->console, step, &mean);
+  if (!log->live) append_place(log, line, step->step);
+  append_values(line, mean.loss, mean.metric, mean.metric_count);
   if (step->has_lr) text_printf(line, "  lr %.3g", step->lr);
-  double rate = (double)(step->step - log->line_step) * (double)log->options.batch /
-                fmax(now - log->line_time, 1e-9);
   if (is_line) log->rate = log->rate > 0 ? 0.5 * (log->rate + rate) : rate;
-  text_printf(line, "  %.0f samples/s  eta ", rate);
-  append_duration(line, (double)((log->options.total_steps - step->step) * log->options.batch) /
-                            (log->rate > 0 ? log->rate : rate));
-  if (!log->is_terminal) {
+  double left =
+      (double)(log->options.total_steps - step->step) * batch / (log->rate > 0 ? log->rate : rate);
+  text_make_printable(line->at); /* names of someone else's */
+  if (!log->live) {
+    text_printf(line, "  %.0f samples/s  eta ", rate);
+    append_duration(line, left);
     fprintf(log->out, "%s\n", text_cstr(line));
     fflush(log->out);
     return;
   }
-  struct winsize window = {0};
-  size_t columns = ioctl(fileno(log->out), TIOCGWINSZ, &window) == 0 ? window.ws_col : 80;
-  if (columns > 1 && line->count > columns - 1) line->at[columns - 1] = 0;
-  fprintf(log->out, "\r%s\033[K", text_cstr(line));
-  fflush(log->out);
-  log->has_line = true;
+  log_live_draw(log->live, &(LogView){.epoch = epoch_of(log, step->step),
+                                      .epochs = epoch_of(log, log->options.total_steps),
+                                      .step = step->step,
+                                      .steps = log->options.total_steps,
+                                      .values = line->at,
+                                      .rate = rate,
+                                      .seconds = left,
+                                      .data_wait = (log->wait - log->console.wait) / steps,
+                                      .step_time = seconds / steps});
 }
 
-static void restart_sums(Log *log, int64_t step, double now) {
-  log->line_time = now;
-  log->line_step = step;
-  log->loss_sum = 0;
-  log->sum_count = 0;
-  memset(log->metric_sum, 0, sizeof log->metric_sum);
+/* ── files ────────────────────────────────────────────────────────────────────────────────── */
+
+static Status log_to_files(Log *log, const LogLine *line) {
+  Text *text = &log->line;
+  text->count = 0;
+  if (log->json.file) log_json_line(text, line);
+  Status status = log->json.file ? log_file_write(&log->json, text) : STATUS_OK;
+  text->count = 0;
+  if (log->csv.file) log_csv_line(text, &log->columns, line);
+  Status csv = log->csv.file ? log_file_write(&log->csv, text) : STATUS_OK;
+  Status events = log->events ? events_line(log->events, line) : STATUS_OK;
+  return status != STATUS_OK ? status : csv != STATUS_OK ? csv : events;
 }
 
-/* ── JSON lines ───────────────────────────────────────────────────────────────────────────── */
-
-/* JSON has no NaN and no infinity: null, and the line says so once. */
-static void append_number(Text *line, const char *name, double value, bool *is_finite) {
-  text_append(line, ", ", 2);
-  text_append_json(line, name);
-  text_append(line, ": ", 2);
-  if (isfinite(value))
-    text_printf(line, "%.9g", value);
-  else {
-    text_printf(line, "null");
-    *is_finite = false;
-  }
-}
-
-static Status write_json(Log *log, const LogStep *step, bool is_eval, double samples_per_s) {
-  Text *line = &log->line;
-  bool is_finite = true;
-  line->count = 0;
-  text_printf(line, "{\"step\": %lld", (long long)step->step);
-  if (is_eval)
-    text_printf(line, ", \"eval\": true");
-  else
-    text_printf(line, ", \"epoch\": %lld", (long long)epoch_of(log, step->step));
-  append_number(line, "loss", step->loss, &is_finite);
-  if (step->has_lr) append_number(line, "lr", step->lr, &is_finite);
-  if (!is_eval) append_number(line, "samples_per_s", samples_per_s, &is_finite);
-  for (int i = 0; i < step->metric_count; i++)
-    append_number(line, step->metric[i].name, step->metric[i].value, &is_finite);
-  if (!is_finite) text_printf(line, ", \"nonfinite\": true");
-  text_printf(line, "}\n");
-  errno = 0;
-  if (log->has_failed || (fwrite(line->at, 1, line->count, log->jsonl) == line->count &&
-                          !ferror(log->jsonl)))
-    return STATUS_OK;
-  return log_failed(log, errno);
+/* The line of the last step. */
+static Status write_step(Log *log, double now) {
+  LogSums *sums = &log->files;
+  LogStep mean = {0};
+  if (!log->json.file && !log->csv.file && !log->events) return STATUS_OK;
+  double steps = (double)(log->last.step - sums->step);
+  take_means(sums, &log->last, &mean);
+  LogLine line = {.step = &log->last,
+                  .mean = &mean,
+                  .split = "train",
+                  .epoch = epoch_of(log, log->last.step),
+                  .time = seconds_since_1970(),
+                  .samples_per_s =
+                      steps * (double)log->options.batch / fmax(now - sums->time, 1e-9),
+                  .data_wait = (log->wait - sums->wait) / steps};
+  STATUS_TRY(log_to_files(log, &line));
+  restart_sums(log, sums, now);
+  if (now - log->flush_time < 1) return STATUS_OK;
+  log->flush_time = now;
+  return log_flush(log);
 }
 
 void log_error(Log *log, int64_t step, const char *sentence) {
-  Text *line = &log->line;
-  if (!log->jsonl || log->has_failed) return;
-  line->count = 0;
-  text_printf(line, "{\"step\": %lld, \"error\": ", (long long)step);
-  text_append_json(line, sentence);
-  text_printf(line, "}\n");
-  fwrite(line->at, 1, line->count, log->jsonl); /* that it fails log_close says */
-  fflush(log->jsonl);
+  log->line.count = 0;
+  log_json_error(&log->line, step, sentence);
+  Status ignored = log_file_write(&log->json, &log->line); /* that it fails log_close says */
+  if (ignored == STATUS_OK) ignored = log_file_flush(&log->json);
+  (void)ignored;
 }
 
 /* ── events ───────────────────────────────────────────────────────────────────────────────── */
@@ -264,59 +308,74 @@ bool log_wants(const Log *log, int64_t first, int64_t last) {
   int64_t every = log->options.every;
   if (last == log->options.total_steps) return true;
   if (every > 0 && last / every > (first - 1) / every) return true;
-  return log->options.console && log->is_terminal && log_now() - log->show_time >= 0.1;
+  return log->live && log_now() - log->show_time >= 0.1;
+}
+
+void log_data_wait(Log *log, double seconds) { log->wait = seconds; }
+
+/* Every step: without the metrics that there are not, which are most of its bytes. */
+static void keep_last(Log *log, const LogStep *step) {
+  memcpy(&log->last, step, offsetof(LogStep, metric));
+  memcpy(log->last.metric, step->metric, (size_t)step->metric_count * sizeof *step->metric);
+  log->last.metric_count = step->metric_count;
+}
+
+static void write_console(Log *log, double now, bool is_line) {
+  log_show(log, &log->last, now, is_line);
+  log->show_time = now;
+  if (is_line) restart_sums(log, &log->console, now);
 }
 
 Status log_step(Log *log, const LogStep *step, bool is_last) {
-  log->loss_sum += step->loss;
-  for (int i = 0; i < step->metric_count; i++) log->metric_sum[i] += step->metric[i].value;
-  log->sum_count++;
   int64_t every = log->options.every;
-  bool is_due = every > 0 && step->step % every == 0;
-  Status status = STATUS_OK;
-  if (log->jsonl && is_due) {
-    double now = log_now();
-    double steps = (double)(step->step - log->json_step);
-    status = write_json(log, step, false,
-                        steps * (double)log->options.batch / fmax(now - log->json_time, 1e-9));
-    log->json_time = now;
-    log->json_step = step->step;
-  }
-  if (!log->options.console) return status;
-  bool is_line = is_due || (is_last && every > 0);
-  if (!is_line && !log->is_terminal) return status;
+  bool is_line = every > 0 && (is_last || step->step % every == 0);
   double now = log_now();
-  if (!is_line && now - log->show_time < 0.1) return status;
-  log_show(log, step, now, is_line);
-  log->show_time = now;
-  if (is_line) restart_sums(log, step->step, now);
+  keep_last(log, step);
+  add_to_sums(&log->console, step);
+  add_to_sums(&log->files, step);
+  if (log->live) log_live_note(log->live, step->loss);
+  Status status = is_line ? write_step(log, now) : STATUS_OK;
+  bool is_shown = is_line || (log->live && now - log->show_time >= 0.1);
+  if (log->options.console && is_shown) write_console(log, now, is_line);
   return status;
+}
+
+Status log_end(Log *log) {
+  double now = log_now();
+  bool is_owed = log->options.every > 0 && log->files.count > 0;
+  if (log->options.console && log->options.every > 0 && log->console.count > 0)
+    write_console(log, now, true);
+  return is_owed ? write_step(log, now) : STATUS_OK;
 }
 
 Status log_eval(Log *log, const char *split, const LogStep *result, int64_t samples,
                 double seconds) {
-  Status status = log->jsonl ? write_json(log, result, true, 0) : STATUS_OK;
+  LogLine file_line = {.step = result,
+                       .split = split,
+                       .epoch = epoch_of(log, result->step),
+                       .time = seconds_since_1970()};
+  Status status = log_to_files(log, &file_line);
   if (status == STATUS_OK) status = log_flush(log);
   Text *line = &log->line;
   line->count = 0;
   append_place(log, line, result->step);
   text_printf(line, "%s: ", split);
-  append_values(line, result->loss, result->metric, NULL, result->metric_count);
-  log_say(log, "%s  (%lld samples in %.2f s)", text_cstr(line), (long long)samples, seconds);
+  append_values(line, result->loss, result->metric, result->metric_count);
+  text_printf(line, "  (%lld samples in %.2f s)", (long long)samples, seconds);
+  for (int i = 0; i < result->metric_count; i++)
+    if (result->metric[i].table)
+      log_table_append(line, result->metric[i].name, result->metric[i].table);
+  log_say(log, "%s", text_cstr(line));
   return status;
 }
 
 Status log_close(Log *log) {
   if (!log) return STATUS_OK;
-  Status status = STATUS_OK;
-  if (log->has_line) fputc('\n', log->out);
   fflush(log->out);
-  if (log->jsonl) {
-    status = log_flush(log);
-    errno = 0;
-    if (fclose(log->jsonl) != 0 && !log->has_failed) status = log_failed(log, errno);
-  }
+  log_live_free(log->live);
+  Status status = log_file_close(&log->json), csv = log_file_close(&log->csv);
+  Status events = events_close(log->events);
   text_free(&log->line);
   free(log);
-  return status;
+  return status != STATUS_OK ? status : csv != STATUS_OK ? csv : events;
 }

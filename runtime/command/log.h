@@ -1,9 +1,10 @@
-/* log: what a training says while it runs: on a terminal one line that updates itself, in a pipe
- * plain lines, and JSON lines (DESIGN section 9) to a file. Console numbers are means since the
- * line before; a JSON line holds that step's own numbers. */
+/* log: what a training says while it runs: on a terminal a block that is drawn anew, in a pipe
+ * plain lines, and to files JSON lines (DESIGN section 9), CSV and TensorBoard's events. Console numbers are means since
+ * the line before; a file's line holds that step's own numbers, with the means beside them. */
 #ifndef FT_RUNTIME_LOG_H
 #define FT_RUNTIME_LOG_H
 #include "plan/plan.h"
+#include "runtime/command/log_table.h"
 #include "runtime/common/status.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +18,9 @@ typedef struct {
   bool is_plain;     /* plain lines, whatever the console is: launchers give ranks terminals */
   FILE *out;         /* of the console; NULL: stdout */
   const char *jsonl; /* NULL or "": none */
-  bool append;       /* a resumed run goes on in the same file */
+  const char *csv;   /* the same */
+  const char *tensorboard; /* a folder; the same */
+  bool append;       /* a resumed run goes on in the same files */
   int64_t every;     /* steps between lines; 0: never */
   int64_t steps_per_epoch, total_steps, batch;
 } LogOptions;
@@ -28,6 +31,7 @@ typedef struct {
   double value;
   OutputKind
       kind; /* METRIC: the console shows its mean since the last line, of others the last value */
+  const LogTable *table; /* of an evaluation: in place of `value`; NULL: a number */
 } LogMetric;
 
 typedef struct {
@@ -35,15 +39,31 @@ typedef struct {
   double loss;
   bool has_lr;
   double lr;
+  bool has_grad_norm; /* the norm of all gradients before they are clipped by it */
+  double grad_norm;
   LogMetric metric[LOG_MOST_METRICS];
   int metric_count;
 } LogStep;
 
+/* The metrics that lines of training and of evaluations have, by name. */
+typedef struct {
+  const char *train[LOG_MOST_METRICS], *valid[LOG_MOST_METRICS];
+  int train_count, valid_count;
+  bool has_valid, has_grad_norm;
+} LogColumns;
+
 STATUS_CHECKED Status log_open(const LogOptions *options, Log **out);
-/* A resumed run repeats the steps after `step`: their lines leave the file of JSON lines, and so
- * does a last line that a kill cut short. Before the first log_step. */
-STATUS_CHECKED Status log_cut(Log *log, int64_t step);
-/* All lines so far are in the file. A line that could not be written is told once; later ones are
+/* A resumed run repeats the steps after `step`, and the evaluation after it unless is_evaluated, or
+ * would not have done that: their lines leave the files, and so does a last line that a kill cut
+ * short. Before log_begin. */
+STATUS_CHECKED Status log_cut(Log *log, int64_t step, bool is_evaluated);
+/* Of TensorBoard's files, from log_begin on; NULL: there are none. */
+struct Events *log_events(Log *log);
+/* Before the first log_step, after `first_step` steps were done. header: a line of JSON that tells what is trained; columns, whose
+ * names must outlive the log: of a file of CSV, which is refused if it has others so far. */
+STATUS_CHECKED Status log_begin(Log *log, int64_t first_step, const char *header,
+                                const LogColumns *columns);
+/* All lines so far are in the files. A line that could not be written is told once; later ones are
  * dropped. */
 STATUS_CHECKED Status log_flush(Log *log);
 /* A sentence for a person; nothing if the console is off. */
@@ -57,9 +77,12 @@ void log_skip_time(Log *log, double seconds);
 /* Will log_step say something about one of the steps first … last? A device that runs ahead reads
  * results back for these only; means on the console are then over the steps that were read. */
 bool log_wants(const Log *log, int64_t first, int64_t last);
-/* Call after every step; `is_last` forces a console line. Fails only if the file cannot be
- * written. */
+/* The host has waited so many seconds for batches since the training began. */
+void log_data_wait(Log *log, double seconds);
+/* Call after every step; `is_last` forces a line. Fails only if a file cannot be written. */
 STATUS_CHECKED Status log_step(Log *log, const LogStep *step, bool is_last);
+/* The training has ended, wherever it has: the last step gets its line if it has none yet. */
+STATUS_CHECKED Status log_end(Log *log);
 /* The result of an evaluation; `seconds` and `samples` for the console. */
 STATUS_CHECKED Status log_eval(Log *log, const char *split, const LogStep *result, int64_t samples,
                                double seconds);

@@ -30,10 +30,10 @@ Status plateau_note(Exec *exec, const LogStep *result, bool *is_reduced) {
   int index = plan_find_role(plan, ROLE_PLATEAU);
   const char *text = setting_text(plan->settings, key);
   Memory memory;
-  Rule rule;
+  MetricRule rule;
   double value;
   STATUS_TRY(rule_parse(key, text, &rule));
-  STATUS_TRY(rule_value(key, &rule, result, &value));
+  STATUS_TRY(rule_value(key, text, rule.name, result, &value));
   STATUS_TRY(exec_read_state(exec, index, sizeof memory, &memory));
   double threshold = setting_number(plan->settings, "train.schedule.threshold");
   if (is_progress(&memory, value, rule.is_max, threshold)) {

@@ -25,6 +25,7 @@ typedef struct {
   Plan *plan;
   int64_t batch;
   Source *source;
+  SourceWorker *worker;
   void *slot;
   int64_t *samples;
   Result result[MOST];
@@ -98,10 +99,25 @@ static const PlanTensor *predict_find_input(const Plan *plan, const char *name, 
   return NULL;
 }
 
+static Status open_predicted_split(Prediction *prediction) {
+  const PredictOptions *options = prediction->options;
+  if (options->input_count)
+    return status_fail(STATUS_USER,
+                       "--split %s and --input do not go together: one says where the "
+                       "samples are",
+                       options->split);
+  STATUS_TRY(source_check_evaluated(prediction->plan, options->split));
+  STATUS_TRY(
+      source_open(prediction->plan, options->split, &options->run.places, &prediction->source));
+  source_start(prediction->source);
+  return STATUS_OK;
+}
+
 static Status open_inputs(Prediction *prediction) {
   const PredictOptions *options = prediction->options;
   const Plan *plan = prediction->plan;
   SourceInput inputs[MOST];
+  if (options->split) return open_predicted_split(prediction);
   if (options->input_count > MOST) return status_fail(STATUS_USER, "too many --input");
   for (int i = 0; i < options->input_count; i++) {
     const char *argument = options->inputs[i], *equals = strchr(argument, '=');
@@ -134,7 +150,8 @@ static Status open_inputs(Prediction *prediction) {
 static Status predict_batch(Prediction *prediction, int64_t first, int64_t count) {
   for (int64_t i = 0; i < prediction->batch; i++)
     prediction->samples[i] = first + (i < count ? i : count - 1);
-  STATUS_TRY(source_fill(prediction->source, prediction->samples, prediction->slot));
+  STATUS_TRY(
+      source_fill(prediction->source, prediction->worker, prediction->samples, prediction->slot));
   ExecGraph graph = exec_result_graph(prediction->exec, PROGRAMME_EVALUATE);
   STATUS_TRY(exec_run(prediction->exec, graph, prediction->slot));
   for (int i = 0; i < prediction->result_count; i++) {
@@ -167,6 +184,8 @@ static Status predict_samples(Prediction *prediction) {
   STATUS_TRY(exec_batch_new(prediction->exec, &prediction->slot));
   prediction->samples = calloc((size_t)prediction->batch, sizeof *prediction->samples);
   if (!prediction->samples) return status_errno(ENOMEM, "batch");
+  uint64_t seed = (uint64_t)setting_number(prediction->plan->settings, "train.seed");
+  STATUS_TRY(source_worker_new(prediction->source, seed, &prediction->worker));
   int64_t samples = source_samples(prediction->source);
   for (int64_t first = 0; first < samples; first += prediction->batch) {
     int64_t left = samples - first;
@@ -191,6 +210,7 @@ Status predict_run(const PredictOptions *options) {
     free(prediction.result[i].bytes);
   }
   free(prediction.samples);
+  source_worker_free(prediction.worker);
   source_close(prediction.source);
   if (prediction.exec) exec_batch_free(prediction.exec, prediction.slot);
   exec_free(prediction.exec);

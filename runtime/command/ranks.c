@@ -3,6 +3,7 @@
 #include "runtime/command/ranks.h"
 #include "base/clock.h"
 #include "runtime/common/signals.h"
+#include "runtime/communicate/arrivals.h"
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
@@ -17,24 +18,27 @@ enum { HOST = 64 };
 
 /* The model was compiled for some number of ranks. */
 static Status check_number(const Plan *plan, const CommPlace *place) {
-  int64_t group = setting_tensor(plan->settings), wanted = setting_ranks(plan->settings) * group;
-  const char *why = group > 1 ? "distributed.data, distributed.tensor" : "distributed.data";
+  int64_t group = setting_group(plan->settings), wanted = setting_ranks(plan->settings) * group;
+  char axes[96] = "";
+  if (setting_pipeline(plan->settings) > 1) strcat(axes, ", distributed.pipeline");
+  if (setting_tensor(plan->settings) > 1) strcat(axes, ", distributed.tensor");
   if (wanted == place->ranks) return STATUS_OK;
   if (wanted == 0 && place->ranks % group == 0) return STATUS_OK;
   if (wanted == 0)
     return status_fail(STATUS_USER,
-                       "model %s is compiled for groups of %lld ranks (distributed.tensor), and "
+                       "model %s is compiled for groups of %lld ranks (%s), and "
                        "%d is no multiple of that: start it with ftrun --ranks %lld, or more",
-                       plan->model, (long long)group, place->ranks, (long long)group);
+                       plan->model, (long long)group, axes + 2, place->ranks, (long long)group);
   if (place->ranks == 1)
     return status_fail(STATUS_USER,
-                       "model %s is compiled for %lld ranks (%s): start it with "
+                       "model %s is compiled for %lld ranks (distributed.data%s): start it with "
                        "ftrun --ranks %lld, or mpirun -n %lld ftrun",
-                       plan->model, (long long)wanted, why, (long long)wanted, (long long)wanted);
+                       plan->model, (long long)wanted, axes, (long long)wanted, (long long)wanted);
   if (wanted > 1)
     return status_fail(STATUS_USER,
-                       "%s has started %d ranks, and model %s is compiled for %lld (%s)",
-                       place->launcher, place->ranks, plan->model, (long long)wanted, why);
+                       "%s has started %d ranks, and model %s is compiled for %lld "
+                       "(distributed.data%s)",
+                       place->launcher, place->ranks, plan->model, (long long)wanted, axes);
   return status_fail(STATUS_USER,
                      "%s has started %d ranks, and model %s is compiled for one: write "
                      "distributed { data = any } in %s, or compile it with ftc --set "
@@ -74,16 +78,25 @@ static Status share_cores(Ranks *ranks) {
   return status;
 }
 
+void ranks_begin(bool trains) {
+  CommPlace place;
+  if (comm_place(&place) != STATUS_OK || place.ranks == 1) return; /* it is told later */
+  if (trains) signals_listen();
+  arrivals_begin(&place);
+}
+
 static Status ranks_join(const RunOptions *options, Ranks *ranks, Artifact **artifact) {
   STATUS_TRY(comm_place(&ranks->place));
   STATUS_TRY(train_open(options, artifact));
   const Plan *plan = (*artifact)->plan;
   STATUS_TRY(check_number(plan, &ranks->place));
-  int group = (int)setting_tensor(plan->settings);
-  ranks->shares = ranks->place.ranks / group;
+  int pipeline = (int)setting_pipeline(plan->settings), tensor = (int)setting_tensor(plan->settings);
+  Mesh mesh = {ranks->place.ranks / (pipeline * tensor), pipeline, tensor};
+  ranks->shares = mesh.data;
+  artifact_choose(*artifact, mesh_index(&mesh, MESH_PIPELINE, ranks->place.rank));
   if (ranks->place.ranks == 1) return STATUS_OK;
   CommOptions comm = {.ranks = ranks->place.ranks,
-                      .mesh = {ranks->shares, 1, group},
+                      .mesh = mesh,
                       .timeout = setting_number(plan->settings, "distributed.timeout")};
   STATUS_TRY(comm_open(&comm, &ranks->comm));
   return share_cores(ranks);
@@ -109,7 +122,9 @@ static bool is_of_some_rank(void) { return strstr(status_message(), " (host") !=
 static void ranks_say(const Ranks *ranks) {
   char host[HOST] = "";
   fflush(stdout);
-  if (is_of_some_rank() && signals_pending()) return; /* the launcher ends the job: others go */
+  int64_t failed_at = comm_failed_at(ranks->comm);
+  if (is_of_some_rank() && failed_at && signals_came_before(failed_at))
+    return; /* the launcher ends the job: others go */
   if (ranks->place.rank == 0 || is_of_some_rank()) {
     fprintf(stderr, "error: %s\n", status_message());
   } else {
@@ -121,9 +136,9 @@ static void ranks_say(const Ranks *ranks) {
 
 /* Launchers end all ranks when one has failed: those that have not joined leave the first word to
  * rank 0, which most often fails likewise. */
-static void say_unless_rank_0_does(const Ranks *ranks) {
+static void say_unless_rank_0_does(const Ranks *ranks, Status status) {
   if (ranks->place.rank > 0) sleep(2);
-  ranks_say(ranks);
+  if (arrivals_first_word(status)) ranks_say(ranks);
 }
 
 /* Who says it: of what all know to have failed, the one that has; of what the ranks were told while
@@ -151,12 +166,21 @@ Status ranks_leave(Ranks *ranks) {
   return STATUS_OK;
 }
 
+static void admit_fault(const Ranks *ranks) {
+  const char *to = getenv(RANKS_FAULT);
+  int32_t rank = ranks->place.rank;
+  bool is_own = ranks->is_agreed ? ranks->speaker == rank : !comm_failed_at(ranks->comm);
+  if (!to || !is_own || atoi(to) < 3) return;
+  if (write(atoi(to), &rank, sizeof rank) < 0) return; /* nobody is there to hear it */
+}
+
 Status ranks_close(Ranks *ranks, Status status) {
   if (status == STATUS_OK) status = ranks_leave(ranks);
+  if (status == STATUS_FAULT) admit_fault(ranks);
   if (status == STATUS_OK || ranks->place.ranks == 1 || ranks->has_left) return status;
   if (!ranks->comm)
-    say_unless_rank_0_does(ranks);
-  else if (speaks(ranks))
+    say_unless_rank_0_does(ranks, status);
+  else if (speaks(ranks) && arrivals_first_word(status))
     ranks_say(ranks);
   if (ranks->is_agreed) (void)!comm_barrier(ranks->comm, "end of the run"); /* it has been said */
   if (ranks->comm) part(ranks, ranks->is_agreed ? STATUS_OK : status);
@@ -257,21 +281,31 @@ void ranks_new_pace(Ranks *ranks) {
   ranks->interval = 1;
 }
 
+/* A signal, or the time that is up. */
+static int asked_to_end(const Ranks *ranks, int64_t now) {
+  bool is_late = ranks->deadline && ranks->place.rank == 0 && now >= ranks->deadline;
+  return signals_pending() ? signals_pending() : is_late ? RANKS_TIME_IS_UP : 0;
+}
+
 Status ranks_signal(Ranks *ranks, int *signal) {
-  *signal = ranks->comm ? ranks->signal : signals_pending();
+  if (!ranks->comm) ranks->signal = asked_to_end(ranks, clock_nanoseconds());
+  *signal = ranks->signal;
+  ranks->none_busy = false;
   if (!ranks->comm || ranks->signal || ++ranks->calls < ranks->interval) return STATUS_OK;
   int64_t now = clock_nanoseconds();
-  double mine[2] = {signals_pending(), (double)(now - ranks->exchanged)}, most[2];
+  double mine[3] = {asked_to_end(ranks, now), (double)(now - ranks->exchanged), ranks->is_busy},
+         most[3];
   CommWork work = {.kind = COMM_ALL_REDUCE,
                    .op = COMM_MAX,
                    .dtype = DT_F64,
-                   .count = 2,
+                   .count = 3,
                    .x = mine,
                    .out = most,
                    .label = "has one of the ranks got a signal?"};
   STATUS_TRY(comm_do(ranks->comm, &work));
   ranks->exchanged = now;
   ranks->signal = *signal = (int)most[0];
+  ranks->none_busy = most[2] == 0;
   /* from the same numbers everywhere: as many calls as last a tenth of a second, at most twice as
    * many as now */
   double calls = 1e8 / fmax(most[1], 1) * (double)ranks->calls;

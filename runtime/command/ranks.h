@@ -8,6 +8,12 @@
 #include "runtime/command/train.h"
 #include "runtime/communicate/comm.h"
 
+/* A variable: the descriptor to which a rank writes its number (int32_t) where a fault of the machine
+ * is its own, for the launcher. */
+#define RANKS_FAULT "FT_RANKS_FAULT"
+
+enum { RANKS_TIME_IS_UP = 1000 /* no signal's number */ };
+
 typedef struct {
   Comm *comm; /* NULL: alone, or not yet joined, or they have left each other */
   Comm *left; /* then it is this one, which an Exec still names */
@@ -20,8 +26,14 @@ typedef struct {
   int64_t calls, interval, exchanged; /* ranks_signal: since the last exchange, calls between two,
                                          nanoseconds of the last */
   int signal;
+  int64_t deadline; /* of ranks_signal: clock_nanoseconds; 0: none. Rank 0's counts */
+  bool is_busy;   /* set by the caller of ranks_signal: this rank does something beside the steps; */
+  bool none_busy; /* … and none did as it was last called: false if they have not spoken then */
 } Ranks;
 
+/* As early as can be, of a command that may be one of several ranks: where a launcher has lost one
+ * it asks the others to end, and they say why. `trains`: the command asks for signals itself. */
+void ranks_begin(bool trains);
 /* Opens the artifact with its settings, looks whether it may run on so many ranks, and joins the
  * others. After any outcome: ranks_close. */
 STATUS_CHECKED Status ranks_open(const RunOptions *options, Ranks *out, Artifact **artifact);
@@ -50,7 +62,7 @@ STATUS_CHECKED Status ranks_share_text(Ranks *ranks, char **text);
 /* Threads of a step: `wanted`, or if 0 this rank's share of the machine, where it has one. */
 int ranks_threads(const Ranks *ranks, int wanted);
 
-/* The signal that one of the ranks has got, or 0: between two steps, by all ranks after the same
+/* The signal that one of the ranks has got, RANKS_TIME_IS_UP once the deadline is past, or 0: between two steps, by all ranks after the same
  * one. They exchange it about ten times a second, after a number of calls that they count; that
  * number begins anew at 1 with ranks_new_pace, before calls of another length. */
 STATUS_CHECKED Status ranks_signal(Ranks *ranks, int *signal);

@@ -79,6 +79,8 @@ static Status same_data(Ranks *ranks, const Source *source) {
     status = sum_file(path, PIECES, &sum);
     text_append(&text, (const char *)&sum, sizeof sum);
   }
+  uint64_t list = source_list_sum(source);
+  text_append(&text, (const char *)&list, sizeof list);
   text_append(&text, (const char *)&samples, sizeof samples);
   status = ranks_agree(ranks, status);
   if (status == STATUS_OK)
@@ -148,6 +150,7 @@ Status ranks_same_flags(Ranks *ranks, const TrainOptions *options) {
                {"--keep-going", options->keep_going},
                {"--init", options->init != NULL},
                {"--resume", options->resume != NULL},
+               {"--or-start", options->or_start},
                {"--save", options->save != NULL},
                {"--save-ema", options->save_ema != NULL},
                {"--trace", options->trace != NULL}};
@@ -180,7 +183,7 @@ static Status add_values(SafeSum *sum, Exec *exec, int place, int64_t offset, in
  * states that do not go with these. */
 static Status sum_values(SafeSum *sum, Exec *exec) {
   const Plan *plan = exec_plan(exec);
-  bool is_shared = plan_is_apart(plan);
+  bool is_shared = plan_has_parts(plan);
   for (int p = 0; p < plan->places.count && !is_shared; p++) {
     const PlanPlace *place = &plan->places.at[p];
     if (place->saved && !place->is_window) STATUS_TRY(add_values(sum, exec, p, 0, place->bytes));
@@ -200,5 +203,6 @@ Status ranks_same_values(Ranks *ranks, Exec *exec) {
   Status status = sum_values(&sum, exec);
   uint64_t total = safetensors_sum_end(&sum);
   STATUS_TRY(ranks_agree(ranks, status));
-  return ranks_compare(ranks, "the values to begin with", &total, sizeof total);
+  status = comm_same_in_stages(ranks->comm, "the values to begin with", &total, sizeof total);
+  return status == STATUS_USER ? ranks_failed_alike(ranks, status) : status;
 }

@@ -1,6 +1,7 @@
 /* train: see train.h. The order of a run: open and check everything, then step; after a step log,
  * evaluate, checkpoint as due; end at the last step or at a signal. Nothing is allocated between
  * two steps but for evaluations and checkpoints. */
+#include "base/clock.h"
 #include "runtime/checkpoint/ckpt.h"
 #include "runtime/common/inside.h"
 #include "runtime/data/loader.h"
@@ -23,8 +24,10 @@ static Status open_data(Training *training) {
   source_start(training->train);
   if (train_number(training, "train.eval.every") > 0 && source_find_split(training->plan, "valid"))
     STATUS_TRY(source_open(training->plan, "valid", places, &training->valid));
+  if (training->valid) STATUS_TRY(source_same_classes(training->train, training->valid));
   int64_t samples = source_samples(training->train);
-  training->parts = plan_batches(plan_find_programme(training->plan, PROGRAMME_STEP));
+  training->parts = plan_batches(plan_find_programme(training->plan, PROGRAMME_STEP)) *
+                    plan_parts_at_once(training->plan);
   int64_t whole = training->parts * training->ranks.shares;
   training->batch = (int64_t)train_number(training, "train.batch") * whole;
   training->steps_per_epoch = loader_steps_per_epoch(samples, training->batch);
@@ -77,18 +80,22 @@ static Status train_initialise(Training *training) {
   return status;
 }
 
-/* Rank 0 chooses the checkpoint: others might see another one as the newest. */
+/* Rank 0 chooses the checkpoint, or that there is none: others might see another one as the newest.
+ * *used is NULL if there is none. */
 static Status read_checkpoint(Training *training, CkptInfo *info, char **used) {
   Ranks *ranks = &training->ranks;
   Text notes = {0};
   Status status = STATUS_OK;
-  if (training->writes)
+  bool is_any = true;
+  if (training->writes && training->options->or_start)
+    status = ckpt_is_any(training->options->resume, &is_any);
+  if (training->writes && status == STATUS_OK && is_any)
     status = ckpt_resume(training->exec, training->options->resume, info, used, &notes);
   if (notes.count) log_warn(training->log, "%s", text_cstr(&notes));
   text_free(&notes);
   STATUS_TRY(ranks_agree(ranks, status));
   STATUS_TRY(ranks_share_text(ranks, used));
-  if (training->writes) return STATUS_OK;
+  if (training->writes || !*used) return STATUS_OK;
   char *path = *used;
   *used = NULL;
   status = ckpt_resume(training->exec, path, info, used, NULL);
@@ -128,20 +135,32 @@ static Status go_on_from(Training *training, const CkptInfo *info, const char *u
       info->has_best && strcmp(info->best_of, train_text(training, "train.checkpoint.best")) == 0;
   training->best = info->best;
   training->owes_evaluation = info->owes_evaluation && training->valid;
+  training->stop.memory = info->stop;
   int seed = setting_find("train.seed");
   training->plan->settings[seed].number = (double)info->seed;
   Status status = exec_write_settings(training->exec);
-  if (status == STATUS_OK) status = log_cut(training->log, info->step);
+  /* one at the end of a shorter training that a longer one would not have done */
+  bool is_evaluated =
+      train_is_due(training, "train.eval", info->step) || info->step == training->total_steps;
+  if (status == STATUS_OK) status = log_cut(training->log, info->step, is_evaluated);
   log_say(training->log, "resumed from %s: step %lld of %lld", used, (long long)info->step,
           (long long)training->total_steps);
   return status;
+}
+
+/* What a run before has logged without coming to a checkpoint is not this one's. */
+static Status start_anew(Training *training) {
+  log_say(training->log, "%s holds no checkpoint yet: the training starts",
+          training->options->resume);
+  return log_cut(training->log, 0, false);
 }
 
 static Status train_resume(Training *training) {
   CkptInfo info = {0};
   char *used = NULL;
   Status status = read_checkpoint(training, &info, &used);
-  if (status == STATUS_OK) status = go_on_from(training, &info, used);
+  if (status == STATUS_OK)
+    status = used ? go_on_from(training, &info, used) : start_anew(training);
   free(used);
   return status;
 }
@@ -167,43 +186,6 @@ static void look_into_folder(Training *training) {
              folder, (long long)newest, folder);
 }
 
-static Status train_start_feed(Training *training) {
-  FeedOptions options = {
-      .source = training->train,
-      .shuffle = training->shuffle,
-      .seed = training->seed,
-      .first_step = training->first_step,
-      .end_step = training->total_steps,
-      .repeat_first = training->options->overfit_batch,
-      .workers = train_workers(training->plan, training->train, training->threads,
-                               training->ranks.cores),
-      .prefetch = (int)fmin(fmax(train_number(training, "data.prefetch"), 1), 4096),
-      .by_batch =
-          training->options->trace || training->options->check_nan || training->options->dry_run,
-  };
-  return feed_new(training->exec, PROGRAMME_STEP, &options, &training->feed);
-}
-
-static Status start_log(Training *training) {
-  const char *jsonl = training->options->log_jsonl;
-  if (!jsonl)
-    STATUS_TRY(inside_check_setting(training->plan->settings, "train.log.jsonl",
-                                    training->options->run.places.allow_paths));
-  if (!training->writes) jsonl = "";
-  LogOptions options = {
-      .console = training->writes && train_number(training, "train.log.console") != 0,
-      .is_silent = !training->writes,
-      .is_plain = training->ranks.place.ranks > 1,
-      .jsonl = jsonl ? jsonl : train_text(training, "train.log.jsonl"),
-      .append = training->options->resume != NULL,
-      .every = (int64_t)train_number(training, "train.log.every"),
-      .steps_per_epoch = training->steps_per_epoch,
-      .total_steps = training->total_steps,
-      .batch = training->batch,
-  };
-  return log_open(&options, &training->log);
-}
-
 static void append_memory(Text *out, double bytes) {
   if (bytes < 1e6)
     text_printf(out, "%.1f kB", bytes / 1e3);
@@ -213,11 +195,21 @@ static void append_memory(Text *out, double bytes) {
     text_printf(out, "%.2f GB", bytes / 1e9);
 }
 
+/* Of the whole model, whatever part of it a rank has. */
+int64_t train_parameters(const Training *training) {
+  const PlanStages *stages = exec_stages(training->exec);
+  int64_t count = 0;
+  for (int s = 0; s < stages->count; s++)
+    for (int i = 0; i < stages->at[s]->params.count; i++) {
+      Type whole = plan_whole(&stages->at[s]->params.at[i]);
+      count += shape_elements(&whole.shape);
+    }
+  return count;
+}
+
 static void say_header(Training *training) {
   const Plan *plan = training->plan;
-  int64_t parameters = 0;
-  for (int i = 0; i < plan->params.count; i++)
-    parameters += shape_elements(&plan->params.at[i].type.shape);
+  int64_t parameters = train_parameters(training);
   int64_t data = source_memory(training->train);
   if (training->valid) data += source_memory(training->valid);
   Text memory = {0};
@@ -271,11 +263,17 @@ static Status train_open_all(Training *training) {
   static const CommDoing opening = {.what = "opening its data"};
   const TrainOptions *options = training->options;
   comm_doing(training->ranks.comm, &opening);
+  if (options->trace_steps && !options->trace)
+    return status_fail(STATUS_USER, "--trace-steps goes with --trace FILE");
   if (options->trace && options->check_nan)
     return status_fail(STATUS_USER, "--trace and --check=nan do not go together: one at a time");
-  if (options->init && options->resume)
+  if (options->or_start && !options->resume)
+    return status_fail(STATUS_USER, "--or-start goes with --resume PATH: where PATH holds no "
+                                    "checkpoint yet the training starts");
+  if (options->init && options->resume && !options->or_start)
     return status_fail(STATUS_USER, "--init and --resume do not go together: a resumed training "
-                                    "has its own weights");
+                                    "has its own weights; with --or-start as well, a training "
+                                    "without a checkpoint starts from those of --init");
   STATUS_TRY(open_data(training));
   training->threads = ranks_threads(&training->ranks, options->run.threads);
   ExecOptions exec = {options->run.device, training->threads, options->deterministic,
@@ -288,7 +286,7 @@ static Status train_open_all(Training *training) {
   STATUS_TRY(decide_length(training));
   STATUS_TRY(rule_check(training->exec, training->valid != NULL, plateau_is_used(training->exec)));
   STATUS_TRY(take_folder(training));
-  STATUS_TRY(start_log(training));
+  STATUS_TRY(train_open_log(training));
   return exec_write_settings(training->exec);
 }
 
@@ -299,6 +297,21 @@ static Status start_values(Training *training) {
   return training->options->resume ? train_resume(training) : STATUS_OK;
 }
 
+static Status start_trace(Training *training) {
+  const TrainOptions *options = training->options;
+  TraceOptions trace = {.path = options->trace,
+                        .done = training->first_step,
+                        .total = training->total_steps,
+                        .rank = training->ranks.place.rank};
+  char sentence[512];
+  if (options->trace_steps)
+    STATUS_TRY(trace_parse_steps(options->trace_steps, &trace.first, &trace.last));
+  STATUS_TRY(trace_open(&trace, &training->trace));
+  if (trace_describe(training->trace, sentence, sizeof sentence))
+    log_say(training->log, "trace: %s", sentence);
+  return STATUS_OK;
+}
+
 static Status start_work(Training *training) {
   static const CommDoing starting = {.what = "opening its files"};
   const TrainOptions *options = training->options;
@@ -306,18 +319,14 @@ static Status start_work(Training *training) {
   train_finite_start(training);
   if (training->writes) STATUS_TRY(train_try_outputs(training));
   look_into_folder(training);
-  /* of what the ranks share out each gives its part */
-  bool gives = plan_is_apart(training->plan) && !options->dry_run &&
-               train_text(training, "train.checkpoint.dir")[0];
-  if (training->folder || gives) STATUS_TRY(ckpt_writer_new(training->exec, &training->writer));
+  if (options->trace) STATUS_TRY(start_trace(training));
   STATUS_TRY(train_start_feed(training));
   if (training->valid)
     STATUS_TRY(evaluate_new(training->exec, training->valid, &training->ranks,
                             &training->evaluator));
-  const char *trace = training->writes ? options->trace : "/dev/null";
-  if (options->trace) STATUS_TRY(trace_open(trace, &training->trace));
   say_header(training);
-  return STATUS_OK;
+  train_stop_start(training);
+  return train_begin_log(training);
 }
 
 /* A failure here is known to all ranks before any of them waits for others. */
@@ -334,7 +343,8 @@ static Status set_up(Training *training) {
   STATUS_TRY(ranks_same_flags(ranks, options));
   STATUS_TRY(ranks_agree(ranks, start_values(training)));
   STATUS_TRY(ranks_same_values(ranks, training->exec));
-  return ranks_agree(ranks, start_work(training));
+  STATUS_TRY(ranks_agree(ranks, start_work(training)));
+  return train_choose_writers(training);
 }
 
 static Status tear_down(Training *training, Status status) {
@@ -343,6 +353,7 @@ static Status tear_down(Training *training, Status status) {
   ckpt_writer_free(training->writer);
   status = ranks_close(&training->ranks, status); /* a step that failed may have work under way */
   feed_free(training->feed);
+  trace_free(training->trace); /* whose spans the writer and the feed have noted */
   evaluate_free(training->evaluator);
   source_close(training->train);
   source_close(training->valid);
@@ -387,6 +398,7 @@ static Status log_results(Training *training, bool wait) {
     if (!is_there) return STATUS_OK;
     LogStep result = {.step = scalars.tag};
     evaluate_take(training->exec, &scalars, &result);
+    log_data_wait(training->log, feed_wait(training->feed));
     STATUS_TRY(train_logged(
         training, log_step(training->log, &result, result.step == training->total_steps)));
     STATUS_TRY(train_check_result(training, &result));
@@ -400,18 +412,25 @@ static const CommDoing reading = {.what = "reading its batch"};
 static Status train_run_steps(Training *training, int64_t step, int64_t most, int64_t *steps) {
   const void *batch;
   Programme programme;
+  bool is_traced;
   *steps = 1;
   comm_doing(training->ranks.comm, &reading);
-  if (!training->trace && !training->options->check_nan)
+  STATUS_TRY(trace_wants(training->trace, training->exec, step + 1, &is_traced));
+  if (!is_traced && !training->options->check_nan)
     return status_prefix(feed_run(training->feed, most, steps), "step %lld", (long long)step + 1);
+  Spans *spans = trace_spans(training->trace);
+  int64_t start = clock_nanoseconds();
   STATUS_TRY(programme_start(training->exec, PROGRAMME_STEP, &programme));
   do {
     ExecGraph graph = programme_graph(&programme);
+    int64_t asked = clock_nanoseconds();
     STATUS_TRY(feed_next(training->feed, &batch));
-    Status status = training->trace ? trace_step(training->trace, training->exec, graph, batch)
-                                    : exec_run_checked(training->exec, graph, batch);
+    spans_add(spans, &(TraceSpan){SPAN_WAIT, 0, asked, clock_nanoseconds(), step + 1, NULL});
+    Status status = is_traced ? trace_step(training->trace, training->exec, graph, batch, step + 1)
+                              : exec_run_checked(training->exec, graph, batch);
     STATUS_TRY(status_prefix(status, "step %lld", (long long)step + 1));
   } while (!programme_advance(&programme, 1));
+  spans_add(spans, &(TraceSpan){SPAN_STEP, 0, start, clock_nanoseconds(), step + 1, NULL});
   return STATUS_OK;
 }
 
@@ -429,18 +448,24 @@ static Status train_steps(Training *training, int64_t *done) {
     STATUS_TRY(train_start_writing(training, true));
   }
   log_start_clock(training->log, training->first_step);
-  for (int64_t step = training->first_step, steps; step < training->total_steps; step += steps) {
+  for (int64_t step = training->first_step, steps;
+       step < training->total_steps && !training->stop.is_over; step += steps) {
     comm_at_step(training->ranks.comm, step + 1);
+    training->ranks.is_busy = ckpt_writer_is_busy(training->writer);
     STATUS_TRY(ranks_signal(&training->ranks, &training->signal));
+    STATUS_TRY(train_go_on_writing(training));
     if (training->signal) break;
     training->is_torn = true;
+    double start = log_now();
     STATUS_TRY(train_run_steps(training, step, steps_until_pause(training, step), &steps));
     training->is_torn = false;
     *done = step + steps;
     STATUS_TRY(ask_for_results(training, step + 1, *done));
-    bool is_due_now = train_is_due(training, "train.eval", *done) ||
+    bool is_due_now = *done == training->total_steps ||
+                      train_is_due(training, "train.eval", *done) ||
                       train_is_due(training, "train.checkpoint", *done);
     STATUS_TRY(log_results(training, is_due_now));
+    STATUS_TRY(train_note_data(training, steps, log_now() - start));
     if (step == training->first_step && training->valid) source_start(training->valid);
     STATUS_TRY(train_after_step(training, *done));
   }
@@ -459,18 +484,25 @@ static Status say_what_is_left(const Training *training, Status status) {
 
 static void say_how_to_resume(Training *training, int64_t done) {
   const char *folder = train_text(training, "train.checkpoint.dir");
+  char why[80] = "";
+  if (training->signal == RANKS_TIME_IS_UP)
+    snprintf(why, sizeof why, "the time is up (%s): ", training->stop.whose);
   if (folder[0])
-    log_say(training->log, "stopped after step %lld; the same command with --resume %s goes on",
-            (long long)done, folder);
+    log_say(training->log, "%sstopped after step %lld; the same command with --resume %s goes on",
+            why, (long long)done, folder);
   else
     log_say(training->log,
-            "stopped after step %lld; with --set train.checkpoint.dir=DIR it could "
+            "%sstopped after step %lld; with --set train.checkpoint.dir=DIR it could "
             "be resumed",
-            (long long)done);
+            why, (long long)done);
 }
 
 static void say_communication(Training *training) {
   TraceCommunication all;
+  if (training->trace && trace_is_full(training->trace))
+    log_warn(training->log,
+             "%s holds what came before it was full; --trace-steps FIRST:LAST asks for less",
+             training->options->trace);
   if (!trace_communication(training->trace, &all)) return;
   log_say(training->log,
           "trace: communication takes %.3f ms a step, of which %.3f ms are exposed (%.0f %% hidden "
@@ -478,50 +510,64 @@ static void say_communication(Training *training) {
           all.seconds * 1e3, all.exposed * 1e3, all.hidden * 100);
 }
 
+/* What is read one by one: how much, and what the loader needs for it. */
+static Status say_data(Training *training, const Source *source) {
+  Text text = {0};
+  int workers = train_workers(training->plan, source, training->threads, training->ranks.cores);
+  Status status = source_describe(source, workers > 0 ? workers : 1, &text);
+  if (status == STATUS_OK && text.count) log_say(training->log, "%s", text_cstr(&text));
+  text_free(&text);
+  return status;
+}
+
 static Status dry_run(Training *training) {
   STATUS_TRY(source_check(training->train));
   if (training->valid) STATUS_TRY(source_check(training->valid));
+  STATUS_TRY(say_data(training, training->train));
+  if (training->valid) STATUS_TRY(say_data(training, training->valid));
   log_say(training->log, "dry run: model, data and memory are in order; nothing was trained");
   return STATUS_OK;
 }
 
-static Status train_loop(Training *training, int *signal) {
+static Status train_loop(Training *training, int *exit_code) {
   STATUS_TRY(set_up(training));
   if (training->options->dry_run) return dry_run(training);
   int64_t done = training->first_step;
   signals_listen();
   Status status = train_steps(training, &done);
-  if (status == STATUS_OK) status = train_hold(training, done);
-  if (status == STATUS_OK) { /* files may take their time */
-    exec_leave_ranks(training->exec);
-    status = ranks_leave(&training->ranks);
-  }
+  Status logged = train_logged(training, log_end(training->log));
+  if (status == STATUS_OK) status = logged;
   status = train_end_writing(training, status);
   if (status != STATUS_OK) status = train_put_aside(training, done, status);
-  bool is_alone = training->ranks.place.ranks == 1; /* then one that came since counts too */
-  *signal = is_alone ? signals_pending() : training->signal;
+  if (!training->signal && training->owes_evaluation) training->signal = training->ranks.signal;
+  if (training->ranks.place.ranks == 1 && signals_pending()) /* one that came since counts too */
+    training->signal = signals_pending();
+  int signal = training->signal;
+  *exit_code = signal == RANKS_TIME_IS_UP ? TRAIN_TIME_IS_UP : signal ? 128 + signal : 0;
   /* a short run may end before the checksum of its data is known */
-  if (status == STATUS_OK && !*signal) status = source_check(training->train);
+  if (status == STATUS_OK && !signal)
+    status = ranks_agree(&training->ranks, source_check(training->train));
   if (status == STATUS_OK) status = train_finish(training, done);
-  if (status == STATUS_OK && *signal) say_how_to_resume(training, done);
+  if (status == STATUS_OK && signal) say_how_to_resume(training, done);
+  if (status == STATUS_OK) train_say_data(training);
   if (status == STATUS_OK) say_communication(training);
   if (status != STATUS_OK) status = say_what_is_left(training, status);
   if (status != STATUS_OK && training->ranks.place.ranks > 1)
     log_error(training->log, done + 1, status_message());
   Text failure = {0};
   if (status != STATUS_OK) text_printf(&failure, "%s", status_message());
-  Status trace = trace_close(training->trace);
+  Status trace = training->exec ? trace_write(training->trace, training->exec) : STATUS_OK;
   if (status == STATUS_OK) return trace;
   status_fail(status, "%s", text_cstr(&failure));
   text_free(&failure);
   return status;
 }
 
-Status train_run(const TrainOptions *options, int *signal) {
-  *signal = 0;
+Status train_run(const TrainOptions *options, int *exit_code) {
+  *exit_code = 0;
   Training training = {.options = options, .saved_step = -1, .asked_step = -1};
-  Status status = tear_down(&training, train_loop(&training, signal));
+  Status status = tear_down(&training, train_loop(&training, exit_code));
   for (int i = 0; i <= PLAN_MOST_METRICS; i++) free(training.ema_name[i]);
-  if (!training.writes) *signal = 0; /* launchers end all when one rank's exit code is not 0 */
+  if (!training.writes) *exit_code = 0; /* launchers end all when one rank's exit code is not 0 */
   return status;
 }

@@ -16,9 +16,11 @@ typedef struct {
 
 typedef struct {
   RunOptions run;
-  const char *init, *save, *save_ema, *resume, *log_jsonl, *trace;
+  const char *init, *save, *save_ema, *resume, *log_jsonl, *tensorboard, *trace, *trace_steps;
   int64_t steps, epochs; /* -1: as the plan says */
   bool no_shuffle, overfit_batch, dry_run, check_nan, deterministic, keep_going;
+  int64_t started; /* clock_nanoseconds when the process began; 0: as train_run does */
+  bool or_start; /* where `resume` holds no checkpoint yet */
 } TrainOptions;
 
 /* Opens the artifact, applies --set. */
@@ -28,8 +30,14 @@ STATUS_CHECKED Status train_set(Plan *plan, const char *assignment);
 /* How many of the data.workers that the plan allows are worth having. threads: of a step, or 0;
  * cores: for this process; 0: all that it may use. */
 int train_workers(const Plan *plan, const Source *source, int threads, int cores);
-/* Trains. *signal: the signal that ended it early (its orderly end is a success), or 0. */
-STATUS_CHECKED Status train_run(const TrainOptions *options, int *signal);
+/* Batches prepared ahead at first. */
+int train_prefetch(const Plan *plan);
+/* `cores`, or if 0 all that this process may use. */
+int train_cores(int cores);
+/* Trains. *exit_code: 0, or how it ended early in good order: 128 + a signal, or
+ * TRAIN_TIME_IS_UP. */
+enum { TRAIN_TIME_IS_UP = 124 /* as timeout(1) */ };
+STATUS_CHECKED Status train_run(const TrainOptions *options, int *exit_code);
 
 typedef struct {
   RunOptions run;

@@ -33,6 +33,7 @@ static Status evaluation_log(Evaluation *e, const EvalOptions *options) {
 }
 
 static Status open_evaluation(Evaluation *e, const EvalOptions *options, const char *split) {
+  STATUS_TRY(source_check_evaluated(e->artifact->plan, split));
   STATUS_TRY(source_open(e->artifact->plan, split, &options->run.places, &e->source));
   source_start(e->source);
   static const char *const only[] = {PROGRAMME_EVALUATE, NULL};
@@ -101,7 +102,7 @@ static Status open_feed(Bench *bench, const RunOptions *options, const char **wh
                       .end_step = (int64_t)1 << 40,
                       .workers =
                           train_workers(bench->artifact->plan, bench->source, options->threads, 0),
-                      .prefetch = (int)setting_number(settings, "data.prefetch")};
+                      .prefetch = train_prefetch(bench->artifact->plan)};
   if (source_samples(bench->source) <
       (int64_t)setting_number(settings, "train.batch") * exec_parts(bench->exec)) {
     *why = "the data does not fill a batch";

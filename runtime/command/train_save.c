@@ -91,51 +91,128 @@ Status train_try_outputs(const Training *training) {
   return folder[0] ? try_checkpoints(folder, options->dry_run) : STATUS_OK;
 }
 
-/* ── after the last step ──────────────────────────────────────────────────────────────────── */
-
-Status train_hold(Training *training, int64_t done) {
-  bool is_finite;
-  if (!plan_is_apart(training->plan)) return STATUS_OK;
-  Status written = train_look_at_writing(training, true); /* its copy is free then */
-  if (written != STATUS_OK) log_warn(training->log, "%s", status_message());
-  STATUS_TRY(train_check_params(training, done, &is_finite));
-  return ckpt_hold(training->exec);
+/* Do all ranks see what rank 0 makes in this folder? */
+static Status try_together(Training *training, const char *folder) {
+  Ranks *ranks = &training->ranks;
+  Text name = {0}, path = {0};
+  int fd = -1, error = 0;
+  text_printf(&path, "%s/.ft-try", folder);
+  if (training->writes) error = text_open_beside(path.at, &name, &fd);
+  if (training->writes && error) text_free(&name);
+  char *shared = name.at;
+  Status status = error ? status_errno(error, "cannot write in %s", folder) : STATUS_OK;
+  Status told = ranks_share_text(ranks, &shared);
+  if (status == STATUS_OK && told == STATUS_OK && shared && access(shared, F_OK) != 0)
+    status = status_fail(STATUS_USER, "the folder %s is not where rank 0 has it", folder);
+  if (told == STATUS_OK) told = comm_agree(ranks->comm, status);
+  if (fd >= 0) close(fd);
+  if (training->writes && shared) unlink(shared);
+  free(shared);
+  text_free(&path);
+  return told;
 }
+
+/* The folders that files go to, of what the run is asked for. */
+static Status try_all_together(Training *training) {
+  const TrainOptions *options = training->options;
+  const char *folder = train_text(training, "train.checkpoint.dir");
+  const char *files[] = {options->save, options->save_ema};
+  if (folder[0]) STATUS_TRY(try_together(training, folder));
+  for (int i = 0; i < 2; i++) {
+    Text of = {0};
+    if (!files[i]) continue;
+    append_folder(&of, files[i]);
+    Status status = try_together(training, of.at);
+    text_free(&of);
+    STATUS_TRY(status);
+  }
+  return STATUS_OK;
+}
+
+static Status choose_writers(Training *training) {
+  Ranks *ranks = &training->ranks;
+  Status status = ranks->comm ? try_all_together(training) : STATUS_OK;
+  training->together = status == STATUS_OK ? ranks->comm : NULL;
+  if (status == STATUS_OK || comm_status(ranks->comm) != STATUS_OK) return status;
+  if (!plan_is_apart(training->plan)) {
+    log_say(training->log, "%s: rank 0 writes all files alone", status_message());
+    return STATUS_OK;
+  }
+  Text why = {0};
+  text_printf(&why, "%s", status_message());
+  status_fail(status,
+              "%s: each rank has a part of the parameters (distributed.zero, distributed.tensor) "
+              "and writes it into one file, so train.checkpoint.dir, --save and --save-ema must "
+              "name folders of a disk that all machines share, by the same path",
+              why.at);
+  text_free(&why);
+  return ranks_failed_alike(ranks, status);
+}
+
+Status train_choose_writers(Training *training) {
+  bool saves = train_text(training, "train.checkpoint.dir")[0];
+  if (training->options->dry_run) return STATUS_OK;
+  STATUS_TRY(choose_writers(training));
+  if (!saves || (!training->together && !training->writes)) return STATUS_OK;
+  STATUS_TRY(ckpt_writer_new(training->exec, training->together, &training->writer));
+  ckpt_writer_note(training->writer, trace_spans(training->trace));
+  return STATUS_OK;
+}
+
+/* ── after the last step ──────────────────────────────────────────────────────────────────── */
 
 typedef enum { SAVE_WEIGHTS, SAVE_AVERAGES, SAVE_CHECKPOINT } What;
 static const char *const what_text[] = {"the weights", "the averaged weights", "a checkpoint"};
 
 static Status write_to(Training *training, What what, const char *path, int64_t done) {
-  if (what == SAVE_WEIGHTS) return ckpt_save_weights(training->exec, path);
-  if (what == SAVE_AVERAGES) return ckpt_save_ema(training->exec, path);
+  static const CommDoing saving = {.what = "writing its last files", .may_last = true};
+  Comm *comm = training->together;
   CkptInfo info = train_checkpoint_info(training, done);
-  return ckpt_save(training->exec, path, &info);
+  if (!comm && !training->writes) return STATUS_OK;
+  comm_doing(training->ranks.comm, &saving);
+  return train_written(training,
+                       what == SAVE_WEIGHTS    ? ckpt_save_weights(training->exec, comm, path)
+                       : what == SAVE_AVERAGES ? ckpt_save_ema(training->exec, comm, path)
+                                               : ckpt_save(training->exec, comm, path, &info));
+}
+
+/* Rank 0's choice of a file that is not there yet; NULL: it is. */
+static Status choose_file(Training *training, const char *folder, const char *name, char **out) {
+  const char *dot = strstr(name, ".safetensors");
+  Text there = {0};
+  text_printf(&there, "%s/%.*s.kept-%d.safetensors", folder,
+              dot ? (int)(dot - name) : (int)strlen(name), name, (int)getpid());
+  *out = there.at;
+  if (training->writes && access(there.at, F_OK) == 0) {
+    text_free(&there);
+    *out = NULL;
+  }
+  return training->together ? ranks_share_text(&training->ranks, out) : STATUS_OK;
 }
 
 /* Adds to the message of a failure where the numbers are now. Returns its status. */
 static Status put_elsewhere(Training *training, What what, const char *path, int64_t done,
                             Status status) {
-  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-  const char *dot = strstr(name, ".safetensors"), *temporary = getenv("TMPDIR");
+  const char *slash = strrchr(path, '/'), *temporary = getenv("TMPDIR");
   const char *folders[] = {".", temporary && temporary[0] ? temporary : "/tmp"};
-  Text reason = {0}, there = {0};
+  Text reason = {0};
+  char *there = NULL;
   bool is_there = false;
   text_printf(&reason, "%s", status_message());
   for (int i = 0; i < 2 && !is_there; i++) {
-    there.count = 0;
-    text_printf(&there, "%s/%.*s.kept-%d.safetensors", folders[i],
-                dot ? (int)(dot - name) : (int)strlen(name), name, (int)getpid());
-    is_there = access(there.at, F_OK) != 0 && write_to(training, what, there.at, done) == STATUS_OK;
+    free(there);
+    is_there = choose_file(training, folders[i], slash ? slash + 1 : path, &there) == STATUS_OK &&
+               there && write_to(training, what, there, done) == STATUS_OK;
   }
   if (is_there)
     status_fail(status, "%s; %s of step %lld: %s", reason.at, what_text[what], (long long)done,
-                there.at);
+                there);
   else
     status_fail(status, "%s; nor could %s be written to %s or %s", reason.at, what_text[what],
                 folders[0], folders[1]);
   text_free(&reason);
-  text_free(&there);
-  return status;
+  free(there);
+  return train_written(training, status);
 }
 
 static void note(Text *failures, Status status, Status *worst) {
@@ -160,7 +237,7 @@ Status train_finish(Training *training, int64_t done) {
   Text failures = {0};
   Status worst = STATUS_OK;
   STATUS_TRY(train_check_params(training, done, &is_finite));
-  if (!training->writes) return STATUS_OK;
+  if (!training->writes && !training->together) return STATUS_OK;
   if (done > training->first_step) {
     Status status = train_end_writing(training, train_checkpoint(training, done));
     if (status != STATUS_OK && !options->save)
@@ -174,13 +251,16 @@ Status train_finish(Training *training, int64_t done) {
   return worst;
 }
 
+/* Of ranks that have not failed alike each is where it is: rank 0 writes what it has, if that is
+ * all. */
 Status train_put_aside(Training *training, int64_t done, Status status) {
   const char *folder = train_text(training, "train.checkpoint.dir"),
              *save = training->options->save;
-  if (plan_is_apart(training->plan) && !ckpt_is_held(training->exec))
-    return status; /* the other ranks have their parts */
-  if (!training->writes || training->finite.is_diverged || training->is_torn ||
-      done <= training->first_step || done == training->saved_step || (!folder[0] && !save))
+  if (!training->ranks.is_agreed) training->together = NULL;
+  if (plan_is_apart(training->plan) && !training->together) return status;
+  if ((!training->writes && !training->together) || training->finite.is_diverged ||
+      training->is_torn || done <= training->first_step || done == training->saved_step ||
+      (!folder[0] && !save))
     return status;
   return put_elsewhere(training, SAVE_CHECKPOINT, save ? save : folder, done, status);
 }

@@ -102,10 +102,15 @@ static int variable_number(const char *variable) {
   return value ? atoi(value) : 0;
 }
 
+int train_cores(int cores) {
+  cpu_set_t set;
+  if (cores > 0) return cores;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
 /* Does the step leave a core to others? (pool_new counts its threads in the same way.) */
 static bool has_spare_core(int threads, int cores) {
-  cpu_set_t set;
-  if (cores <= 0) cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  cores = train_cores(cores);
   if (threads <= 0) threads = variable_number("FT_THREADS");
   if (threads <= 0) threads = variable_number("OMP_NUM_THREADS");
   return threads > 0 && threads < cores;
@@ -114,7 +119,8 @@ static bool has_spare_core(int threads, int cores) {
 /* One worker is not worth its context switches (measured: 6 us a batch inline, a step of 120 us
  * lasts 124 with a worker) where it would only copy memory on a core that the step uses itself. */
 int train_workers(const Plan *plan, const Source *source, int threads, int cores) {
-  int workers = (int)fmin(fmax(setting_number(plan->settings, "data.workers"), 0), 64);
+  double wanted = setting_number(plan->settings, "data.workers");
+  int workers = wanted == SETTING_AUTO ? 1 : (int)fmin(fmax(wanted, 0), 64);
   bool is_worth = workers > 1 || !source_is_cheap(source) || has_spare_core(threads, cores);
   return is_worth ? workers : 0;
 }

@@ -1,10 +1,12 @@
 /* train_state: what the files of the training run share: train.c (set-up and the loop) and
- * train_after.c (what is due between two steps), train_finite.c (is it still worth going on?) and
- * train_save.c (the files that a run leaves). */
+ * train_after.c (what is due between two steps), train_finite.c (is it still worth going on?),
+ * train_stop.c (ends before the last step), train_data.c (batches), train_save.c (the files that a
+ * run leaves) and train_watch.c (what stands at the head of its log). */
 #ifndef FT_RUNTIME_TRAIN_STATE_H
 #define FT_RUNTIME_TRAIN_STATE_H
-#include "runtime/command/bench.h"
+#include "runtime/command/trace.h"
 #include "runtime/checkpoint/ckpt.h"
+#include "runtime/command/data_tune.h"
 #include "runtime/command/evaluate.h"
 #include "runtime/command/ranks.h"
 #include "runtime/execute/feed.h"
@@ -19,6 +21,21 @@ typedef struct {
   double skipped;       /* fp16: steps skipped so far; NAN: not known yet */
 } TrainFinite;
 
+/* What train_data.c remembers. */
+typedef struct {
+  DataTune tune;
+  int cores;           /* that this process may use */
+  int64_t steps;       /* so far; */
+  double took, waited; /* … seconds, and of these for batches */
+} TrainData;
+
+/* What train_stop.c remembers. */
+typedef struct {
+  CkptStop memory;
+  bool is_over;      /* it has decided so */
+  const char *whose; /* the deadline of rank 0: the setting or variable */
+} TrainStop;
+
 typedef struct {
   const TrainOptions *options;
   Artifact *artifact;
@@ -30,7 +47,8 @@ typedef struct {
   Trace *trace;
   Log *log;
   Ranks ranks;
-  bool writes;          /* rank 0: log and files are its own */
+  bool writes;          /* rank 0: the log is its own, … */
+  Comm *together;       /* … and files, unless all of these write them */
   int threads;          /* of a step; 0: the device decides */
   CkptLock *folder;     /* of checkpoints; */
   CkptWriter *writer;   /* … and what writes to it */
@@ -43,10 +61,12 @@ typedef struct {
   int64_t saved_step;   /* the newest checkpoint that is whole, -1: none; */
   const char *saved_in; /* … its folder or file */
   int64_t asked_step;   /* the newest one that was asked for, -1: none */
-  int signal;           /* that ends the training, of whichever rank; 0: none */
+  int signal; /* that ends the training, of whichever rank, or RANKS_TIME_IS_UP; 0: none */
   bool is_told_to_wait; /* the user, that there is no room for a copy */
   bool is_torn;         /* a step failed: what it has written is not known */
   TrainFinite finite;
+  TrainStop stop;
+  TrainData data;
   char *ema_name[PLAN_MOST_METRICS + 1]; /* "ema_loss", "ema_accuracy" …; made when needed */
 } Training;
 
@@ -68,8 +88,10 @@ STATUS_CHECKED Status train_evaluate(Training *training, int64_t step);
  * written from train_start_writing on, beside the steps that follow. */
 STATUS_CHECKED Status train_checkpoint(Training *training, int64_t step);
 STATUS_CHECKED Status train_start_writing(Training *training, bool goes_on);
-/* Has writing failed? `wait`: waits for its end first. */
+/* Has writing failed? `wait`: waits for its end first, which all ranks do at the same place. */
 STATUS_CHECKED Status train_look_at_writing(Training *training, bool wait);
+/* Between two steps, after ranks_signal: has each rank written its share? */
+STATUS_CHECKED Status train_go_on_writing(Training *training);
 /* The end of the steps: starts what was asked for, waits for the writer. Returns `status`, or if
  * that is STATUS_OK the writer's. */
 Status train_end_writing(Training *training, Status status);
@@ -79,6 +101,17 @@ STATUS_CHECKED Status train_logged(Training *training, Status status);
 STATUS_CHECKED Status train_after_step(Training *training, int64_t step);
 CkptInfo train_checkpoint_info(const Training *training, int64_t step);
 
+/* ── train_watch.c: what is told to those who watch ── */
+STATUS_CHECKED Status train_open_log(Training *training);
+/* The head of the log's files, before the first step. */
+STATUS_CHECKED Status train_begin_log(Training *training);
+/* train_histogram.c: of the weights, for TensorBoard, if they are due after this evaluation. */
+STATUS_CHECKED Status train_histograms(Training *training, int64_t step);
+/* "ema_loss" for index 0, "ema_…" of the metric index - 1 else, made once. */
+STATUS_CHECKED Status train_ema_name(Training *training, int index, const char *plain,
+                                     const char **out);
+int64_t train_parameters(const Training *training); /* elements, of all ranks' layers */
+
 /* ── numbers that are not finite: STATUS_USER, unless --keep-going ── */
 void train_finite_start(Training *training); /* before the first step, after --resume */
 /* A loss that was read back. */
@@ -86,15 +119,30 @@ STATUS_CHECKED Status train_check_result(Training *training, const LogStep *resu
 /* The parameters as they are after `step`. *is_finite: false only with --keep-going. */
 STATUS_CHECKED Status train_check_params(Training *training, int64_t step, bool *is_finite);
 
+/* ── batches (train_data.c) ── */
+STATUS_CHECKED Status train_start_feed(Training *training);
+/* After some steps, which took so many seconds. */
+STATUS_CHECKED Status train_note_data(Training *training, int64_t steps, double took);
+/* At the end: which setting may help where steps waited for their batches. */
+void train_say_data(const Training *training);
+
+/* ── ends before the last step (train_stop.c) ── */
+/* Before the first step, after --resume: when is the time up, and had the training ended early? */
+void train_stop_start(Training *training);
+/* After an evaluation: training->stop.is_over is whether this ends the training. */
+STATUS_CHECKED Status train_stop_note(Training *training, const LogStep *result);
+
 /* ── files that a run leaves ── */
 /* Before the first step: can --save, --save-ema, --trace and checkpoints be written where they
  * shall? */
 STATUS_CHECKED Status train_try_outputs(const Training *training);
-/* After step `done`, by all ranks: what they share out is checked, and put together on rank 0, so
- * that the others may leave. */
-STATUS_CHECKED Status train_hold(Training *training, int64_t done);
+/* … and do all ranks see them there? Then each writes its share; else rank 0 all, where it has all.
+ * Makes the writer of checkpoints. All ranks call it. */
+STATUS_CHECKED Status train_choose_writers(Training *training);
+/* A failure of writing that all ranks have alike, or of this one alone. Returns it. */
+Status train_written(Training *training, Status status);
 /* After step `done`: the last checkpoint, --save, --save-ema. What cannot be written goes to the
- * current folder or the one for temporary files, and the failure says so. */
+ * current folder or the one for temporary files, and the failure says so. All ranks call it. */
 STATUS_CHECKED Status train_finish(Training *training, int64_t done);
 /* After a failure that was none of the steps' own: what steps since the last checkpoint have learnt
  * is put aside, if it was to be kept at all. Adds to the message; returns `status`. */

@@ -99,7 +99,7 @@ bool permute_moves(const PlanTensor *tensor) {
 }
 
 /* The largest number of whole slices, of the outermost dimensions that `most` elements are enough
- * for. */
+ * for, and whose slices begin here. */
 PermutePiece permute_piece(const PlanTensor *tensor, bool is_memory, int64_t first, int64_t most) {
   Storage storage = storage_merged(&tensor->storage);
   Shape shape = is_memory ? storage_shape(&storage) : storage.view;
@@ -112,7 +112,7 @@ PermutePiece permute_piece(const PlanTensor *tensor, bool is_memory, int64_t fir
   shape_strides(&shape, stride);
   for (int i = 0; i < shape.rank; i++) {
     int64_t left = shape.dim[i] - first / stride[i] % shape.dim[i], slices = most / stride[i];
-    if (slices < 1) continue;
+    if (slices < 1 || first % stride[i]) continue;
     piece.count = stride[i] * (slices < left ? slices : left);
     break;
   }
@@ -124,6 +124,31 @@ void permute_piece_from_memory(const PlanTensor *tensor, const void *from, Permu
   Storage back = storage_inverse(&tensor->storage);
   if (permute_moves(tensor) && from_piece.count && to_piece.count)
     permute(&back, dtype_bytes(tensor->type.dtype), from, from_piece, to, to_piece);
+}
+
+Status permute_runs(const PlanTensor *tensor, PermutePiece from_piece, PermutePiece to_piece,
+                    PermuteRun *run, void *context) {
+  Storage back = storage_inverse(&tensor->storage), storage = storage_merged(&back);
+  Storage there = storage_inverse(&storage);
+  Shape shape = storage_shape(&storage);
+  int64_t stride[MAX_RANK], index[MAX_RANK];
+  Box box = {{0}, {0}};
+  if (!from_piece.count || !to_piece.count) return STATUS_OK;
+  shape_strides(&shape, stride);
+  memcpy(box.end, shape.dim, sizeof box.end);
+  if (!permute_cut(&box, &shape, NULL, to_piece) ||
+      !permute_cut(&box, &storage.view, there.perm, from_piece))
+    return STATUS_OK;
+  int outer = shape.rank - 1; /* dimensions behind it are whole */
+  while (outer > 0 && box.end[outer] - box.begin[outer] == shape.dim[outer]) outer--;
+  int64_t count = (box.end[outer] - box.begin[outer]) * stride[outer];
+  memcpy(index, box.begin, sizeof index);
+  do {
+    int64_t first = 0;
+    for (int i = 0; i <= outer; i++) first += index[i] * stride[i];
+    STATUS_TRY(run(context, first, count));
+  } while (next_index(&box, outer, -1, index));
+  return STATUS_OK;
 }
 
 void permute_to_memory(const PlanTensor *tensor, const void *from, void *to) {

@@ -14,7 +14,7 @@ STATUS_CHECKED Status permute_in_place(const PlanTensor *tensor, bool to_memory,
 
 /* A tensor that is too large to have twice in memory goes piece by piece. A piece is a run of
  * elements, in the order of files or in that of memory (is_memory). How many from `first` on make
- * the next piece: at most `most`; begin at 0. */
+ * the next piece: at most `most`. */
 typedef struct {
   int64_t first, count;
 } PermutePiece;
@@ -25,4 +25,9 @@ bool permute_moves(const PlanTensor *tensor);
  * more than these. */
 void permute_piece_from_memory(const PlanTensor *tensor, const void *from, PermutePiece from_piece,
                                void *to, PermutePiece to_piece);
+/* The elements of that, as runs in the order of the file: how many there are from `first` on. What
+ * `run` fails with ends it. */
+typedef Status PermuteRun(void *context, int64_t first, int64_t count);
+STATUS_CHECKED Status permute_runs(const PlanTensor *tensor, PermutePiece from_piece,
+                                   PermutePiece to_piece, PermuteRun *run, void *context);
 #endif

@@ -2,7 +2,6 @@
 #include "runtime/common/signals.h"
 #include "base/clock.h"
 #include <signal.h>
-#include <stdbool.h>
 #include <string.h>
 
 static volatile sig_atomic_t pending;
@@ -39,3 +38,4 @@ void signals_listen(void) {
 }
 
 int signals_pending(void) { return pending; }
+bool signals_came_before(int64_t time) { return pending && time - first > 500000000; }

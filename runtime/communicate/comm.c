@@ -11,6 +11,12 @@ int comm_size(const Comm *comm, MeshAxis axis) { return comm ? mesh_size(&comm->
 int comm_index(const Comm *comm, MeshAxis axis) {
   return comm ? mesh_index(&comm->mesh, axis, comm->place.rank) : 0;
 }
+MeshAxis comm_axis(const Comm *comm, MeshAxis axis) {
+  const Mesh *mesh = &comm->mesh;
+  if (mesh_size(mesh, axis) == comm->place.ranks) return MESH_ALL;
+  if (axis == MESH_STAGE && mesh->tensor == 1) return MESH_DATA;
+  return axis == MESH_STAGE && mesh->data == 1 ? MESH_TENSOR : axis;
+}
 const Mesh *comm_mesh(const Comm *comm) { return &comm->mesh; }
 int comm_local_rank(const Comm *comm) { return comm ? comm->place.local_rank : 0; }
 bool comm_speaks(Comm *comm) {
@@ -102,13 +108,27 @@ static Status failure(Comm *comm) {
   return status_fail(comm->failed_as, "%s", comm->sentence);
 }
 
-/* Do all ranks begin this work as one of the same order? The stages of a pipeline run programs of
- * their own. */
-static bool is_of_all(const Comm *comm, const CommWork *work) {
-  return !is_between_two(work->kind) && (work->over == MESH_ALL || comm->mesh.pipeline == 1);
+static CommOrder order_of(const Comm *comm, MeshAxis over) {
+  bool is_of_all = comm->mesh.pipeline == 1 || over == MESH_ALL || over == MESH_PIPELINE;
+  return is_of_all ? ORDER_ALL : ORDER_STAGE;
 }
 
-static Status queue(Comm *comm, const CommWork *work, int64_t *number) {
+int comm_reference(const Comm *comm, CommOrder order, int rank) {
+  return order == ORDER_ALL ? 0 : mesh_member(&comm->mesh, MESH_STAGE, rank, 0);
+}
+
+/* What stages do with each other has labels of each, and a run of a device as many collectives as its
+ * stage's program. */
+static uint64_t hash_of(const Comm *comm, const CommWork *work, MeshAxis over, const char *text) {
+  char plain[COMM_TEXT];
+  bool is_run = work->kind == COMM_RUN;
+  if (comm->mesh.pipeline == 1 || (!is_run && over != MESH_PIPELINE)) return hash_note(text);
+  snprintf(plain, sizeof plain, "%.*s", (int)strcspn(text, is_run ? " " : "("), text);
+  return hash_note(plain);
+}
+
+/* over: the axis of the work as it was given. */
+static Status queue(Comm *comm, const CommWork *work, MeshAxis over, int64_t *number) {
   Slot *slot = &comm->slot[(comm->begun + 1) % COMM_SLOTS];
   if (comm->has_failed) return failure(comm);
   if (slot->state != SLOT_FREE)
@@ -119,11 +139,15 @@ static Status queue(Comm *comm, const CommWork *work, int64_t *number) {
                  .step = atomic_load(&comm->step)};
   *number = slot->number;
   if (comm->ended + 1 == slot->number) comm->since = clock_nanoseconds();
-  if (!is_of_all(comm, work)) return STATUS_OK;
-  slot->collective = ++comm->entered;
-  Note *note = &comm->note[comm->entered % BOARD_RING];
+  slot->order = order_of(comm, over);
+  if (is_between_two(work->kind)) {
+    slot->peer = mesh_member(&comm->mesh, over, comm->place.rank, work->peer);
+    return STATUS_OK;
+  }
+  slot->collective = ++comm->entered[slot->order];
+  Note *note = &comm->note[slot->order][slot->collective % BOARD_RING];
   describe(work, note->text);
-  note->hash = hash_note(note->text);
+  note->hash = hash_of(comm, work, over, note->text);
   return STATUS_OK;
 }
 
@@ -138,9 +162,9 @@ Status comm_begin(Comm *comm, const CommWork *work, int64_t *number) {
     return STATUS_OK;
   }
   CommWork own = *work;
-  if (size == comm->place.ranks) own.over = MESH_ALL;
+  own.over = comm_axis(comm, work->over);
   pthread_mutex_lock(&comm->lock);
-  Status status = queue(comm, &own, number);
+  Status status = queue(comm, &own, work->over, number);
   pthread_cond_signal(&comm->queued);
   pthread_mutex_unlock(&comm->lock);
   return status;
@@ -243,6 +267,14 @@ Status comm_status(Comm *comm) {
   return status;
 }
 
+int64_t comm_failed_at(Comm *comm) {
+  if (!comm) return 0;
+  pthread_mutex_lock(&comm->lock);
+  int64_t at = comm->has_failed ? comm->failed_at : 0;
+  pthread_mutex_unlock(&comm->lock);
+  return at;
+}
+
 bool comm_fail(Comm *comm, Status status, const char *sentence) {
   static const int64_t patience = 1000000000; /* with a call of the engine that does not return */
   pthread_mutex_lock(&comm->lock);
@@ -325,35 +357,41 @@ static void look_at_doing(Comm *comm, Progress *out) {
 
 void comm_progress(Comm *comm, Progress *out) {
   pthread_mutex_lock(&comm->lock);
-  *out = (Progress){.entered = comm->entered};
+  *out = (Progress){.entered = comm->entered[ORDER_ALL],
+                    .entered_in_stage = comm->entered[ORDER_STAGE]};
   look_at_doing(comm, out);
   if (comm->ended < comm->begun) {
     const Slot *slot = &comm->slot[(comm->ended + 1) % COMM_SLOTS];
     out->oldest = slot->number;
     out->oldest_collective = slot->collective;
     out->oldest_step = slot->step;
+    out->oldest_is_in_stage = slot->order == ORDER_STAGE;
+    out->oldest_is_message = is_between_two(slot->work.kind);
+    out->oldest_peer = slot->peer;
     out->since = comm->since;
     describe(&slot->work, out->text);
   }
   pthread_mutex_unlock(&comm->lock);
 }
 
-bool comm_read_note(Comm *comm, int64_t number, Note *out) {
+bool comm_read_note(Comm *comm, CommOrder order, int64_t number, Note *out) {
   pthread_mutex_lock(&comm->lock);
-  bool is_there = number > 0 && number <= comm->entered && comm->entered - number < BOARD_RING;
-  *out = is_there ? comm->note[number % BOARD_RING] : (Note){.text = "collective"};
+  int64_t entered = comm->entered[order];
+  bool is_there = number > 0 && number <= entered && entered - number < BOARD_RING;
+  *out = is_there ? comm->note[order][number % BOARD_RING] : (Note){.text = "collective"};
   pthread_mutex_unlock(&comm->lock);
   return is_there;
 }
 
 /* Those that the watch has not read and that are still there; *first: the number of out[0]. */
-int comm_next_notes(Comm *comm, Note *out, int most, int64_t *first) {
+int comm_next_notes(Comm *comm, CommOrder order, Note *out, int most, int64_t *first) {
   pthread_mutex_lock(&comm->lock);
-  if (comm->entered - comm->noted > BOARD_RING) comm->noted = comm->entered - BOARD_RING;
+  int64_t entered = comm->entered[order], *noted = &comm->noted[order];
+  if (entered - *noted > BOARD_RING) *noted = entered - BOARD_RING;
   int count = 0;
-  *first = comm->noted + 1;
-  for (; comm->noted < comm->entered && count < most; count++)
-    out[count] = comm->note[++comm->noted % BOARD_RING];
+  *first = *noted + 1;
+  for (; *noted < entered && count < most; count++)
+    out[count] = comm->note[order][++*noted % BOARD_RING];
   pthread_mutex_unlock(&comm->lock);
   return count;
 }
@@ -392,7 +430,8 @@ static void sum_bytes(const void *bytes, int64_t count, uint64_t sum[3]) {
   }
 }
 
-Status comm_same(Comm *comm, const char *what, const void *bytes, int64_t count) {
+static Status compare_ranks(Comm *comm, bool in_stages, const char *what, const void *bytes,
+                            int64_t count) {
   enum { SUMS = 3, MOST_NAMED = 8 };
   if (!comm) return STATUS_OK;
   uint64_t sum[SUMS], *all = calloc((size_t)comm->place.ranks, sizeof sum);
@@ -405,16 +444,26 @@ Status comm_same(Comm *comm, const char *what, const void *bytes, int64_t count)
                                             .out = all,
                                             .label = what});
   char list[128] = "";
-  int others = 0, length = 0;
+  int others = 0, length = 0, as = 0;
   for (int r = 1; r < comm->place.ranks && status == STATUS_OK; r++) {
-    if (!memcmp(all, all + (size_t)r * SUMS, sizeof sum)) continue;
+    int first = in_stages ? mesh_member(&comm->mesh, MESH_STAGE, r, 0) : 0;
+    if (!memcmp(all + (size_t)first * SUMS, all + (size_t)r * SUMS, sizeof sum)) continue;
+    if (!others) as = first;
     if (others++ < MOST_NAMED)
       length +=
           snprintf(list + length, sizeof list - (size_t)length, "%s%d", length ? ", " : "", r);
   }
   free(all);
   if (!others) return status;
-  return status_fail(STATUS_USER, "%s of rank%s %s%s %s not the same as rank 0's", what,
+  return status_fail(STATUS_USER, "%s of rank%s %s%s %s not the same as rank %d's", what,
                      others == 1 ? "" : "s", list, others > MOST_NAMED ? ", …" : "",
-                     others == 1 ? "is" : "are");
+                     others == 1 ? "is" : "are", as);
+}
+
+Status comm_same(Comm *comm, const char *what, const void *bytes, int64_t count) {
+  return compare_ranks(comm, false, what, bytes, count);
+}
+
+Status comm_same_in_stages(Comm *comm, const char *what, const void *bytes, int64_t count) {
+  return compare_ranks(comm, true, what, bytes, count);
 }

@@ -53,6 +53,9 @@ int comm_ranks(const Comm *comm); /* NULL: 1 */
 int comm_size(const Comm *comm, MeshAxis axis); /* ranks of a group of the axis. NULL: 1 */
 int comm_index(const Comm *comm, MeshAxis axis); /* which of its group it is. NULL: 0 */
 const Mesh *comm_mesh(const Comm *comm); /* of several ranks */
+/* Of the axes whose groups are this one's the first: a group that several axes have is one for what
+ * joins the ranks. */
+MeshAxis comm_axis(const Comm *comm, MeshAxis axis);
 int comm_local_rank(const Comm *comm); /* among those of this machine; NULL: 0 */
 /* Is it this rank that says on the console why the job ends? Rank 0; where that one is dead or
  * stopped, rank 1. NULL: yes. */
@@ -130,10 +133,18 @@ STATUS_CHECKED Status comm_attach(Comm *comm, const CommOutside *outside);
 bool comm_detach(Comm *comm);
 /* STATUS_FAULT and the sentence if the job has failed. NULL: STATUS_OK. */
 STATUS_CHECKED Status comm_status(Comm *comm);
+int64_t comm_failed_at(Comm *comm); /* clock_nanoseconds; 0: it has not. NULL: 0 */
 
 /* Returns when all ranks have called it. */
 STATUS_CHECKED Status comm_barrier(Comm *comm, const char *label);
+/* All ranks call it, each with how it fared: the failure of the lowest one that has failed is that
+ * of all, with its name: "rank 2 (host n3): cannot write …". Alone, or where the ranks cannot say so
+ * to each other any more, it is one's own, or what the job has failed with. */
+STATUS_CHECKED Status comm_agree(Comm *comm, Status status);
 /* Do all ranks have the same bytes? STATUS_USER and a sentence that names `what` and the ranks that
  * differ from rank 0. */
 STATUS_CHECKED Status comm_same(Comm *comm, const char *what, const void *bytes, int64_t count);
+/* The same of the ranks of each stage of a pipeline, which differ from the first of theirs. */
+STATUS_CHECKED Status comm_same_in_stages(Comm *comm, const char *what, const void *bytes,
+                                          int64_t count);
 #endif

@@ -1,5 +1,5 @@
 /* comm_engine: the thread that makes all calls of the engine. Works begin in their order, and up to
- * COMM_UNDER_WAY go on at a time. MPI moves bytes only when it is called, so while something is
+ * COMM_UNDER_WAY collectives, and all messages, go on at a time. MPI moves bytes only when it is called, so while something is
  * under way the thread calls again and again, at growing distances: ranks may be more than cores,
  * and the core is worth more to who computes. */
 #define _GNU_SOURCE /* prctl, on_exit */
@@ -56,10 +56,11 @@ void comm_leave_at_exit(void) { on_exit(leave_now, NULL); }
 /* ── opening ──────────────────────────────────────────────────────────────────────────────── */
 static bool do_now(Comm *comm, const CommWork *work, char *why) {
   EngineWork *under_way;
-  bool is_done = false;
+  EngineState state = ENGINE_WAITS;
   if (!comm->type->begin(comm->engine, work, &under_way, why)) return false;
-  while (comm->type->go_on(comm->engine, under_way, &is_done, why) && !is_done) usleep(50);
-  return is_done;
+  while (comm->type->go_on(comm->engine, under_way, &state, why) && state != ENGINE_DONE)
+    usleep(50);
+  return state == ENGINE_DONE;
 }
 
 /* Where rank 0's board is, and the names of all machines. */
@@ -98,7 +99,7 @@ static bool split_axes(Comm *comm, char *why) {
   for (MeshAxis axis = MESH_DATA; axis < MESH_AXIS_COUNT; axis++) {
     int size = mesh_size(&comm->mesh, axis);
     int color = mesh_member(&comm->mesh, axis, comm->place.rank, 0);
-    bool is_own = size > 1 && size < comm->place.ranks;
+    bool is_own = size > 1 && comm_axis(comm, axis) == axis;
     if (is_own && !comm->type->split(comm->engine, axis, color, why)) return false;
   }
   return true;
@@ -121,8 +122,8 @@ static bool open_engine(Comm *comm, char *why) {
 /* ── going on ─────────────────────────────────────────────────────────────────────────────── */
 /* The numbers of the slots under way, the oldest first. */
 typedef struct {
-  int slot[COMM_UNDER_WAY];
-  int count;
+  int slot[COMM_SLOTS];
+  int count, collectives; /* messages, which may wait long for their other end, besides */
   int64_t idle_since; /* nothing has ended since; 0: just now */
 } UnderWay;
 
@@ -150,6 +151,11 @@ static void leave_engine(Comm *comm) {
   if (comm->has_failed) pthread_cond_broadcast(&comm->changed);
 }
 
+/* A receive that is begun long before its send must not keep that one from being begun. */
+static bool is_message(const Slot *slot) {
+  return slot->work.kind == COMM_SEND || slot->work.kind == COMM_RECEIVE;
+}
+
 static void begin_next(Comm *comm, UnderWay *under_way) {
   char why[ENGINE_WHY] = "";
   int index = (int)(++comm->started % COMM_SLOTS);
@@ -162,6 +168,7 @@ static void begin_next(Comm *comm, UnderWay *under_way) {
     if (!is_good) engine_failed(comm, slot, why);
   }
   under_way->slot[under_way->count++] = index;
+  under_way->collectives += !is_message(slot);
   under_way->idle_since = 0;
 }
 
@@ -179,38 +186,44 @@ static void has_ended(Comm *comm, Slot *slot) {
 }
 
 /* A RUN writes to nothing that its caller could free. */
-static bool look_at(Comm *comm, const Slot *slot, bool *is_over, char *why) {
+static bool look_at(Comm *comm, const Slot *slot, EngineState *state, char *why) {
   CommWork work = slot->work;
+  bool is_over = false;
   pthread_mutex_unlock(&comm->lock);
-  bool is_good = work.look(&work, is_over, why, ENGINE_WHY);
+  bool is_good = work.look(&work, &is_over, why, ENGINE_WHY);
   pthread_mutex_lock(&comm->lock);
+  *state = is_over ? ENGINE_DONE : ENGINE_WAITS;
   return is_good;
 }
 
-static bool go_on_with(Comm *comm, const Slot *slot, bool *is_done, char *why) {
-  if (slot->work.look) return look_at(comm, slot, is_done, why);
+static bool go_on_with(Comm *comm, const Slot *slot, EngineState *state, char *why) {
+  if (slot->work.look) return look_at(comm, slot, state, why);
   enter_engine(comm);
-  bool is_good = comm->type->go_on(comm->engine, slot->engine_work, is_done, why);
+  bool is_good = comm->type->go_on(comm->engine, slot->engine_work, state, why);
   leave_engine(comm);
   return is_good;
 }
 
-/* True if something has ended. */
+/* True if something has ended, or come nearer to it. */
 static bool go_on(Comm *comm, UnderWay *under_way) {
   int kept = 0, count = under_way->count;
+  bool has_moved = false;
   for (int i = 0; i < count && !comm->has_failed; i++) {
     char why[ENGINE_WHY] = "";
-    bool is_done = false;
+    EngineState state = ENGINE_WAITS;
     Slot *slot = &comm->slot[under_way->slot[i]];
-    bool is_good = go_on_with(comm, slot, &is_done, why);
+    bool is_good = go_on_with(comm, slot, &state, why);
     if (!is_good) engine_failed(comm, slot, why);
-    if (is_done && !comm->has_failed)
+    has_moved = has_moved || state != ENGINE_WAITS;
+    if (is_good && state == ENGINE_DONE && !comm->has_failed) {
+      under_way->collectives -= !is_message(slot);
       has_ended(comm, slot);
-    else
+    } else {
       under_way->slot[kept++] = under_way->slot[i];
+    }
   }
   if (!comm->has_failed) under_way->count = kept;
-  return kept < count;
+  return has_moved;
 }
 
 /* Others yield the core for some 50 us, then it sleeps: an eighth of the time that it waits. */
@@ -239,7 +252,7 @@ static void back_off(Comm *comm, UnderWay *under_way) {
 static void work(Comm *comm) {
   UnderWay under_way = {0};
   while (!comm->has_failed) {
-    if (comm->started < comm->begun && under_way.count < COMM_UNDER_WAY) {
+    if (comm->started < comm->begun && under_way.collectives < COMM_UNDER_WAY) {
       begin_next(comm, &under_way);
     } else if (!under_way.count) {
       if (comm->is_closing && comm->may_leave) return;

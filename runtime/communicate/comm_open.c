@@ -1,85 +1,34 @@
 /* comm_open: joining the others and leaving them. */
 #include "runtime/communicate/comm_private.h"
 #include "base/clock.h"
+#include "runtime/communicate/arrivals.h"
 #include "runtime/communicate/tcp_engine.h"
 #include "runtime/communicate/launcher.h"
 #include <errno.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 static const double default_timeout = 120;
 
-/* ── who of this machine has come ─────────────────────────────────────────────────────────── */
-/* MPI says nothing of ranks that have not come: it waits. So each rank has a socket whose name says
- * that it is there; such names end with the process. */
-static socklen_t name_presence(int rank, struct sockaddr_un *out) {
-  static const char *const jobs[] = {"PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID",
-                                     "TORCHELASTIC_RUN_ID", "MASTER_PORT"};
-  *out = (struct sockaddr_un){.sun_family = AF_UNIX};
-  char *at = out->sun_path + 1;
-  size_t size = sizeof out->sun_path - 1, length = 0;
-  length += (size_t)snprintf(at, size, "ft-%d-%d", (int)getuid(), rank);
-  for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
-    if (getenv(jobs[i]) && length < size)
-      length += (size_t)snprintf(at + length, size - length, "-%.20s", getenv(jobs[i]));
-  return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (length < size ? length : size));
-}
-
-static int be_present(int rank) {
-  struct sockaddr_un name;
-  socklen_t size = name_presence(rank, &name);
-  int made = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (made >= 0 && bind(made, (struct sockaddr *)&name, size) == 0) return made;
-  if (made >= 0) close(made);
-  return -1;
-}
-
-static bool is_present(int rank) {
-  struct sockaddr_un name;
-  socklen_t size = name_presence(rank, &name);
-  int made = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  bool is_there = made >= 0 && connect(made, (struct sockaddr *)&name, size) == 0;
-  if (made >= 0) close(made);
-  return is_there;
-}
-
 static Status not_all_came(const Comm *comm) {
-  enum { MOST_NAMED = 16 };
+  enum { PATIENCE = 8 }; /* busy machines start their ranks seconds after one another */
+  char sentence[COMM_SENTENCE];
   const CommPlace *place = &comm->place;
-  bool is_one_machine = place->local_ranks == place->ranks;
-  char list[160] = "";
-  int named = 0, came = 0, length = 0;
-  for (int r = 0; r < place->ranks; r++) {
-    bool is_there = is_present(r);
-    came += is_there;
-    if (is_there == is_one_machine || named++ >= MOST_NAMED) continue;
-    length += snprintf(list + length, sizeof list - (size_t)length, "%s%d", length ? ", " : "", r);
-  }
-  if (is_one_machine && named)
-    return status_fail(STATUS_FAULT, "rank%s %s of %d %s not come within %g s (host %s)",
-                       named == 1 ? "" : "s", list, place->ranks, named == 1 ? "has" : "have",
-                       comm->timeout, comm->host);
-  if (came == place->local_ranks)
-    return status_fail(STATUS_FAULT,
-                       "the %d ranks have not joined within %g s; all %d of host %s came",
-                       place->ranks, comm->timeout, came, comm->host);
+  if (arrivals_find_missing(comm->timeout, sentence, sizeof sentence))
+    return status_fail(STATUS_FAULT, "%s", sentence);
+  /* the machine of those that are missing knows them, and has the first word */
+  if (place->local_ranks < place->ranks) sleep(PATIENCE);
   return status_fail(STATUS_FAULT,
-                     "not all of the %d ranks have come within %g s: of the %d of host %s only %s "
-                     "%s there",
-                     place->ranks, comm->timeout, place->local_ranks, comm->host, list,
-                     came == 1 ? "is" : "are");
+                     "the %d ranks have not joined within %g s; all %d of host %s came",
+                     place->ranks, comm->timeout, place->local_ranks, comm->host);
 }
 
 /* ── opening ──────────────────────────────────────────────────────────────────────────────── */
 static void comm_release(Comm *comm) {
   watch_stop(comm->watch);
   board_close(&comm->board);
-  if (comm->presence >= 0) close(comm->presence);
   if (comm->launcher >= 0) close(comm->launcher);
   pthread_mutex_destroy(&comm->lock);
   pthread_cond_destroy(&comm->queued);
@@ -97,7 +46,6 @@ static Status make(const CommPlace *place, const CommOptions *options, Comm **ou
   comm->timeout = options->timeout > 0 ? options->timeout : default_timeout;
   comm->board.listening = -1;
   gethostname(comm->host, sizeof comm->host - 1);
-  comm->presence = be_present(place->rank);
   comm->launcher = launcher_find();
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);
@@ -121,6 +69,12 @@ static void comm_wait_for(Comm *comm, const bool *flag, double timeout, bool des
   pthread_mutex_unlock(&comm->lock);
 }
 
+/* Where a rank has died the engine may notice it first, and who looks for it knows it better. */
+static Status join_failed(const Comm *comm) {
+  usleep(500000);
+  return status_fail(comm->failed_as, "%s", comm->sentence);
+}
+
 static Status join_ranks(Comm *comm) {
   const Mesh *mesh = &comm->mesh;
   if (mesh_ranks(mesh) != comm->place.ranks)
@@ -140,7 +94,7 @@ static Status join_ranks(Comm *comm) {
   pthread_mutex_lock(&comm->lock);
   bool is_open = comm->is_open, has_failed = comm->has_failed;
   pthread_mutex_unlock(&comm->lock);
-  if (has_failed) return status_fail(comm->failed_as, "%s", comm->sentence);
+  if (has_failed) return join_failed(comm);
   if (!is_open) return not_all_came(comm);
   return watch_start(comm, &comm->watch);
 }
@@ -165,7 +119,12 @@ Status comm_open(const CommOptions *options, Comm **out) {
   if (ranks != place.ranks)
     return status_fail(STATUS_USER, "%d ranks are expected, and there %s %d: start them by mpirun",
                        ranks, place.ranks == 1 ? "is" : "are", place.ranks);
-  return ranks == 1 ? STATUS_OK : comm_open_at(&place, options, out);
+  if (ranks == 1) return STATUS_OK;
+  arrivals_begin(&place);
+  arrivals_join();
+  STATUS_TRY(comm_open_at(&place, options, out));
+  arrivals_end();
+  return STATUS_OK;
 }
 
 /* ── leaving ──────────────────────────────────────────────────────────────────────────────── */

@@ -13,13 +13,19 @@
 
 enum { COMM_SENTENCE = 1792, COMM_SEAT = 128, COMM_TEXT = 192, COMM_DOING = 128, COMM_SLOTS = 4096, COMM_UNDER_WAY = 32 };
 
+/* Works that several ranks begin in one order are numbered, and compared: those of all ranks, and of
+ * a pipeline, whose stages run programs of their own, those within a stage. */
+typedef enum { ORDER_ALL, ORDER_STAGE, ORDER_COUNT } CommOrder;
+
 typedef enum { SLOT_FREE, SLOT_QUEUED, SLOT_UNDER_WAY, SLOT_ENDED, SLOT_FAILED } SlotState;
 typedef struct {
   SlotState state;
   int64_t number;
   CommWork work;
   EngineWork *engine_work;
-  int64_t collective; /* its number among the collectives, from 1; 0: between two ranks */
+  CommOrder order;
+  int64_t collective; /* its number in that, from 1; 0: between two ranks */
+  int peer;           /* … of all ranks, the other one of these two */
   int64_t step;       /* in which it was begun; 0: in none */
   bool is_noted;      /* its end has been counted in `ended` */
 } Slot;
@@ -32,9 +38,12 @@ typedef struct {
 
 /* For the watch: how far this rank is. */
 typedef struct {
-  int64_t entered; /* collectives begun */
+  int64_t entered, entered_in_stage; /* collectives begun, of each order */
   int64_t oldest;  /* of the works that have not ended; 0: there is none */
   int64_t oldest_collective, oldest_step;
+  bool oldest_is_in_stage; /* its number is of that order */
+  bool oldest_is_message;  /* it goes between this rank and: */
+  int oldest_peer;
   int64_t since; /* when it became the oldest */
   int64_t step;  /* that it is in; 0: none */
   int64_t signs; /* of life, in what may last */
@@ -63,7 +72,6 @@ struct Comm {
   Engine *engine; /* of the engine's thread */
   Board board;
   Watch *watch;
-  int presence; /* a socket that says that this rank has come; -1 */
   int launcher; /* launcher.h; -1 */
   _Atomic int64_t step, signs;
   const CommDoing *_Atomic doing; /* NULL: nothing has been said */
@@ -80,9 +88,9 @@ struct Comm {
   int64_t begun, started;
   int64_t ended; /* all works to this one have */
   int64_t since; /* when work ended + 1 became the oldest */
-  int64_t entered;
-  Note note[BOARD_RING]; /* of collective n: n % BOARD_RING */
-  int64_t noted;         /* to here the watch has read them */
+  int64_t entered[ORDER_COUNT];
+  Note note[ORDER_COUNT][BOARD_RING]; /* of collective n: n % BOARD_RING */
+  int64_t noted[ORDER_COUNT];         /* to here the watch has read them */
   bool has_failed, is_told; /* is_told: the caller knows of it */
   bool is_rank_0_lost;      /* that is why */
   Status failed_as;
@@ -105,8 +113,10 @@ void comm_progress(Comm *comm, Progress *out);
 /* Waits for `condition` at most so long; the lock is held. */
 void comm_wait(Comm *comm, pthread_cond_t *condition, int64_t nanoseconds);
 /* False, and a text that says nothing, where the ring has it no more, or not yet. */
-bool comm_read_note(Comm *comm, int64_t number, Note *out);
-int comm_next_notes(Comm *comm, Note *out, int most, int64_t *first);
+bool comm_read_note(Comm *comm, CommOrder order, int64_t number, Note *out);
+int comm_next_notes(Comm *comm, CommOrder order, Note *out, int most, int64_t *first);
+/* The rank that this one's works of the order are compared with. */
+int comm_reference(const Comm *comm, CommOrder order, int rank);
 
 /* All ranks leave in peace. */
 void comm_let_leave(Comm *comm);

@@ -9,10 +9,13 @@
 
 #define ENGINE_SYMBOL "ft_engine"
 /* The version grows with every change of the table, of CommWork or of DType. */
-enum { ENGINE_VERSION = 4, ENGINE_WHY = 512 };
+enum { ENGINE_VERSION = 5, ENGINE_WHY = 512 };
 
 typedef struct Engine Engine;
 typedef struct EngineWork EngineWork; /* under way */
+/* WAITS: for another rank. MOVES: something has come or gone since the last time, and more may at
+ * once. */
+typedef enum { ENGINE_WAITS, ENGINE_MOVES, ENGINE_DONE } EngineState;
 
 typedef struct {
   int version; /* ENGINE_VERSION; comes first for ever */
@@ -31,7 +34,7 @@ typedef struct {
   bool (*split)(Engine *engine, MeshAxis axis, int color, char *why);
   /* Begins the work and does not wait. The caller has looked at it (comm_check). */
   bool (*begin)(Engine *engine, const CommWork *work, EngineWork **out, char *why);
-  /* Goes on with all that is under way; *is_done: this one has ended and is freed. */
-  bool (*go_on)(Engine *engine, EngineWork *work, bool *is_done, char *why);
+  /* Goes on with all that is under way; DONE: this one has ended and is freed. */
+  bool (*go_on)(Engine *engine, EngineWork *work, EngineState *state, char *why);
 } EngineType;
 #endif

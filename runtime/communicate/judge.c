@@ -5,11 +5,36 @@
 
 /* A rank that lives says something every quarter of a second. */
 static const int64_t silent_after = 1500000000;
+/* One that comes back goes on with what the others wait for. */
+static const double just_back = 2e9;
 
 enum { SEEN = COMM_DOING + 64, SEVERAL_SEEN = 2 * SEEN, NAMES = 400, WORK = COMM_TEXT + 64 };
 
 static bool is_silent(const Judge *j, int rank) {
   return rank > 0 && j->now - j->peer[rank].heard > silent_after;
+}
+
+void judge_heard(const Judge *j, int rank, int64_t own_pause) {
+  Peer *peer = &j->peer[rank];
+  int64_t silence = j->now - peer->heard - own_pause;
+  if (silence > silent_after) {
+    peer->away = silence;
+    peer->back = j->now;
+  }
+  peer->heard = j->now;
+}
+
+/* It has kept the others waiting, and has been back for less than `since`. */
+static bool was_away(const Judge *j, int rank, double since) {
+  const Peer *peer = &j->peer[rank];
+  return peer->back && (double)peer->away > j->comm->timeout * 5e8 &&
+         (double)(j->now - peer->back) < since;
+}
+
+static int find_away(const Judge *j, bool *is_named, double since) {
+  int away = 0;
+  for (int r = 0; r < j->ranks; r++) away += is_named[r] = was_away(j, r, since);
+  return away;
 }
 
 /* "rank 1 (host n3, cuda:1)", "ranks 1, 2 (hosts n3, n4)" */
@@ -85,13 +110,27 @@ static void name_seen(const Judge *j, const bool *is_named, char *out, size_t si
 }
 
 /* ── who is late ──────────────────────────────────────────────────────────────────────────── */
+/* A collective that rank `of` waits for is one of all ranks, or of those of its stage. */
+static bool is_in_scope(const Judge *j, const Progress *waiting, int of, int rank) {
+  const Mesh *mesh = &j->comm->mesh;
+  return !waiting->oldest_is_in_stage ||
+         mesh_index(mesh, MESH_PIPELINE, of) == mesh_index(mesh, MESH_PIPELINE, rank);
+}
+
+/* Of the order that the one is of which `waiting` waits for. */
+static int64_t has_entered(const Progress *waiting, const Progress *progress) {
+  return waiting->oldest_is_in_stage ? progress->entered_in_stage : progress->entered;
+}
+
 /* The first collective that a rank waits for, of those that can be heard: who waits for an earlier
  * one does not stay away from the later one by itself. */
-static const Progress *first_waited_for(const Judge *j, const Progress *late) {
-  const Progress *first = late;
+static const Progress *first_waited_for(const Judge *j, int of) {
+  const Progress *first = &j->peer[of].progress;
   for (int r = 0; r < j->ranks; r++) {
     const Progress *progress = &j->peer[r].progress;
-    bool waits = progress->oldest_collective > 0 && !is_silent(j, r);
+    bool waits = progress->oldest_collective > 0 && !is_silent(j, r) &&
+                 progress->oldest_is_in_stage == first->oldest_is_in_stage &&
+                 is_in_scope(j, first, of, r);
     if (waits && progress->oldest_collective < first->oldest_collective) first = progress;
   }
   return first;
@@ -104,17 +143,18 @@ static bool is_excused(const Judge *j, int rank) {
          (double)(j->now - peer->moved) < j->comm->timeout * 1e9;
 }
 
-/* Those that have not entered it, but for `excused` ones. */
-static int find_missing(const Judge *j, int64_t collective, bool *is_missing, int *silent,
-                        int *excused) {
+/* Those that have not entered what rank `of` waits for, but for `excused` ones. */
+static int find_missing(const Judge *j, const Progress *waiting, int of, bool *is_missing,
+                        int *silent, int *excused) {
   int missing = 0;
   *silent = *excused = 0;
   for (int r = 0; r < j->ranks; r++) {
-    bool has_entered = j->peer[r].progress.entered >= collective;
-    is_missing[r] = !has_entered && !is_excused(j, r);
+    bool is_there = !is_in_scope(j, waiting, of, r) ||
+                    has_entered(waiting, &j->peer[r].progress) >= waiting->oldest_collective;
+    is_missing[r] = !is_there && !is_excused(j, r);
     missing += is_missing[r];
     *silent += is_missing[r] && is_silent(j, r);
-    *excused += !has_entered && !is_missing[r];
+    *excused += !is_there && !is_missing[r];
   }
   return missing;
 }
@@ -158,6 +198,18 @@ static void say_unended(const Judge *j, const Progress *progress, int rank, cons
              "nothing is heard from %s (stopped, or cut off), and %s, which rank %d has begun, "
              "does not end for %g s; %s",
              names, work, rank, seconds, seen);
+  } else if (find_away(j, is_named, seconds * 1e9)) {
+    name_ranks(j, is_named, names, sizeof names);
+    snprintf(sentence, COMM_SENTENCE,
+             "nothing was heard from %s for long (stopped, or cut off), and %s, which rank %d has "
+             "begun, does not end for %g s",
+             names, work, rank, seconds);
+  } else if (progress->oldest_collective && progress->oldest_is_in_stage) {
+    snprintf(sentence, COMM_SENTENCE,
+             "all %d ranks of stage %d have entered %s, and it does not end for %g s: does the "
+             "network between them work?",
+             mesh_size(&j->comm->mesh, MESH_STAGE),
+             mesh_index(&j->comm->mesh, MESH_PIPELINE, rank), work, seconds);
   } else if (progress->oldest_collective) {
     snprintf(sentence, COMM_SENTENCE,
              "all %d ranks have entered %s, and it does not end for %g s: does the network between "
@@ -168,20 +220,82 @@ static void say_unended(const Judge *j, const Progress *progress, int rank, cons
     name_seen(j, is_named, seen, sizeof seen);
     snprintf(sentence, COMM_SENTENCE, "rank %d (%s) waits for %g s in its %s; %s %s for nobody; %s",
              rank, seat, seconds, work, names, strncmp(names, "ranks", 5) ? "waits" : "wait", seen);
+  } else if (progress->oldest_is_message) {
+    char other[WORK];
+    int peer = progress->oldest_peer;
+    for (int r = 0; r < j->ranks; r++) is_named[r] = r == rank || r == peer;
+    name_work(&j->peer[peer].progress, other, sizeof other);
+    name_seen(j, is_named, seen, sizeof seen);
+    snprintf(sentence, COMM_SENTENCE,
+             "rank %d (%s) waits for %g s in its %s, and rank %d in its %s; %s", rank, seat, seconds,
+             work, peer, other, seen);
   } else {
     snprintf(sentence, COMM_SENTENCE, "rank %d (%s) waits for %g s in its %s", rank, seat, seconds,
              work);
   }
 }
 
+/* Of those that have not entered what the rank waits for the first one, if they all wait in messages;
+ * -1: they do not, or there are none. */
+static int next_waiting(const Judge *j, int rank) {
+  int silent, excused, next = -1;
+  find_missing(j, first_waited_for(j, rank), rank, j->is_named, &silent, &excused);
+  for (int r = j->ranks - 1; r >= 0; r--) {
+    if (!j->is_named[r]) continue;
+    if (!j->peer[r].progress.oldest_is_message || is_silent(j, r)) return -1;
+    next = r;
+  }
+  return next;
+}
+
+/* Who waits in a message, or for those that wait in one, waits for another rank in turn: the one at
+ * the end of these, and *before, the one that waits for it in a message; -1: none does. */
+static int find_end(const Judge *j, int rank, int *before) {
+  *before = -1;
+  for (int i = 0; i < 2 * j->ranks && !is_silent(j, rank); i++) {
+    const Progress *progress = &j->peer[rank].progress;
+    int next = progress->oldest_is_message    ? progress->oldest_peer
+               : progress->oldest_collective ? next_waiting(j, rank)
+                                             : -1;
+    if (next < 0) break;
+    *before = progress->oldest_is_message ? rank : -1;
+    rank = next;
+  }
+  return rank;
+}
+
+/* What `waiting` waits for: "transfer (activations of micro-batch 3 to stage 1) of step 7". */
+static void say_unsent(const Judge *j, int rank, int waiting, char *sentence) {
+  const Progress *progress = &j->peer[waiting].progress;
+  bool is_sent = strncmp(progress->text, "send", 4) == 0, is_gone = is_silent(j, rank);
+  char names[NAMES], seen[SEVERAL_SEEN], step[32] = "";
+  const char *label = strchr(progress->text, '(');
+  for (int r = 0; r < j->ranks; r++) j->is_named[r] = r == rank;
+  name_ranks(j, j->is_named, names, sizeof names);
+  name_seen(j, j->is_named, seen, sizeof seen);
+  if (progress->oldest_step > 0)
+    snprintf(step, sizeof step, " of step %lld", (long long)progress->oldest_step);
+  snprintf(sentence, COMM_SENTENCE,
+           "%s has not %s transfer %s%s for %g s%s; %s; the other %d wait%s", names,
+           is_sent ? "taken" : "sent", label ? label : "", step, j->comm->timeout,
+           is_gone ? " and nothing is heard from there (stopped, or cut off)" : "", seen,
+           j->ranks - 1, j->ranks == 2 ? "s" : "");
+}
+
 bool judge_late(const Judge *j, int rank, char *sentence) {
-  const Progress *progress = &j->peer[rank].progress;
   char work[WORK];
-  int missing = 0, silent = 0, excused = 0;
-  if (progress->oldest_collective) progress = first_waited_for(j, progress);
+  int missing = 0, silent = 0, excused = 0, before, end = find_end(j, rank, &before);
+  if (before >= 0 && (is_silent(j, end) || !j->peer[end].progress.oldest)) {
+    if (is_excused(j, end) || was_away(j, end, just_back)) return false;
+    say_unsent(j, end, before, sentence);
+    return true;
+  }
+  if (!j->peer[end].progress.oldest_is_message) rank = end;
+  const Progress *progress = &j->peer[rank].progress;
+  if (progress->oldest_collective) progress = first_waited_for(j, rank);
   if (progress->oldest_collective)
-    missing = find_missing(j, progress->oldest_collective, j->is_named, &silent, &excused);
-  if (!missing && excused) return false;
+    missing = find_missing(j, progress, rank, j->is_named, &silent, &excused);
+  if (!missing && (excused || find_away(j, j->is_named, just_back))) return false;
   name_work(progress, work, sizeof work);
   if (missing)
     say_missing(j, work, missing, silent, sentence);
@@ -195,7 +309,7 @@ bool judge_late(const Judge *j, int rank, char *sentence) {
 static void name_last(const Judge *j, const Progress *progress, char *out, size_t size) {
   Progress before = {.oldest_collective = progress->entered};
   Note last;
-  comm_read_note(j->comm, progress->entered, &last);
+  comm_read_note(j->comm, ORDER_ALL, progress->entered, &last);
   snprintf(before.text, sizeof before.text, "%s", last.text);
   name_work(&before, out, size);
 }
@@ -235,8 +349,9 @@ bool judge_left(const Judge *j, char *sentence) {
   for (int r = 0; r < j->ranks; r++)
     for (int gone = 0; gone < j->ranks; gone++) {
       const Progress *waiting = &j->peer[r].progress;
-      if (!j->peer[gone].has_left || j->peer[gone].progress.entered >= waiting->oldest_collective)
-        continue;
+      bool is_there = !is_in_scope(j, waiting, r, gone) ||
+                      has_entered(waiting, &j->peer[gone].progress) >= waiting->oldest_collective;
+      if (!j->peer[gone].has_left || is_there) continue; /* a message may have gone before it left */
       comm_seat(j->comm, gone, seat, sizeof seat);
       name_work(waiting, work, sizeof work);
       snprintf(sentence, COMM_SENTENCE,

@@ -186,7 +186,7 @@ static Status share_id(Comm *comm, const NcclLibrary *library, NcclUniqueId *id)
 static Status split_axis(Nccl *nccl, MeshAxis axis, NcclConfig *config) {
   const Mesh *mesh = comm_mesh(nccl->comm);
   int size = mesh_size(mesh, axis), rank = comm_rank(nccl->comm);
-  if (axis == MESH_ALL || size == 1 || size == comm_ranks(nccl->comm)) return STATUS_OK;
+  if (axis == MESH_ALL || size == 1 || comm_axis(nccl->comm, axis) != axis) return STATUS_OK;
   NcclComm all = nccl_enter(nccl, MESH_ALL), part = NULL;
   NcclResult result = NCCL_REMOTE_ERROR;
   int color = mesh_member(mesh, axis, rank, 0);
@@ -318,8 +318,7 @@ Status nccl_enqueue(Nccl *nccl, const CommWork *work, NcclStream stream) {
   char what[256];
   snprintf(what, sizeof what, "%s (%s)", comm_kind_text(work->kind), work->label);
   STATUS_TRY(comm_status(nccl->comm));
-  int size = comm_size(nccl->comm, work->over);
-  MeshAxis axis = size == comm_ranks(nccl->comm) ? MESH_ALL : work->over;
+  MeshAxis axis = comm_axis(nccl->comm, work->over);
   NcclComm joined = nccl_enter(nccl, axis);
   NcclResult result = joined ? nccl_call(nccl, joined, work, stream) : NCCL_REMOTE_ERROR;
   nccl_exit(nccl);

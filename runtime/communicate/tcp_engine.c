@@ -1,6 +1,6 @@
 /* tcp_engine: see tcp_engine.h. A work is messages to and from the others of its group, and what is
- * made of them when all are through. Between two ranks messages come in the order in which both
- * begin their works; each has a head that says what it is of. */
+ * made of them when all are through. Between two ranks the messages of a channel come in the order in
+ * which both begin these works; each has a head that says what it is of. */
 #include "runtime/communicate/tcp_engine.h"
 #include "runtime/communicate/combine.h"
 #include <errno.h>
@@ -18,14 +18,18 @@ typedef struct {
 
 typedef struct Message {
   EngineWork *work;
-  Head head, came; /* came: of what is received */
+  Head head;
   char *bytes;
-  size_t at; /* of head and bytes, done */
+  size_t at; /* of head and bytes, sent */
   struct Message *next;
 } Message;
 typedef struct {
   int socket; /* -1: itself */
   Message *out, *in;
+  Message *early;  /* has come, and nobody has waited for it yet: of no work, and its bytes are its own */
+  Message *coming; /* NULL: a head comes next */
+  Head head;
+  size_t at; /* of the head, or of the bytes of what is coming */
 } Link;
 
 typedef struct {
@@ -52,12 +56,50 @@ static bool tcp_say(char *why, const char *text) {
 }
 
 /* ── messages ─────────────────────────────────────────────────────────────────────────────── */
+/* What stands in one order on both ends: the works of a group, and what one sends to the other. Ranks
+ * of different stages of a pipeline run programs of their own, which need not have these in one
+ * order with each other. */
+static uint32_t channel_of(const Head *head) {
+  return head->kind == COMM_SEND ? (uint32_t)MESH_AXIS_COUNT : head->over;
+}
+
+/* Where the first of the list is that has the channel of this one; or its end. */
+static Message **find_message(Message **list, const Head *head) {
+  while (*list && channel_of(&(*list)->head) != channel_of(head)) list = &(*list)->next;
+  return list;
+}
+
+static void add_last(Message **list, Message *message) {
+  while (*list) list = &(*list)->next;
+  *list = message;
+}
+
+static void end_message(Message **first) {
+  Message *message = *first;
+  *first = message->next;
+  message->work->missing--;
+  free(message);
+}
+
+/* It has come before it was waited for. False: what has come is another work. */
+static bool take_early(Link *link, Message *message) {
+  Message **at = find_message(&link->early, &message->head), *early = *at;
+  if (memcmp(&early->head, &message->head, sizeof early->head) != 0) return false;
+  *at = early->next;
+  if (early->head.bytes) memcpy(message->bytes, early->bytes, (size_t)early->head.bytes);
+  free(early->bytes);
+  free(early);
+  end_message(&message);
+  return true;
+}
+
 static bool add_message(Engine *engine, EngineWork *under_way, int member, bool is_out, char *bytes,
-                        int64_t count) {
+                        int64_t count, char *why) {
   const CommWork *work = &under_way->work;
-  Link *link = &engine->link[under_way->group->rank[member]];
-  Message *message = calloc(1, sizeof *message), **at = is_out ? &link->out : &link->in;
-  if (!message) return false;
+  int rank = under_way->group->rank[member];
+  Link *link = &engine->link[rank];
+  Message *message = calloc(1, sizeof *message);
+  if (!message) return tcp_say(why, "out of memory");
   /* a receiver does not know how much is sent, but what it expects */
   uint32_t kind = work->kind == COMM_RECEIVE ? COMM_SEND : work->kind;
   *message = (Message){.work = under_way, .bytes = bytes};
@@ -67,17 +109,14 @@ static bool add_message(Engine *engine, EngineWork *under_way, int member, bool 
                          .dtype = (uint32_t)work->dtype,
                          .count = work->count,
                          .bytes = count};
-  while (*at) at = &(*at)->next;
-  *at = message;
   under_way->missing++;
-  return true;
-}
-
-static void end_message(Message **first) {
-  Message *message = *first;
-  *first = message->next;
-  message->work->missing--;
-  free(message);
+  if (is_out || !*find_message(&link->early, &message->head)) {
+    add_last(is_out ? &link->out : &link->in, message);
+    return true;
+  }
+  if (take_early(link, message)) return true;
+  snprintf(why, ENGINE_WHY, "rank %d has begun another work", rank);
+  return false;
 }
 
 /* Returns how much went: 0: not now; -1: the connection is gone. */
@@ -89,33 +128,80 @@ static ssize_t tcp_move(int socket, char *bytes, size_t count, bool is_out) {
   return is_later ? 0 : -1;
 }
 
-static bool go_on_with_link(Link *link, int rank, bool is_out, char *why) {
-  Message **first = is_out ? &link->out : &link->in, *m;
-  while ((m = *first)) {
+static bool link_gone(int rank, char *why) {
+  snprintf(why, ENGINE_WHY, "the connection to rank %d is gone", rank);
+  return false;
+}
+
+static bool send_on(Link *link, int rank, char *why) {
+  Message *m;
+  while ((m = link->out)) {
     size_t head = sizeof m->head, all = head + (size_t)m->head.bytes;
     bool is_head = m->at < head;
-    char *at = is_head ? (char *)(is_out ? &m->head : &m->came) + m->at : m->bytes + (m->at - head);
-    size_t left = (is_head ? head : all) - m->at;
-    ssize_t moved = left ? tcp_move(link->socket, at, left, is_out) : 0;
-    if (moved < 0) {
-      snprintf(why, ENGINE_WHY, "the connection to rank %d is gone", rank);
-      return false;
-    }
+    char *at = is_head ? (char *)&m->head + m->at : m->bytes + (m->at - head);
+    ssize_t moved = tcp_move(link->socket, at, (is_head ? head : all) - m->at, true);
+    if (moved < 0) return link_gone(rank, why);
     m->at += (size_t)moved;
-    if (!is_out && m->at == head && memcmp(&m->came, &m->head, head) != 0) {
-      snprintf(why, ENGINE_WHY, "rank %d has begun another work", rank);
-      return false;
-    }
     if (m->at < all && !moved) return true;
-    if (m->at == all) end_message(first);
+    if (m->at == all) end_message(&link->out);
+  }
+  return true;
+}
+
+/* What comes next is this: of what is waited for the first of its channel, or one that nobody waits
+ * for yet. */
+static bool take_head(Link *link, int rank, char *why) {
+  Message **at = find_message(&link->in, &link->head), *m = *at;
+  enum { MOST = 1 << 30 };
+  bool is_early = !m && link->head.bytes >= 0 && link->head.bytes / MOST < MOST;
+  if (is_early) m = calloc(1, sizeof *m);
+  if (is_early && m) *m = (Message){.head = link->head, .bytes = malloc((size_t)link->head.bytes + 1)};
+  if (is_early && (!m || !m->bytes)) {
+    free(m);
+    return tcp_say(why, "out of memory");
+  }
+  if (!m || memcmp(&m->head, &link->head, sizeof m->head) != 0) {
+    snprintf(why, ENGINE_WHY, "rank %d has begun another work", rank);
+    return false;
+  }
+  if (!is_early) *at = m->next;
+  m->next = NULL;
+  link->coming = m;
+  link->at = 0;
+  return true;
+}
+
+static void has_come(Link *link) {
+  Message *m = link->coming;
+  link->coming = NULL;
+  link->at = 0;
+  if (m->work)
+    end_message(&m);
+  else
+    add_last(&link->early, m);
+}
+
+/* Nothing is read while nothing is waited for, so that what comes early is not much. */
+static bool receive_on(Link *link, int rank, char *why) {
+  while (link->coming || link->in) {
+    Message *m = link->coming;
+    size_t all = m ? (size_t)m->head.bytes : sizeof link->head;
+    char *at = m ? m->bytes + link->at : (char *)&link->head + link->at;
+    ssize_t moved = link->at < all ? tcp_move(link->socket, at, all - link->at, false) : 0;
+    if (moved < 0) return link_gone(rank, why);
+    link->at += (size_t)moved;
+    if (link->at < all && !moved) return true;
+    if (link->at < all) continue;
+    if (!m && !take_head(link, rank, why)) return false;
+    if (m) has_come(link);
   }
   return true;
 }
 
 static bool go_on_with_links(Engine *engine, char *why) {
   for (int r = 0; r < engine->ranks; r++)
-    if (engine->link[r].socket >= 0 && (!go_on_with_link(&engine->link[r], r, true, why) ||
-                                        !go_on_with_link(&engine->link[r], r, false, why)))
+    if (engine->link[r].socket >= 0 && (!send_on(&engine->link[r], r, why) ||
+                                        !receive_on(&engine->link[r], r, why)))
       return false;
   return true;
 }
@@ -175,9 +261,9 @@ static bool tcp_begin(Engine *engine, const CommWork *work, EngineWork **out, ch
     char *to, *from;
     messages_with(under_way, i, &to, &from);
     if (i == group->index) continue;
-    if ((to && !add_message(engine, under_way, i, true, to, under_way->part)) ||
-        (from && !add_message(engine, under_way, i, false, from, under_way->part)))
-      return tcp_say(why, "out of memory");
+    if ((to && !add_message(engine, under_way, i, true, to, under_way->part, why)) ||
+        (from && !add_message(engine, under_way, i, false, from, under_way->part, why)))
+      return false;
   }
   return true;
 }
@@ -209,13 +295,13 @@ static void free_work(EngineWork *under_way) {
   free(under_way);
 }
 
-static bool tcp_go_on(Engine *engine, EngineWork *work, bool *is_done, char *why) {
-  *is_done = false;
+static bool tcp_go_on(Engine *engine, EngineWork *work, EngineState *state, char *why) {
+  *state = ENGINE_WAITS;
   if (!go_on_with_links(engine, why)) return false;
   if (work->missing) return true;
   finish_work(work);
   free_work(work);
-  *is_done = true;
+  *state = ENGINE_DONE;
   return true;
 }
 
@@ -264,13 +350,13 @@ static bool tcp_split(Engine *engine, MeshAxis axis, int color, char *why) {
   int32_t own = color, *all = calloc((size_t)engine->ranks, sizeof *all);
   EngineWork *under_way;
   CommWork work = {.kind = COMM_ALL_GATHER, .dtype = DT_I32, .count = 1, .x = &own, .out = all};
-  bool is_done = false;
+  EngineState state = ENGINE_WAITS;
   group->rank = calloc((size_t)engine->ranks, sizeof *group->rank);
   bool is_good = all && group->rank ? tcp_begin(engine, &work, &under_way, why)
                                     : tcp_say(why, "out of memory");
-  while (is_good && !is_done) {
-    is_good = tcp_go_on(engine, under_way, &is_done, why);
-    if (!is_done) usleep(50);
+  while (is_good && state != ENGINE_DONE) {
+    is_good = tcp_go_on(engine, under_way, &state, why);
+    if (state != ENGINE_DONE) usleep(50);
   }
   for (int r = 0; r < engine->ranks && is_good; r++) {
     if (all[r] != color) continue;

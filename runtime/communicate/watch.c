@@ -6,6 +6,7 @@
 #include "runtime/communicate/watch_private.h"
 #include "base/clock.h"
 #include "runtime/common/guard.h"
+#include "runtime/communicate/arrivals.h"
 #include "runtime/communicate/launcher.h"
 #include <poll.h>
 #include <stddef.h>
@@ -35,6 +36,12 @@ typedef struct {
   char sentence[COMM_SENTENCE];
 } Failure;
 
+/* Hashes of the collectives of the rank that this one is compared with (comm_reference). */
+typedef struct {
+  uint64_t hash[BOARD_RING];
+  int64_t to, compared;
+} Expected;
+
 struct Watch {
   Comm *comm;
   Peer *peer; /* rank 0: of all ranks; others: [0] is rank 0 */
@@ -46,22 +53,21 @@ struct Watch {
   Failure complaint; /* written before `fails` */
   /* of the thread alone: */
   bool has_told; /* of a failure */
-  int64_t looked, was_away; /* its last round; how long it has once been stopped */
+  int64_t looked, pause, was_away; /* its last round and the time to it; how long it was stopped */
   bool has_said_leaves, has_printed;
   Progress said;
   int64_t late; /* the oldest work of which it was said */
   int64_t late_since, pinged;
-  uint64_t expected[BOARD_RING]; /* hashes of rank 0's collectives */
-  int64_t expected_to, compared;
+  Expected expected[ORDER_COUNT];
   char message[BOARD_BYTES];
 };
 
 typedef struct {
-  int64_t first, count;
+  int64_t order, first, count;
   uint64_t hash[NOTES_IN_ONE];
 } NotesMessage;
 typedef struct {
-  int64_t number;
+  int64_t order, number;
   char text[COMM_TEXT];
 } OtherMessage;
 
@@ -103,25 +109,26 @@ static void end_job(Watch *w, const char *sentence) {
   end_job_as(w, &failure);
 }
 
-static void send_notes(Watch *w) {
-  Note note[NOTES_IN_ONE];
-  NotesMessage message;
-  while ((message.count = comm_next_notes(w->comm, note, NOTES_IN_ONE, &message.first)) > 0) {
-    for (int i = 0; i < message.count; i++) message.hash[i] = note[i].hash;
-    tell_all(w, NOTES, &message, sizeof message);
-  }
+/* What rank `from` has begun, to those that are compared with it. */
+static void hand_notes(Watch *w, int from, const NotesMessage *message) {
+  for (int r = 1; r < w->comm->place.ranks; r++)
+    if (r != from && comm_reference(w->comm, (CommOrder)message->order, r) == from &&
+        w->peer[r].link.socket >= 0)
+      (void)board_send(&w->peer[r].link, NOTES, message, sizeof *message); /* as in tell_all */
 }
 
 static void hear_other(Watch *w, int rank, const OtherMessage *other) {
   char sentence[COMM_SENTENCE], seat[COMM_SEAT];
-  Note own;
+  Note own = {.text = "another one"};
+  bool is_in_stage = other->order == ORDER_STAGE;
+  int as = comm_reference(w->comm, is_in_stage ? ORDER_STAGE : ORDER_ALL, rank);
   comm_seat(w->comm, rank, seat, sizeof seat);
-  comm_read_note(w->comm, other->number, &own);
+  if (as == 0) comm_read_note(w->comm, (CommOrder)is_in_stage, other->number, &own);
   snprintf(sentence, sizeof sentence,
-           "rank %d (%s) has begun %s as collective #%lld, and rank 0 %s: all ranks must begin the "
-           "same in the same order",
-           rank, seat, other->text, (long long)other->number,
-           own.text);
+           "rank %d (%s) has begun %s as collective #%lld, and rank %d %s: all ranks%s must begin "
+           "the same in the same order",
+           rank, seat, other->text, (long long)other->number, as, own.text,
+           is_in_stage ? " of a stage" : "");
   end_job(w, sentence);
 }
 
@@ -136,7 +143,8 @@ static void hear_progress(Peer *peer, const Progress *progress) {
 static void hear_as_judge(Watch *w, int rank, int kind, size_t count) {
   Peer *peer = &w->peer[rank];
   Failure failure;
-  peer->heard = clock_nanoseconds();
+  Judge j = judge_of(w);
+  judge_heard(&j, rank, w->pause);
   if ((kind == AT || kind == LATE) && count == sizeof(Progress)) {
     Progress progress;
     memcpy(&progress, w->message, sizeof progress);
@@ -146,6 +154,10 @@ static void hear_as_judge(Watch *w, int rank, int kind, size_t count) {
     OtherMessage other;
     memcpy(&other, w->message, sizeof other);
     hear_other(w, rank, &other);
+  } else if (kind == NOTES && count == sizeof(NotesMessage)) {
+    NotesMessage notes;
+    memcpy(&notes, w->message, sizeof notes);
+    if (notes.order == ORDER_STAGE) hand_notes(w, rank, &notes);
   } else if (kind == FAILS && read_failure(w, count, &failure)) {
     end_job_as(w, &failure);
     peer->has_left = true; /* it has said why */
@@ -224,11 +236,12 @@ static void hear_rank_0(Watch *w, int kind, size_t count) {
   } else if (kind == NOTES && count == sizeof(NotesMessage)) {
     NotesMessage notes;
     memcpy(&notes, w->message, sizeof notes);
-    if (notes.first > w->expected_to + 1 && w->compared < notes.first - 1)
-      w->compared = notes.first - 1; /* rank 0 was too fast for its watch */
+    Expected *expected = &w->expected[notes.order == ORDER_STAGE];
+    if (notes.first > expected->to + 1 && expected->compared < notes.first - 1)
+      expected->compared = notes.first - 1; /* that rank was too fast for its watch */
     for (int i = 0; i < notes.count && i < NOTES_IN_ONE; i++)
-      w->expected[(notes.first + i) % BOARD_RING] = notes.hash[i];
-    w->expected_to = notes.first + notes.count - 1;
+      expected->hash[(notes.first + i) % BOARD_RING] = notes.hash[i];
+    expected->to = notes.first + notes.count - 1;
   }
 }
 
@@ -241,20 +254,38 @@ static bool send_to_rank_0(Watch *w, int kind, const void *bytes, size_t count) 
 }
 
 /* What both have entered must be the same. */
-static void watch_compare(Watch *w) {
-  if (w->compared < w->expected_to - BOARD_RING) w->compared = w->expected_to - BOARD_RING;
-  for (Note own; w->compared < w->expected_to; w->compared++) {
-    int64_t number = w->compared + 1;
-    if (!comm_read_note(w->comm, number, &own)) {
-      if (number > w->said.entered) return; /* not yet */
+static void watch_compare(Watch *w, CommOrder order) {
+  Expected *e = &w->expected[order];
+  int64_t entered = order == ORDER_ALL ? w->said.entered : w->said.entered_in_stage;
+  if (e->compared < e->to - BOARD_RING) e->compared = e->to - BOARD_RING;
+  for (Note own; e->compared < e->to; e->compared++) {
+    int64_t number = e->compared + 1;
+    if (!comm_read_note(w->comm, order, number, &own)) {
+      if (number > entered) return; /* not yet */
       continue;
     }
-    if (own.hash == w->expected[number % BOARD_RING]) continue;
-    OtherMessage other = {.number = number};
+    if (own.hash == e->hash[number % BOARD_RING]) continue;
+    OtherMessage other = {.order = order, .number = number};
     snprintf(other.text, sizeof other.text, "%s", own.text);
     send_to_rank_0(w, OTHER, &other, sizeof other);
-    w->expected_to = w->compared; /* once is enough */
+    e->to = e->compared; /* once is enough */
     return;
+  }
+}
+
+/* Those that others are compared with. */
+static void send_notes(Watch *w, CommOrder order) {
+  Note note[NOTES_IN_ONE];
+  NotesMessage message = {.order = order};
+  int own = w->comm->place.rank;
+  if (comm_reference(w->comm, order, own) != own) return;
+  while ((message.count = comm_next_notes(w->comm, order, note, NOTES_IN_ONE, &message.first)) >
+         0) {
+    for (int i = 0; i < message.count; i++) message.hash[i] = note[i].hash;
+    if (is_judge(w))
+      hand_notes(w, own, &message);
+    else
+      send_to_rank_0(w, NOTES, &message, sizeof message);
   }
 }
 
@@ -274,7 +305,8 @@ static void tell_progress(Watch *w) {
   int64_t time = clock_nanoseconds();
   comm_progress(w->comm, &now);
   bool is_late = now.oldest && (double)(time - now.since) > w->comm->timeout * 1e9;
-  bool is_new = now.entered != w->said.entered || now.oldest != w->said.oldest;
+  bool is_new = now.entered != w->said.entered || now.oldest != w->said.oldest ||
+                now.entered_in_stage != w->said.entered_in_stage;
   int kind = 0;
   if (is_new) kind = AT;
   if (is_late && w->late != now.oldest) kind = LATE;
@@ -368,9 +400,12 @@ static void read_links(Watch *w, struct pollfd *poll_for, const int *rank, int c
 /* Rank 0 was stopped: that the others are gone is no fault of theirs. */
 static void notice_pause(Watch *w) {
   int64_t now = clock_nanoseconds();
-  bool is_long = w->looked && (double)(now - w->looked) > w->comm->timeout * 1e9;
-  if (is_long) w->was_away = now - w->looked;
+  w->pause = w->looked ? now - w->looked : 0;
+  if ((double)w->pause > w->comm->timeout * 1e9) w->was_away = w->pause;
   w->looked = now;
+  if (!is_judge(w)) return;
+  Judge j = judge_of(w);
+  judge_heard(&j, 0, 0);
 }
 
 static void wait_and_read(Watch *w, struct pollfd *poll_for, int *rank) {
@@ -401,9 +436,10 @@ static void *watch_main(void *argument) {
   while (poll_for && rank) {
     bool is_ending = atomic_load(&w->is_ending);
     wait_and_read(w, poll_for, rank);
-    if (is_judge(w)) send_notes(w);
+    for (CommOrder order = ORDER_ALL; order < ORDER_COUNT; order++) send_notes(w, order);
     tell_progress(w);
-    if (!is_judge(w)) watch_compare(w);
+    for (CommOrder order = ORDER_ALL; order < ORDER_COUNT && !is_judge(w); order++)
+      watch_compare(w, order);
     tell_urgent(w);
     ping(w);
     if (is_judge(w))
@@ -439,6 +475,9 @@ static Status gather(Watch *w) {
     missing--;
   }
   board_close(&comm->board);
+  char sentence[COMM_SENTENCE];
+  if (missing && arrivals_find_missing(comm->timeout, sentence, sizeof sentence))
+    return status_fail(STATUS_FAULT, "%s", sentence);
   for (int r = 1; r < comm->place.ranks && missing; r++)
     if (w->peer[r].link.socket < 0)
       return status_fail(STATUS_FAULT,

@@ -7,6 +7,7 @@
 typedef struct {
   BoardLink link;
   int64_t heard; /* when it last said anything */
+  int64_t away, back; /* for how long it had not, and until when; 0: never for long */
   bool has_left; /* in peace */
   Progress progress;
   int64_t late_since; /* it said that it waits for too long; 0: it did not, or it goes on */
@@ -21,7 +22,10 @@ typedef struct {
   int64_t now;
 } Judge;
 
-/* Somebody waits for longer than the timeout. False: it waits for what may last. */
+/* A rank says something: its silence before that, of which rank 0 itself has made so much. */
+void judge_heard(const Judge *judge, int rank, int64_t own_pause);
+/* Somebody waits for longer than the timeout. False: it waits for what may last, or for one that
+ * has been stopped or cut off and has just come back. */
 bool judge_late(const Judge *judge, int rank, char *sentence);
 /* A connection is gone. */
 void judge_dead(const Judge *judge, int rank, char *sentence);

@@ -1,7 +1,10 @@
 /* loader: see loader.h. Counters under one lock: claimed (steps taken by workers), consumed (steps
  * given back). A slot is announced by its own atomic `filled`, so that neither side takes the lock
  * while the other is ahead; a worker claims several free slots at a time and is woken only when
- * half of the ring is free: steps may be shorter than a context switch. */
+ * half of the ring is free: steps may be shorter than a context switch.
+ * What is claimed are units: whole batches, or, where samples are read one by one, single samples,
+ * so that a slow one holds up nothing but its own batch; whoever fills the last of a batch
+ * announces it. */
 #include "runtime/data/loader.h"
 #include "base/clock.h"
 #include "runtime/common/guard.h"
@@ -25,12 +28,17 @@ struct Loader {
   int64_t steps_per_epoch;
   int64_t *samples;        /* inline mode: the indices of a batch, */
   int64_t sampled;         /* … and its step; -1: none yet */
-  _Atomic int64_t *filled; /* by slot: step + 1 whose batch it holds */
+  _Atomic int64_t *filled; /* by slot: step + 1 whose batch it holds, */
+  _Atomic int64_t *done;   /* … and how many units of the next one are in it */
+  int64_t units;           /* of a batch */
+  SourceWorker *worker;    /* inline mode */
   pthread_t *threads;
   int thread_count;
+  atomic_int lanes; /* workers that have begun, for `spans` */
   pthread_mutex_t lock;
   pthread_cond_t has_free, has_filled;
-  int64_t claimed, consumed; /* under the lock, but `consumed` is written by the consumer only */
+  int64_t claimed,
+      consumed; /* units; steps. Under the lock, but `consumed` is written by the consumer only */
   int sleeping;              /* workers that wait for free slots */
   bool consumer_waits, stop;
   int64_t failed_step; /* INT64_MAX: none */
@@ -43,44 +51,98 @@ struct Loader {
 
 int64_t loader_steps_per_epoch(int64_t samples, int64_t batch) { return samples / batch; }
 
-static void choose_samples(const Loader *loader, int64_t step, int64_t *samples) {
-  const LoaderOptions *options = &loader->options;
-  if (options->repeat_first) step %= options->group;
-  uint64_t epoch = (uint64_t)(step / loader->steps_per_epoch);
-  Order order = order_new(source_samples(options->source), options->shuffle, options->seed, epoch);
-  int64_t batch = step % loader->steps_per_epoch;
-  int64_t start = (batch * options->ranks + options->rank) * options->batch;
-  int64_t moved = options->shuffle ? source_moved(options->source, options->seed, epoch) : 0;
-  for (int64_t i = 0; i < options->batch; i++) samples[i] = order_sample(&order, start + i) + moved;
+static uint64_t loader_epoch(const Loader *loader, int64_t *step) {
+  if (loader->options.repeat_first) *step %= loader->options.group;
+  return (uint64_t)(*step / loader->steps_per_epoch);
 }
 
-static Status loader_fill(const Loader *loader, int64_t step, int64_t *samples, void *slot) {
+/* In the order of the epoch: where the rank's rows of a batch begin. */
+static int64_t first_of_rank(const LoaderOptions *options, int64_t batch) {
+  return (batch * options->ranks + options->rank) * options->batch;
+}
+
+static void choose_samples(const Loader *loader, int64_t step, int64_t *samples) {
+  const LoaderOptions *options = &loader->options;
+  uint64_t epoch = loader_epoch(loader, &step);
+  Order order = order_new(source_samples(options->source), options->shuffle, options->seed, epoch);
+  int64_t batch = step % loader->steps_per_epoch * options->parts;
+  int64_t moved = options->shuffle ? source_moved(options->source, options->seed, epoch) : 0;
+  for (int64_t end = batch + options->parts; batch < end; batch++) {
+    int64_t start = first_of_rank(options, batch);
+    for (int64_t i = 0; i < options->batch; i++)
+      *samples++ = order_sample(&order, start + i) + moved;
+  }
+}
+
+static Status fill_parts(const Loader *loader, SourceWorker *worker, int64_t step,
+                         const int64_t *samples, void *slot) {
+  const LoaderOptions *options = &loader->options;
+  uint64_t epoch = loader_epoch(loader, &step);
+  for (int64_t part = 0; part < options->parts; part++)
+    STATUS_TRY(source_fill_part(options->source, worker, epoch, samples + part * options->batch,
+                                part, slot));
+  return STATUS_OK;
+}
+
+static void note_batch(const Loader *loader, int lane, int64_t step, int64_t start) {
+  if (!start) return;
+  spans_add(loader->options.spans,
+            &(TraceSpan){SPAN_LOADER, lane % SPAN_LANES, start, clock_nanoseconds(),
+                         step / loader->options.group + 1, NULL});
+}
+
+/* Now, if it shall be noted; else 0. */
+static int64_t note_now(const Loader *loader) {
+  return spans_is_open(loader->options.spans) ? clock_nanoseconds() : 0;
+}
+
+/* One row of a batch's parts. */
+static Status loader_fill_row(const Loader *loader, SourceWorker *worker, int64_t step, int64_t row,
+                              void *slot) {
+  const LoaderOptions *options = &loader->options;
+  uint64_t epoch = loader_epoch(loader, &step);
+  Order order = order_new(source_samples(options->source), options->shuffle, options->seed, epoch);
+  int64_t batch = step % loader->steps_per_epoch * options->parts + row / options->batch;
+  int64_t start = first_of_rank(options, batch);
+  return source_fill_row(options->source, worker, epoch,
+                         order_sample(&order, start + row % options->batch), row, slot);
+}
+
+static Status loader_fill(const Loader *loader, SourceWorker *worker, int64_t unit,
+                          int64_t *samples) {
+  int64_t step = unit / loader->units;
+  void *slot = loader->options.slots[step % loader->options.slot_count];
+  if (loader->units > 1) return loader_fill_row(loader, worker, step, unit % loader->units, slot);
   choose_samples(loader, step, samples);
-  return source_fill(loader->options.source, samples, slot);
+  return fill_parts(loader, worker, step, samples, slot);
 }
 
 /* Without workers. Samples lie anywhere in memory: fetching them costs more than copying them, so
  * the next batch is asked for now, to be in the cache a step later. */
 static Status fill_inline(Loader *loader, int64_t step, void *slot) {
+  int64_t start = note_now(loader);
   if (loader->sampled != step) choose_samples(loader, step, loader->samples);
-  STATUS_TRY(source_fill(loader->options.source, loader->samples, slot));
+  STATUS_TRY(fill_parts(loader, loader->worker, step, loader->samples, slot));
+  note_batch(loader, 0, step, start);
   if (step + 1 >= loader->options.end_step) return STATUS_OK;
   choose_samples(loader, step + 1, loader->samples);
   loader->sampled = step + 1;
-  source_prefetch(loader->options.source, loader->samples);
+  source_prefetch(loader->options.source, loader->samples); /* of several parts the first */
   return STATUS_OK;
 }
 
-/* Under the lock: takes free slots, at most half of the ring. Returns their number. */
-static int64_t claim_step(Loader *loader, int64_t *first) {
+/* Under the lock: takes units of free slots, at most half of the ring. Returns their number. */
+static int64_t claim_units(Loader *loader, int64_t *first) {
   int64_t slots = loader->options.slot_count;
   while (!loader->stop) {
     int64_t free_until = loader->consumed + slots;
     if (free_until > loader->options.end_step) free_until = loader->options.end_step;
-    int64_t count = free_until - loader->claimed;
+    int64_t count = free_until * loader->units - loader->claimed;
     if (count > 0 && loader->failed_step == INT64_MAX) {
       int64_t most = (slots + 1) / 2;
-      if (loader->thread_count > 1 || count > most) {
+      if (loader->units > 1) {
+        count = 1;
+      } else if (loader->thread_count > 1 || count > most) {
         int64_t share = (count + loader->thread_count - 1) / loader->thread_count;
         count = share < most ? share : most;
       }
@@ -95,10 +157,13 @@ static int64_t claim_step(Loader *loader, int64_t *first) {
   return 0;
 }
 
-static void loader_announce(Loader *loader, int64_t step, Status status) {
-  int64_t slot = step % loader->options.slot_count;
-  if (status == STATUS_OK)
+static void loader_announce(Loader *loader, int64_t unit, Status status) {
+  int64_t step = unit / loader->units, slot = step % loader->options.slot_count;
+  if (status == STATUS_OK) {
+    if (atomic_fetch_add(&loader->done[slot], 1) + 1 < loader->units) return;
+    atomic_store_explicit(&loader->done[slot], 0, memory_order_relaxed);
     atomic_store_explicit(&loader->filled[slot], step + 1, memory_order_release);
+  }
   pthread_mutex_lock(&loader->lock);
   if (status != STATUS_OK && step < loader->failed_step) {
     free(loader->failure_message);
@@ -113,20 +178,27 @@ static void loader_announce(Loader *loader, int64_t step, Status status) {
 static void *loader_work(void *argument) {
   Loader *loader = argument;
   int64_t first, count;
-  int64_t *samples = malloc((size_t)loader->options.batch * sizeof *samples);
+  int lane = atomic_fetch_add(&loader->lanes, 1);
+  int64_t *samples =
+      calloc((size_t)loader->options.batch, (size_t)loader->options.parts * sizeof *samples);
+  SourceWorker *worker = NULL;
   Status status = samples ? STATUS_OK : status_errno(ENOMEM, "loader");
+  if (status == STATUS_OK)
+    status = source_worker_new(loader->options.source, loader->options.seed, &worker);
   for (;;) {
     pthread_mutex_lock(&loader->lock);
-    count = claim_step(loader, &first);
+    count = claim_units(loader, &first);
     pthread_mutex_unlock(&loader->lock);
     if (!count) break;
-    for (int64_t step = first; step < first + count; step++) {
-      int64_t slot = step % loader->options.slot_count;
-      if (samples) status = loader_fill(loader, step, samples, loader->options.slots[slot]);
-      loader_announce(loader, step, status);
+    for (int64_t unit = first; unit < first + count; unit++) {
+      int64_t start = note_now(loader);
+      if (status == STATUS_OK) status = loader_fill(loader, worker, unit, samples);
+      note_batch(loader, lane, unit / loader->units, start);
+      loader_announce(loader, unit, status);
       if (status != STATUS_OK) break;
     }
   }
+  source_worker_free(worker);
   free(samples);
   return NULL;
 }
@@ -161,20 +233,29 @@ Status loader_new(const LoaderOptions *options, Loader **out) {
   pthread_cond_init(&loader->has_filled, NULL);
   loader->options = *options;
   if (loader->options.group < 1) loader->options.group = 1;
+  if (loader->options.parts < 1) loader->options.parts = 1;
   if (loader->options.ranks < 1) loader->options.ranks = 1;
   int64_t group = loader->options.group, whole = options->batch * loader->options.ranks;
+  whole *= loader->options.parts;
   loader->steps_per_epoch =
       group * loader_steps_per_epoch(source_samples(options->source), whole * group);
-  loader->claimed = loader->consumed = loader->next = options->first_step;
+  if (source_is_single(options->source)) loader->units = options->batch * loader->options.parts;
+  if (loader->units < 1) loader->units = 1;
+  loader->consumed = loader->next = options->first_step;
+  loader->claimed = options->first_step * loader->units;
   loader->failed_step = INT64_MAX;
   loader->sampled = -1;
-  loader->samples = malloc((size_t)options->batch * sizeof *loader->samples);
+  loader->samples = calloc((size_t)options->batch,
+                           (size_t)loader->options.parts * sizeof *loader->samples);
   loader->filled = calloc((size_t)options->slot_count, sizeof *loader->filled);
+  loader->done = calloc((size_t)options->slot_count, sizeof *loader->done);
   Status status = STATUS_OK;
-  if (!loader->samples || !loader->filled)
+  if (!loader->samples || !loader->filled || !loader->done)
     status = status_errno(ENOMEM, "loader");
   else if (options->workers > 0)
     status = loader_start_workers(loader);
+  else
+    status = source_worker_new(options->source, options->seed, &loader->worker);
   if (status == STATUS_OK)
     *out = loader;
   else
@@ -195,6 +276,8 @@ void loader_free(Loader *loader) {
   free(loader->threads);
   free(loader->samples);
   free((void *)loader->filled);
+  free((void *)loader->done);
+  source_worker_free(loader->worker);
   free(loader->failure_message);
   free(loader);
 }

@@ -1,9 +1,11 @@
 /* loader: batches of a Source in order, made ahead of the step by worker threads in a ring of
  * slots. The order depends on (seed, epoch, position) only, never on the number of workers or
  * ranks, and starts anywhere at once. Invariant: slot of step s is s modulo slots; it is filled by
- * one worker and read by the consumer, never both. */
+ * workers and read by the consumer, never both. Random transforms draw by the seed and the epoch,
+ * too. */
 #ifndef FT_RUNTIME_LOADER_H
 #define FT_RUNTIME_LOADER_H
+#include "runtime/common/spans.h"
 #include "runtime/data/source.h"
 
 typedef struct Loader Loader;
@@ -11,6 +13,7 @@ typedef struct {
   const Source *source;
   int64_t batch;      /* of this rank: */
   int64_t rank, ranks; /* … rows rank * batch and on of one of `ranks` times as many; 0, 0: alone */
+  int64_t parts; /* so many such batches, one behind the other, are one for the step; 0: 1 */
   int64_t group; /* batches that belong together: an epoch is a whole number of groups; 0: 1 */
   bool shuffle;
   uint64_t seed;
@@ -21,6 +24,7 @@ typedef struct {
   int slot_count;               /* >= holds + 2 with workers or `aside`, >= holds + 1 without */
   bool aside;                   /* without workers: loader_fill_ahead will be called */
   int holds;                    /* a batch stays as it is for so many further loader_next */
+  Spans *spans;                 /* where to note when batches are made; NULL: nowhere */
 } LoaderOptions;
 
 /* Whole batches in `samples`. */

@@ -7,6 +7,9 @@
 #include "runtime/data/source_array.h"
 
 typedef struct Source Source;
+/* What a thread that fills batches has to itself: buffers for an image. Such a split fills no batch
+ * without one. */
+typedef struct SourceWorker SourceWorker;
 
 /* Where relative file names are looked for: in data_dir (--data) and nowhere else; without it in
  * this order: the artifact's folder, the .ft file's folder (of an artifact: if its path is relative
@@ -19,9 +22,22 @@ typedef struct {
 
 /* Is there such a split in the plan? */
 const DataSource *source_find_split(const Plan *plan, const char *split);
+/* Can evaluations and predictions take this split? Their graphs have one normalize: valid's, else
+ * test's. */
+STATUS_CHECKED Status source_check_evaluated(const Plan *plan, const char *split);
 /* Finds one file. *out is malloc'd. The failure lists the places and what to do. */
 STATUS_CHECKED Status source_find_file(const Plan *plan, const SourcePlaces *places,
                                        const char *file, char **out);
+/* The same of a name that may be a pattern, "x-*.npy", as the shell has them (*, ?, [abc]): all files
+ * of the first place that has one, in the order of their names' bytes. A file that has this very name
+ * goes before. *out is filled in either way. */
+typedef struct {
+  char **path;
+  int count;
+} SourceFiles;
+STATUS_CHECKED Status source_find_files(const Plan *plan, const SourcePlaces *places,
+                                        const char *name, SourceFiles *out);
+void source_files_free(SourceFiles *files);
 
 /* The plan must outlive the Source. Nothing is inflated before source_start or the first fill. */
 STATUS_CHECKED Status source_open(const Plan *plan, const char *split, const SourcePlaces *places,
@@ -48,8 +64,26 @@ int64_t source_moved(const Source *source, uint64_t seed, uint64_t epoch);
 enum { SOURCE_RANGE = 320 };
 int64_t source_find_outside(const PlanTensor *input, const void *values, int64_t count,
                             char text[SOURCE_RANGE]);
-/* Samples [sample[0], …, sample[batch-1]] into `batch`. Waits for bytes still being inflated. */
-STATUS_CHECKED Status source_fill(const Source *source, const int64_t *sample, void *batch);
+/* Are samples read one by one, each at a cost that differs? */
+bool source_is_single(const Source *source);
+/* Does filling take a worker? */
+bool source_takes_worker(const Source *source);
+/* Is a sample another one in each epoch? */
+bool source_is_random(const Source *source);
+/* *out is NULL where none is needed. The seed is that of random transforms. */
+STATUS_CHECKED Status source_worker_new(const Source *source, uint64_t seed, SourceWorker **out);
+void source_worker_free(SourceWorker *worker); /* NULL is fine */
+/* Samples [sample[0], …, sample[batch-1]] into `batch`, as random transforms make them in epoch
+ * 0. Waits for bytes still being inflated. */
+STATUS_CHECKED Status source_fill(const Source *source, SourceWorker *worker, const int64_t *sample,
+                                  void *batch);
+/* The same of an epoch, and of a place with the rows of several parts (plan_parts_at_once): of the
+ * one of that number. */
+STATUS_CHECKED Status source_fill_part(const Source *source, SourceWorker *worker, uint64_t epoch,
+                                       const int64_t *sample, int64_t part, void *batch);
+/* One sample into one row of all parts; only where source_is_single. */
+STATUS_CHECKED Status source_fill_row(const Source *source, SourceWorker *worker, uint64_t epoch,
+                                      int64_t sample, int64_t row, void *batch);
 /* Asks the processor for these samples, as far as they are in memory. */
 void source_prefetch(const Source *source, const int64_t *sample);
 /* Is filling a batch no more than copying memory: no conversion of note, no reading of a disk? */
@@ -61,6 +95,12 @@ void source_append_paths(const Source *source, Text *out);
 const char *source_label(const Source *source); /* "train", "valid" … */
 /* The path of file `index`; NULL: there are no more. */
 const char *source_path(const Source *source, int index);
-/* Memory taken by inflated files, bytes. */
+/* Memory taken by inflated files and by lists of files, bytes. */
 int64_t source_memory(const Source *source);
+/* What distinguishes its list of files from another one; 0: it has none. */
+uint64_t source_list_sum(const Source *source);
+/* For --dry-run: files, classes, the largest sample. Nothing for data that is no set of files. */
+STATUS_CHECKED Status source_describe(const Source *source, int workers, Text *out);
+/* Have both the same classes in the same order? Data without names of classes has. */
+STATUS_CHECKED Status source_same_classes(const Source *train, const Source *other);
 #endif

@@ -21,6 +21,18 @@ bool array_header_bytes(const ArrayHeader *header, size_t *bytes) {
   return true;
 }
 
+size_t array_header_sample(const ArrayHeader *header) {
+  ArrayHeader sample = *header;
+  size_t bytes = 0;
+  if (sample.shape.rank) sample.shape.dim[0] = 1;
+  (void)array_header_bytes(&sample, &bytes);
+  return bytes;
+}
+
+size_t array_header_pitch(const ArrayHeader *header) {
+  return header->pitch ? header->pitch : array_header_sample(header);
+}
+
 char *array_header_text(const ArrayHeader *header, char buffer[TYPE_TEXT]) {
   char shape[TYPE_TEXT];
   snprintf(buffer, TYPE_TEXT, "%s%s", element_text(header->element),
@@ -29,11 +41,19 @@ char *array_header_text(const ArrayHeader *header, char buffer[TYPE_TEXT]) {
 }
 
 typedef Status Parse(const ArrayFile *file, ArrayHeader *out);
+#define ARRAYS(name) name##_parse
+#define TEXT(name) name##_parse
+#define RECORDS(name) name##_parse
+#define SAMPLES(name) NULL
 static Parse *const parsers[] = {
-#define SOURCE(name, ...) name##_parse,
+#define SOURCE(name, form, ...) form(name),
 #include "plan/sources.def"
 #undef SOURCE
 };
+#undef ARRAYS
+#undef TEXT
+#undef RECORDS
+#undef SAMPLES
 
 static Status unknown_kind(const char *name) {
   Text kinds = {0};
@@ -55,39 +75,52 @@ static Status unknown_content(void) {
   return status;
 }
 
-static Status array_parse(DataArray *array, const DataSource *data) {
-  ArrayFile file = {.options = data};
-  file.at = source_bytes_head(array->bytes, &file.count);
+/* data NULL: of the kind that the first bytes tell. */
+static Status array_parse(SourceBytes *bytes, ArrayFile *file, ArrayHeader *out) {
+  const DataSource *data = file->options;
+  file->at = source_bytes_head(bytes, &file->count);
   const SourceKind *kind =
-      data ? source_kind_find(data->kind) : source_kind_guess(file.at, file.count);
+      data ? source_kind_find(data->kind) : source_kind_guess(file->at, file->count);
   if (!kind) return unknown_content();
-  if (kind->reads != SOURCE_HEAD && !source_bytes_size(array->bytes, &file.size))
-    return status_fail(STATUS_USER, "is compressed; %s() reads files as they are: gunzip it",
+  if (kind->form == SOURCE_SAMPLES)
+    return status_fail(STATUS_USER, "is read one sample at a time, not as an array");
+  if (kind->reads != SOURCE_HEAD && !source_bytes_size(bytes, &file->size))
+    return status_fail(STATUS_USER, "is compressed; %s() reads files as they are: unpack it first",
                        kind->name);
   if (kind->reads == SOURCE_ALL) {
-    STATUS_TRY(source_bytes_expect(array->bytes, file.size));
-    file.at = source_bytes_at(array->bytes);
-    file.count = file.size;
+    STATUS_TRY(source_bytes_expect(bytes, file->size));
+    file->at = source_bytes_at(bytes);
+    file->count = file->size;
   }
-  STATUS_TRY(parsers[kind - source_kinds](&file, &array->header));
+  return parsers[kind - source_kinds](file, out);
+}
+
+static Status check_header(const ArrayHeader *header) {
   size_t bytes;
   char text[TYPE_TEXT];
-  if (!array_header_bytes(&array->header, &bytes))
-    return status_fail(STATUS_USER, "is damaged: its header promises %s, which no file can hold",
-                       array_header_text(&array->header, text));
-  return STATUS_OK;
+  if (array_header_bytes(header, &bytes)) return STATUS_OK;
+  return status_fail(STATUS_USER, "is damaged: its header promises %s, which no file can hold",
+                     array_header_text(header, text));
+}
+
+/* Opens the file and reads a header, or one for each input. */
+static Status open_and_parse(const char *path, ArrayFile *file, SourceBytes **bytes,
+                             ArrayHeader *out) {
+  STATUS_TRY(source_bytes_open(path, bytes));
+  Status status = array_parse(*bytes, file, out);
+  for (int i = 0; i < (file->inputs ? file->input_count : 1) && status == STATUS_OK; i++)
+    status = check_header(&out[i]);
+  STATUS_TRY(source_bytes_intact(*bytes)); /* or zeros may be taken for its header */
+  if (status == STATUS_OK) return STATUS_OK;
+  char *message = strdup(status_message());
+  status = status_fail(status, "%s %s", path, message ? message : "is damaged");
+  free(message);
+  return status;
 }
 
 static Status array_open_in(DataArray *array, const DataSource *data, const char *path) {
-  STATUS_TRY(source_bytes_open(path, &array->bytes));
-  Status status = array_parse(array, data);
-  STATUS_TRY(source_bytes_intact(array->bytes)); /* or zeros may be taken for its header */
-  if (status != STATUS_OK) {
-    char *message = strdup(status_message());
-    status = status_fail(status, "%s %s", path, message ? message : "is damaged");
-    free(message);
-    return status;
-  }
+  ArrayFile file = {.options = data};
+  STATUS_TRY(open_and_parse(path, &file, &array->bytes, &array->header));
   if (array->header.elements) return STATUS_OK; /* all was read */
   size_t bytes = 0;
   (void)array_header_bytes(&array->header, &bytes);
@@ -107,9 +140,57 @@ Status array_open(const DataSource *data, const char *path, DataArray **out) {
   return status;
 }
 
+/* What a reader of records found lies in the file, whose length is known. */
+static Status check_inside(const ArrayHeader *header, size_t size) {
+  size_t sample = array_header_sample(header), end;
+  int64_t last = header->shape.rank ? header->shape.dim[0] - 1 : 0;
+  if (header->elements || last < 0) return STATUS_OK;
+  if (!__builtin_mul_overflow((size_t)last, array_header_pitch(header), &end) &&
+      !__builtin_add_overflow(end, header->offset, &end) &&
+      !__builtin_add_overflow(end, sample, &end) && end <= size)
+    return STATUS_OK;
+  return status_fail(STATUS_USER, "is truncated: its elements end behind its %zu bytes", size);
+}
+
+static Status records_open_in(const DataSource *data, const char *path, ArrayFile *file,
+                              ArrayHeader *headers, DataArray **out) {
+  for (int i = 0; i < file->input_count; i++) {
+    out[i] = calloc(1, sizeof **out);
+    if (!out[i]) return status_errno(ENOMEM, "%s", path);
+    out[i]->is_shared = i > 0;
+  }
+  Status status = open_and_parse(path, file, &out[0]->bytes, headers);
+  if (status == STATUS_OK && source_kind_find(data->kind)->reads == SOURCE_SIZE)
+    status = source_bytes_expect(out[0]->bytes, file->size);
+  for (int i = 0; i < file->input_count && status == STATUS_OK; i++)
+    status = status_prefix(check_inside(&headers[i], file->size), "%s", path);
+  for (int i = 0; i < file->input_count; i++) {
+    out[i]->header = headers[i];
+    out[i]->bytes = out[0]->bytes;
+  }
+  return status;
+}
+
+Status array_open_records(const DataSource *data, const char *path, const PlanTensor *inputs,
+                          int input_count, DataArray **out) {
+  memset(out, 0, sizeof *out * (size_t)input_count);
+  if (!source_kind_find(data->kind)) return unknown_kind(data->kind);
+  ArrayFile file = {.options = data, .inputs = inputs, .input_count = input_count};
+  ArrayHeader *headers = calloc((size_t)input_count + 1, sizeof *headers);
+  if (!headers) return status_errno(ENOMEM, "%s", path);
+  Status status = records_open_in(data, path, &file, headers, out);
+  free(headers);
+  if (status == STATUS_OK) return STATUS_OK;
+  for (int i = input_count; i-- > 0;) {
+    array_close(out[i]);
+    out[i] = NULL;
+  }
+  return status;
+}
+
 void array_close(DataArray *array) {
   if (!array) return;
-  source_bytes_close(array->bytes);
+  if (!array->is_shared) source_bytes_close(array->bytes);
   free(array->header.elements);
   free(array);
 }
@@ -122,5 +203,5 @@ const uint8_t *array_at(const DataArray *array) {
 size_t array_memory(const DataArray *array) {
   size_t bytes = 0;
   if (array->header.elements) (void)array_header_bytes(&array->header, &bytes);
-  return bytes + source_bytes_memory(array->bytes);
+  return bytes + (array->is_shared ? 0 : source_bytes_memory(array->bytes));
 }

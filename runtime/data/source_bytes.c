@@ -4,6 +4,7 @@
 #include "runtime/common/guard.h"
 #include "runtime/common/read_whole.h"
 #include "runtime/data/source_inflate.h"
+#include "runtime/data/source_zstd.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,15 +13,29 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = 1 << 16, LARGEST_RATIO = 1032 /* of deflate */ };
+enum { HEAD_BYTES = 1 << 16 };
+
+/* How a file is compressed, told by its first bytes. */
+typedef struct {
+  const char *name;
+  size_t largest_ratio; /* of content to file */
+  bool (*is)(const uint8_t *in, size_t in_count);
+  int (*head)(const uint8_t *in, size_t in_count, uint8_t *out, size_t capacity, size_t *count);
+  const char *(*all)(const uint8_t *in, size_t in_count, uint8_t *out, size_t count,
+                     InflateProgress *progress, void *context);
+} Packing;
+static const Packing packings[] = {
+    {"gzip", 1032, inflate_is_gzip, inflate_head, inflate_all},
+    {"zstd", 32768, zstd_is, zstd_head, zstd_all}, /* a block of 4 bytes may hold 128 KiB */
+};
 
 struct SourceBytes {
   char *path;
   uint8_t *map; /* the file as it is on disk */
   size_t map_bytes;
   int guard; /* of the map; -1: it is memory of our own */
-  bool is_gzip;
-  uint8_t *head; /* gzip: the first inflated bytes */
+  const Packing *packing; /* NULL: none */
+  uint8_t *head;          /* of a compressed file: the first inflated bytes */
   size_t head_count;
   uint8_t *content;
   size_t count;
@@ -58,18 +73,19 @@ static Status map_file(SourceBytes *bytes) {
 static Status open_head(SourceBytes *bytes) {
   if (!bytes->path) return status_errno(ENOMEM, "data");
   STATUS_TRY(map_file(bytes));
-  bytes->is_gzip = inflate_is_gzip(bytes->map, bytes->map_bytes);
-  if (!bytes->is_gzip) return STATUS_OK;
+  for (size_t i = 0; i < sizeof packings / sizeof *packings && !bytes->packing; i++)
+    if (packings[i].is(bytes->map, bytes->map_bytes)) bytes->packing = &packings[i];
+  if (!bytes->packing) return STATUS_OK;
   bytes->head = malloc(HEAD_BYTES);
   if (!bytes->head) return status_errno(ENOMEM, "%s", bytes->path);
-  int error =
-      inflate_head(bytes->map, bytes->map_bytes, bytes->head, HEAD_BYTES, &bytes->head_count);
+  int error = bytes->packing->head(bytes->map, bytes->map_bytes, bytes->head, HEAD_BYTES,
+                                   &bytes->head_count);
   STATUS_TRY(source_bytes_intact(bytes));
   if (error == ENOMEM) return status_errno(error, "%s", bytes->path);
   if (error)
     return status_fail(STATUS_USER,
-                       "%s is damaged: it starts like a gzip file but cannot be inflated",
-                       bytes->path);
+                       "%s is damaged: it starts like a %s file but cannot be inflated",
+                       bytes->path, bytes->packing->name);
   return STATUS_OK;
 }
 
@@ -95,7 +111,7 @@ void source_bytes_close(SourceBytes *bytes) {
     atomic_store(&bytes->stop, true);
     pthread_join(bytes->thread, NULL);
   }
-  if (bytes->is_gzip && bytes->content) munmap(bytes->content, bytes->count);
+  if (bytes->packing && bytes->content) munmap(bytes->content, bytes->count);
   guard_remove(bytes->guard);
   if (bytes->map) munmap(bytes->map, bytes->map_bytes);
   free(bytes->head);
@@ -106,7 +122,7 @@ void source_bytes_close(SourceBytes *bytes) {
 }
 
 const uint8_t *source_bytes_head(const SourceBytes *bytes, size_t *count) {
-  if (bytes->is_gzip) {
+  if (bytes->packing) {
     *count = bytes->head_count;
     return bytes->head;
   }
@@ -116,7 +132,7 @@ const uint8_t *source_bytes_head(const SourceBytes *bytes, size_t *count) {
 
 bool source_bytes_size(const SourceBytes *bytes, size_t *count) {
   *count = bytes->map_bytes;
-  return !bytes->is_gzip;
+  return !bytes->packing;
 }
 
 static void publish(SourceBytes *bytes, size_t ready, bool is_checked, const char *failure) {
@@ -146,15 +162,15 @@ static bool on_progress(void *context, size_t used, size_t ready) {
 
 static void *inflate_thread(void *argument) {
   SourceBytes *bytes = argument;
-  const char *failure =
-      inflate_all(bytes->map, bytes->map_bytes, bytes->content, bytes->count, on_progress, bytes);
+  const char *failure = bytes->packing->all(bytes->map, bytes->map_bytes, bytes->content,
+                                            bytes->count, on_progress, bytes);
   publish(bytes, failure ? atomic_load(&bytes->ready) : bytes->count, true, failure);
   return NULL;
 }
 
 Status source_bytes_expect(SourceBytes *bytes, size_t count) {
   bytes->count = count;
-  if (!bytes->is_gzip) {
+  if (!bytes->packing) {
     if (bytes->map_bytes != count)
       return status_fail(STATUS_USER, "%s is %s: it holds %zu bytes but its header promises %zu",
                          bytes->path, bytes->map_bytes < count ? "truncated" : "damaged",
@@ -164,11 +180,11 @@ Status source_bytes_expect(SourceBytes *bytes, size_t count) {
     atomic_store(&bytes->is_checked, true);
     return STATUS_OK;
   }
-  if (count / LARGEST_RATIO > bytes->map_bytes)
+  if (count / bytes->packing->largest_ratio > bytes->map_bytes)
     return status_fail(STATUS_USER,
                        "%s is truncated: its header promises %zu bytes, more than its %zu bytes of "
-                       "gzip can hold",
-                       bytes->path, count, bytes->map_bytes);
+                       "%s can hold",
+                       bytes->path, count, bytes->map_bytes, bytes->packing->name);
   void *at = mmap(NULL, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED)
     return status_errno(errno, "%s needs %zu bytes of memory when inflated", bytes->path, count);
@@ -182,7 +198,7 @@ static const char no_thread[] = "cannot be inflated: no thread could be started"
 
 /* Under the lock. */
 static void start_locked(SourceBytes *bytes) {
-  if (!bytes->is_gzip || bytes->has_thread || atomic_load(&bytes->failed)) return;
+  if (!bytes->packing || bytes->has_thread || atomic_load(&bytes->failed)) return;
   sigset_t before;
   guard_block_signals(&before);
   bytes->has_thread = pthread_create(&bytes->thread, NULL, inflate_thread, bytes) == 0;
@@ -232,5 +248,5 @@ Status source_bytes_check(SourceBytes *bytes) { return bytes_wait_for(bytes, byt
 const char *source_bytes_path(const SourceBytes *bytes) { return bytes->path; }
 
 size_t source_bytes_memory(const SourceBytes *bytes) {
-  return bytes->is_gzip ? bytes->count + HEAD_BYTES : 0;
+  return bytes->packing ? bytes->count + HEAD_BYTES : 0;
 }

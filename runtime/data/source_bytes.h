@@ -1,5 +1,5 @@
 /* source_bytes: the content of one data file at a stable address: a plain file is mapped (guard.h),
- * a gzip file (told by its magic, not its name) is inflated once into memory by a thread of its
+ * a gzip or zstd file (told by its magic, not its name) is inflated once into memory by a thread of its
  * own, so that a reader can use the first bytes while the rest is still being inflated. Use: open,
  * look at the head, tell the expected length, then wait for what you read. Every failure names the
  * file. */
@@ -19,8 +19,8 @@ void source_bytes_close(SourceBytes *bytes); /* NULL is fine; stops the thread *
 const uint8_t *source_bytes_head(const SourceBytes *bytes, size_t *count);
 /* The length of a plain file; false if it is compressed: then only reading it would tell. */
 bool source_bytes_size(const SourceBytes *bytes, size_t *count);
-/* Says how long the (inflated) content must be. A plain file is checked at once; for a gzip file
- * memory is reserved. Call once. */
+/* Says how long the (inflated) content must be. A plain file is checked at once; for a compressed
+ * one memory is reserved. Call once. */
 STATUS_CHECKED Status source_bytes_expect(SourceBytes *bytes, size_t count);
 /* Starts inflating in the background; a wait does so too. A failure shows in the next wait. */
 void source_bytes_start(SourceBytes *bytes);

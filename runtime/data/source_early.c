@@ -19,7 +19,7 @@ static const char *early_skip_space(const char *at) {
 
 /* The text after `train = idx(` and the kind, or NULL: a kind whose files may be
  * compressed, since inflating takes time. */
-static const char *source_find_files(const char *text, const SourceKind **kind) {
+static const char *early_find_call(const char *text, const SourceKind **kind) {
   for (const char *at = text; (at = strstr(at, "train")); at++) {
     const char *next = early_skip_space(at + 5);
     if (*next != '=') continue;
@@ -27,7 +27,7 @@ static const char *source_find_files(const char *text, const SourceKind **kind) 
     for (int i = 0; i < source_kind_count; i++) {
       *kind = &source_kinds[i];
       size_t length = strlen((*kind)->name);
-      bool is_early = (*kind)->reads == SOURCE_HEAD && !*(*kind)->options;
+      bool is_early = (*kind)->reads == SOURCE_HEAD && !source_kind_has_options(*kind);
       if (!is_early || strncmp(next, (*kind)->name, length) != 0) continue;
       const char *open = early_skip_space(next + length);
       if (*open == '(') return open + 1;
@@ -56,7 +56,7 @@ void source_early_start(const char *ft_path, const SourcePlaces *places) {
   Plan plan = {.source = ft_path};
   const SourceKind *kind;
   const char *at =
-      text_read_file(&text, ft_path) == 0 ? source_find_files(text_cstr(&text), &kind) : NULL;
+      text_read_file(&text, ft_path) == 0 ? early_find_call(text_cstr(&text), &kind) : NULL;
   while (at && early_count < MOST) {
     at = early_skip_space(at);
     const char *end = *at == '"' ? strpbrk(at + 1, "\"\n") : NULL;

@@ -3,6 +3,7 @@
 #include "runtime/data/source.h"
 #include <dirent.h>
 #include <errno.h>
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,6 +33,25 @@ static bool file_exists(const char *path) {
   return stat(path, &info) == 0;
 }
 
+static bool is_pattern(const char *file) { return strpbrk(file, "*?[") != NULL; }
+
+/* The pattern of a pattern in a folder, whose own name is none. */
+static char *join_pattern(const char *folder, size_t folder_length, const char *file) {
+  Text escaped = {0};
+  for (size_t i = 0; i < folder_length; i++)
+    text_printf(&escaped, "%s%c", strchr("*?[\\", folder[i]) ? "\\" : "", folder[i]);
+  char *path = join_path(text_cstr(&escaped), escaped.count, file);
+  text_free(&escaped);
+  return path;
+}
+
+static bool pattern_matches(const char *path) {
+  glob_t found;
+  bool is_match = glob(path, 0, NULL, &found) == 0;
+  if (is_match) globfree(&found);
+  return is_match;
+}
+
 /* Takes `folder`/`file` if it is there; else notes the folder in *tried. */
 static bool find_in_folder(const char *folder, size_t length, const char *file, Text *tried,
                            char **out) {
@@ -41,6 +61,14 @@ static bool find_in_folder(const char *folder, size_t length, const char *file, 
     return true;
   }
   free(path);
+  if (is_pattern(file)) {
+    path = join_pattern(folder, length, file);
+    if (pattern_matches(path)) {
+      *out = path;
+      return true;
+    }
+    free(path);
+  }
   /* Text is searched for duplicates: the artifact often lies in the current folder */
   Text entry = {0};
   text_printf(&entry, "%.*s, ", (int)length, folder);
@@ -104,6 +132,12 @@ static bool looks_beside_source(const Plan *plan, const SourcePlaces *places) {
 Status source_find_file(const Plan *plan, const SourcePlaces *places, const char *file,
                         char **out) {
   *out = NULL;
+  Text why = {0};
+  if (source_file_is_remote(file, &why)) {
+    Status status = status_fail(STATUS_USER, "%s", text_cstr(&why));
+    text_free(&why);
+    return status;
+  }
   if (!places->allow_paths && !inside_is_plain(file))
     return status_fail(STATUS_USER,
                        "%s: a model names its data by relative paths without '..', to be found in "
@@ -141,4 +175,62 @@ Status source_find_file(const Plan *plan, const SourcePlaces *places, const char
   }
   text_free(&tried);
   return status;
+}
+
+void source_files_free(SourceFiles *files) {
+  for (int i = 0; i < files->count; i++) free(files->path[i]);
+  free(files->path);
+  *files = (SourceFiles){0};
+}
+
+/* A pattern may lead out of the folder where its text does not: ".?/x". */
+static bool matches_inside(const char *pattern, const char *name, const char *path) {
+  size_t parts = 1;
+  for (const char *at = name; (at = strchr(at, '/')); at++) parts++;
+  const char *at = path + strlen(path);
+  while (at > path && (at[-1] != '/' || --parts)) at--;
+  return *pattern && inside_is_plain(at);
+}
+
+static Status match_files(const SourcePlaces *places, const char *name, const char *pattern,
+                          SourceFiles *out) {
+  glob_t found;
+  int error = glob(pattern, 0, NULL, &found);
+  if (error == GLOB_NOSPACE) return status_errno(ENOMEM, "%s", name);
+  if (error) return status_fail(STATUS_USER, "%s not found", name);
+  Status status = STATUS_OK;
+  out->path = calloc(found.gl_pathc + 1, sizeof *out->path);
+  if (!out->path) status = status_errno(ENOMEM, "%s", name);
+  for (size_t i = 0; i < found.gl_pathc && status == STATUS_OK; i++) {
+    if (!places->allow_paths && !matches_inside(pattern, name, found.gl_pathv[i]))
+      status = status_fail(STATUS_USER, "%s: %s is not below the folder; --allow-paths takes it",
+                           name, found.gl_pathv[i]);
+    else if (!(out->path[out->count] = strdup(found.gl_pathv[i])))
+      status = status_errno(ENOMEM, "%s", name);
+    else
+      out->count++;
+  }
+  globfree(&found);
+  if (status == STATUS_OK) qsort(out->path, (size_t)out->count, sizeof *out->path, by_name);
+  return status;
+}
+
+Status source_find_files(const Plan *plan, const SourcePlaces *places, const char *name,
+                         SourceFiles *out) {
+  *out = (SourceFiles){0};
+  char *path;
+  STATUS_TRY(source_find_file(plan, places, name, &path));
+  if (is_pattern(name) && !file_exists(path)) {
+    Status status = match_files(places, name, path, out);
+    free(path);
+    if (status != STATUS_OK) source_files_free(out);
+    return status;
+  }
+  out->path = malloc(sizeof *out->path);
+  if (!out->path) {
+    free(path);
+    return status_errno(ENOMEM, "%s", name);
+  }
+  out->path[out->count++] = path;
+  return STATUS_OK;
 }

@@ -45,7 +45,7 @@ Status bytes_parse(const ArrayFile *file, ArrayHeader *out) {
 }
 
 Status tokens_parse(const ArrayFile *file, ArrayHeader *out) {
-  bool is_wide = source_kind_option(file->options, "bits", 16) == 32;
+  bool is_wide = !strcmp(source_kind_text(file->options, "dtype", "u16"), "u32");
   *out = (ArrayHeader){.element = is_wide ? ELEMENT_U32 : ELEMENT_U16,
                        .shape = {.rank = 1, .dim = {0}}};
   for (int i = 0; i < 2 && file->count >= TOKENS_HEADER; i++)

@@ -54,6 +54,7 @@ Status beside_work(const Comm *comm, const Artifact *artifact, const PlanGraph *
   if (group >= MESH_AXIS_COUNT)
     return status_fail(STATUS_USER, "%s (%s): there is no group %lld of ranks", step->name,
                        step->label, (long long)group);
+  if (group == MESH_ALL && artifact->stages.count > 1) group = MESH_STAGE;
   int ranks = comm_size(comm, (MeshAxis)group);
   if (!comm && (kind == COMM_SEND || kind == COMM_RECEIVE))
     return dev_refuse_beside(artifact->path, step);

@@ -72,6 +72,13 @@ Status dev_find(const char *text, const Artifact *artifact, const DeviceType **o
   return status_fail(STATUS_USER, "there is no device '%s': auto, cpu, cuda, cuda:N or sim", text);
 }
 
+int dev_gpus(void) {
+  const CudaDriver *driver;
+  int count = 0;
+  bool is_there = cuda_driver_open(&driver) == STATUS_OK;
+  return is_there && driver->device_count(&count) == CUDA_SUCCESS ? count : 0;
+}
+
 /* sm_90a has wgmma, and needs a driver that reads PTX 8.0. */
 void dev_compile_for(const char *text, bool *is_ptx, const char **gpu) {
   enum { PTX_80 = 12000, OLDEST = 8, HOPPER = 9 };

@@ -4,6 +4,7 @@
 #ifndef FT_RUNTIME_DEV_H
 #define FT_RUNTIME_DEV_H
 #include "runtime/artifact/artifact.h"
+#include "runtime/common/spans.h"
 #include "runtime/communicate/comm.h"
 
 typedef struct Device Device;           /* each device's own */
@@ -95,6 +96,9 @@ typedef struct DeviceType {
   /* When the work that step `begin`, a BEGIN, has begun last was begun and has ended, by
    * clock_nanoseconds. Behind its END. NULL: the device does not know. */
   void (*work_times)(const DeviceGraph *graph, int begin, int64_t *begun, int64_t *ended);
+  /* From the next run on each notes when its threads did parts of which steps, as of training step
+   * `number`; spans NULL: no longer. NULL: the device cannot. */
+  void (*note)(DeviceGraph *graph, Spans *spans, int64_t number);
   Status (*sync)(Device *device);
 
   /* ── a device that runs behind the host's back; all of this may be NULL or 0 ── */
@@ -142,4 +146,5 @@ STATUS_CHECKED Status dev_find(const char *text, const Artifact *artifact, const
  * (NULL: the best one here). is_ptx false: this machine's processor. *gpu: a name for ftc's --gpu,
  * or NULL: any GPU. A device that cannot be had is told by dev_find later. */
 void dev_compile_for(const char *text, bool *is_ptx, const char **gpu);
+int dev_gpus(void); /* that the driver lets this process see; 0: none, or there is no driver */
 #endif

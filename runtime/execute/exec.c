@@ -1,7 +1,6 @@
 /* exec: see exec.h. Knows a device only through its table; owns the memory of the places. */
 #include "runtime/execute/exec.h"
 #include "runtime/execute/exec_fetch.h"
-#include "runtime/execute/exec_snapshot.h"
 #include "runtime/execute/init.h"
 #include "base/clock.h"
 #include "runtime/common/permute.h"
@@ -11,6 +10,7 @@
 #include <string.h>
 
 Plan *exec_plan(const Exec *exec) { return exec->plan; }
+const PlanStages *exec_stages(const Exec *exec) { return &exec->artifact->stages; }
 const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph) {
   const PlanRun *run = plan_run_at(exec->plan, graph - exec->plan->graphs.count);
   return &exec->plan->graphs.at[run ? run->graph : graph];
@@ -43,7 +43,6 @@ static int64_t derived_number(const Exec *exec, const char *key) {
   return (int64_t)setting_number(exec->plan->settings, key);
 }
 int64_t exec_rank(const Exec *exec) { return derived_number(exec, "distributed.data_rank"); }
-bool exec_is_first(const Exec *exec) { return derived_number(exec, "distributed.rank") == 0; }
 int64_t exec_ranks(const Exec *exec) { return derived_number(exec, "distributed.ranks"); }
 const char *exec_device_text(const Exec *exec) { return exec->type->describe(exec->device); }
 
@@ -183,7 +182,6 @@ Status exec_join(Exec *exec) {
 void exec_free(Exec *exec) {
   if (!exec) return;
   exec_fetch_free(exec);
-  exec_snapshot_free(exec->held);
   for (int i = 0; exec->graph && i < exec->graph_count; i++)
     if (exec->graph[i]) exec->type->unbind(exec->graph[i]);
   free(exec->graph);
@@ -332,19 +330,44 @@ Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch, int64_t *n
   return STATUS_OK;
 }
 
-Status exec_run_traced(Exec *exec, ExecGraph graph, const void *batch, ExecStepTime *times) {
+static void find_work_times(const Exec *exec, ExecGraph graph, ExecStepTime *times) {
+  const PlanGraph *plan = exec_graph_plan(exec, graph);
+  for (int i = 0; i < plan->steps.count && exec->type->work_times; i++)
+    if (plan->steps.at[i].kind == STEP_BEGIN)
+      exec->type->work_times(exec->graph[graph], i, &times[i].begun, &times[i].ended);
+}
+
+/* A device with a clock of its own says how long a step took; it ended just before the host went on.
+ */
+Status exec_run_traced(Exec *exec, ExecGraph graph, const void *batch, ExecStepTime *times,
+                       ExecStepTime *sent) {
   const PlanGraph *plan = exec_graph_plan(exec, graph);
   DeviceGraph *bound = exec->graph[graph];
   STATUS_TRY(exec_round_ready(exec, graph));
   exec->last_steps = 1;
   for (int i = 0; i < plan->steps.count; i++) {
-    times[i] = (ExecStepTime){.start = clock_nanoseconds()};
-    STATUS_TRY(exec->type->run_part(bound, batch, i, i + 1, &times[i].time));
+    int64_t begun = clock_nanoseconds(), time = 0;
+    STATUS_TRY(exec->type->run_part(bound, batch, i, i + 1, &time));
+    int64_t lasted = clock_nanoseconds() - begun;
+    if (time > lasted) time = lasted; /* clocks that differ by a hair */
+    times[i] = (ExecStepTime){.start = begun + lasted - time, .time = time};
+    if (i == 0 && !exec->type->is_host_memory)
+      *sent = (ExecStepTime){.start = begun, .time = lasted - time};
   }
-  for (int i = 0; i < plan->steps.count && exec->type->work_times; i++)
-    if (plan->steps.at[i].kind == STEP_BEGIN)
-      exec->type->work_times(bound, i, &times[i].begun, &times[i].ended);
+  find_work_times(exec, graph, times);
   return STATUS_OK;
+}
+
+bool exec_notes(const Exec *exec) { return exec->type->note != NULL; }
+
+Status exec_run_noted(Exec *exec, ExecGraph graph, const void *batch, Spans *spans, int64_t number,
+                      ExecStepTime *times) {
+  exec->type->note(exec->graph[graph], spans, number);
+  Status status = exec_run(exec, graph, batch);
+  if (status == STATUS_OK) status = exec_sync(exec);
+  exec->type->note(exec->graph[graph], NULL, 0);
+  if (status == STATUS_OK) find_work_times(exec, graph, times);
+  return status;
 }
 
 bool exec_times_steps(const Exec *exec) { return exec->type->time_part != NULL; }
@@ -446,8 +469,6 @@ Status exec_write(Exec *exec, int place, int64_t offset, int64_t bytes, const vo
   comm_goes_on(exec->comm);
   return exec->type->write(exec->device, exec->base[place] + offset, from, bytes);
 }
-
-void exec_leave_ranks(Exec *exec) { exec->comm = NULL; }
 
 int exec_find_param(const Exec *exec, const char *name) {
   return plan_find_tensor(exec->plan->params.at, exec->plan->params.count, name);

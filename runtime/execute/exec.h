@@ -13,6 +13,7 @@
  */
 #ifndef FT_RUNTIME_EXEC_H
 #define FT_RUNTIME_EXEC_H
+#include "plan/plan_stages.h"
 #include "runtime/device/dev.h"
 
 /* A graph as programmes of the plan run it: its index in plan->graphs, plus their count where it
@@ -40,6 +41,8 @@ STATUS_CHECKED Status exec_new(Artifact *artifact, const ExecOptions *options, E
 STATUS_CHECKED Status exec_join(Exec *exec);
 void exec_free(Exec *exec); /* NULL is fine */
 Plan *exec_plan(const Exec *exec);
+/* Those of all ranks of a pipeline, the Exec's own among them: what files hold. */
+const PlanStages *exec_stages(const Exec *exec);
 const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph);
 /* The graph whose results are those of the programme; EXEC_NO_GRAPH: the plan has no such one, or
  * it is none of ExecOptions.only. */
@@ -48,16 +51,10 @@ bool exec_has_ema(const Exec *exec);            /* is there an evaluation with a
 int64_t exec_parts(const Exec *exec);           /* batches of a step: train.accumulate */
 int64_t exec_rank(const Exec *exec);            /* distributed.data_rank and … */
 int64_t exec_ranks(const Exec *exec); /* … distributed.ranks: those that share the batch */
-bool exec_is_first(const Exec *exec); /* rank 0 of all, which writes files */
 const char *exec_device_text(const Exec *exec); /* "cpu, 2 threads" */
-/* From here on it reads and writes memory only, alone: the Comm may end. */
-void exec_leave_ranks(Exec *exec);
-/* Where ranks have parts of parameters (plan_is_apart): the parameters, or what a place in their
- * order has for each, whole and as files have them, one behind the other in the order of the plan:
- * to `to` on rank 0; on others it is NULL. All ranks call it. */
-STATUS_CHECKED Status exec_join_parts(Exec *exec, int place, char *to);
-/* Where the index-th of them begins; of their count: the bytes of all. */
-int64_t exec_joined_at(const Plan *plan, int place, int index);
+/* Of a part of a tensor (its cut), as files have it: where byte `at` of it stands in the whole, and
+ * how many from there on follow each other in both. tensor_rank: whose part. */
+int64_t exec_part_run(const PlanTensor *tensor, int64_t tensor_rank, int64_t at, int64_t *bytes);
 /* The element of the whole tensor, as files have it, that is this one of what is in memory. */
 int64_t exec_element_of(const Exec *exec, const PlanTensor *tensor, int64_t held);
 
@@ -106,9 +103,15 @@ typedef struct {
   int64_t start, time;
   int64_t begun, ended; /* of a BEGIN: what it began; 0: it is none, or the device does not know */
 } ExecStepTime;
-/* exec_run_timed for a trace: times[i] of step i. */
+/* exec_run_timed for a trace: times[i] of step i; *sent: when the batch went to a device with memory
+ * of its own. */
 STATUS_CHECKED Status exec_run_traced(Exec *exec, ExecGraph graph, const void *batch,
-                                      ExecStepTime *times);
+                                      ExecStepTime *times, ExecStepTime *sent);
+/* exec_run as ever, noting when threads did parts of which steps, on a device that can. Of `times`
+ * it gives begun and ended. */
+bool exec_notes(const Exec *exec);
+STATUS_CHECKED Status exec_run_noted(Exec *exec, ExecGraph graph, const void *batch, Spans *spans,
+                                     int64_t number, ExecStepTime *times);
 /* On a device with a clock of its own: how long step `index` takes when run many times over, in
  * nanoseconds; -1: a library call that began at an earlier step does it. *by: what does it if no
  * kernel of the artifact does; NULL otherwise. Call after exec_run_timed. */
@@ -124,6 +127,7 @@ STATUS_CHECKED Status exec_sync(Exec *exec);
 int exec_find_output(const Exec *exec, ExecGraph graph, OutputKind kind, const char *name);
 /* The value of a scalar output of any dtype. */
 STATUS_CHECKED Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value);
+double exec_scalar_value(DType dtype, const void *bytes); /* of one element */
 /* The whole output, row-major in its own dtype; `bytes` must be type_bytes of it. */
 STATUS_CHECKED Status exec_read_output(Exec *exec, ExecGraph graph, int output, void *to,
                                        int64_t bytes);

@@ -33,8 +33,6 @@ struct Exec {
   DeviceGraph **graph; /* by ExecGraph; NULL: not there */
   int graph_count;
   int last_steps; /* of the last run */
-  struct ExecSnapshot *held; /* exec_hold */
-  bool is_held;
   /* exec_fetch.c; made at the first fetch */
   ExecScalarPlaces *places; /* by ExecGraph */
   ExecFetch fetch[EXEC_FETCHES];
@@ -50,5 +48,4 @@ Status exec_round_ready(Exec *exec, ExecGraph graph);
 void exec_round_written(Exec *exec, int place);
 /* exec_parts.c: are there as many ranks as the parameters are shared out over? */
 Status exec_check_parts(const Exec *exec);
-double exec_scalar_value(DType dtype, const void *bytes);
 #endif

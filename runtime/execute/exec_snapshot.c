@@ -52,34 +52,14 @@ static Status copy(ExecSnapshot *snapshot, Exec *exec) {
   int64_t at = 0;
   for (int i = 0; i < snapshot->count; i++) {
     const ExecRange *range = &snapshot->range[i];
-    if (range->is_joined)
-      STATUS_TRY(exec_join_parts(exec, range->place, snapshot->at ? snapshot->at + at : NULL));
-    else if (snapshot->is_on_device)
+    if (snapshot->is_on_device)
       STATUS_TRY(snapshot->type->copy(snapshot->device, snapshot->at + at,
                                       exec->base[range->place] + range->offset, range->bytes));
-    else if (snapshot->at)
+    else
       STATUS_TRY(exec_read(exec, range->place, range->offset, range->bytes, snapshot->at + at));
     at += range->bytes;
   }
   return STATUS_OK;
-}
-
-/* On rank 0; the others only give their parts. */
-static Status join(ExecSnapshot *snapshot, Exec *exec, ExecSnapshot **out) {
-  bool is_first = exec_is_first(exec);
-  if (is_first) take_host(snapshot);
-  Status status = STATUS_OK;
-  if (is_first && !snapshot->at)
-    status = status_fail(STATUS_FAULT,
-                         "rank 0 has no room for the %.1f GiB of a checkpoint, which it puts "
-                         "together from the parts of all ranks",
-                         (double)snapshot->bytes / (1 << 30));
-  if (status == STATUS_OK) status = copy(snapshot, exec);
-  if (status == STATUS_OK && is_first)
-    *out = snapshot;
-  else
-    exec_snapshot_free(snapshot);
-  return status;
 }
 
 Status exec_snapshot_new(Exec *exec, const ExecRange *ranges, int count, unsigned where,
@@ -92,10 +72,9 @@ Status exec_snapshot_new(Exec *exec, const ExecRange *ranges, int count, unsigne
     free(copied);
     return STATUS_OK; /* no room even for that */
   }
-  memcpy(copied, ranges, (size_t)count * sizeof *copied);
+  if (count) memcpy(copied, ranges, (size_t)count * sizeof *copied);
   *snapshot = (ExecSnapshot){.type = exec->type, .device = exec->device, copied, count};
   for (int i = 0; i < count; i++) snapshot->bytes += ranges[i].bytes;
-  if (plan_is_apart(exec->plan)) return join(snapshot, exec, out);
   Status status = where & SNAPSHOT_ON_DEVICE ? take_device(snapshot) : STATUS_OK;
   if (status == STATUS_OK && !snapshot->at && where & SNAPSHOT_ON_HOST) take_host(snapshot);
   if (status == STATUS_OK && snapshot->at) status = copy(snapshot, exec);
@@ -125,12 +104,3 @@ Status exec_snapshot_read(const ExecSnapshot *snapshot, int place, int64_t offse
 }
 
 bool exec_snapshot_is_on_device(const ExecSnapshot *snapshot) { return snapshot->is_on_device; }
-
-void exec_hold(Exec *exec, ExecSnapshot *snapshot) {
-  exec_snapshot_free(exec->held);
-  exec->held = snapshot;
-  exec->is_held = true;
-}
-
-bool exec_is_held(const Exec *exec) { return exec->is_held; }
-const ExecSnapshot *exec_held(const Exec *exec) { return exec->held; }

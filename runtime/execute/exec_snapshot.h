@@ -6,29 +6,19 @@
 #define FT_RUNTIME_EXEC_SNAPSHOT_H
 #include "runtime/execute/exec.h"
 
-/* is_joined: of a place of which each rank has parts the copy has all, as exec_join_parts makes it,
- * at offset 0; `bytes` are those. */
 typedef struct {
   int place;
   int64_t offset, bytes;
-  bool is_joined;
 } ExecRange;
 typedef struct ExecSnapshot ExecSnapshot;
 enum { SNAPSHOT_ON_DEVICE = 1, SNAPSHOT_ON_HOST = 2, SNAPSHOT_ANYWHERE = 3 };
 
-/* *out is NULL if there is no room `where` it may lie. Where ranks have parts of parameters all of
- * them call it: the copy is on the host of rank 0, which fails without room for it, and *out is
- * NULL on the others. */
+/* *out is NULL if there is no room `where` it may lie. */
 STATUS_CHECKED Status exec_snapshot_new(Exec *exec, const ExecRange *ranges, int count,
                                         unsigned where, ExecSnapshot **out);
 /* From any one thread at a time. What is read lies within one of the ranges. */
 STATUS_CHECKED Status exec_snapshot_read(const ExecSnapshot *snapshot, int place, int64_t offset,
                                          int64_t bytes, void *to);
-/* The Exec keeps it (NULL on ranks that do not write) for all that is written from now on, in place
- * of what it holds. */
-void exec_hold(Exec *exec, ExecSnapshot *snapshot);
-bool exec_is_held(const Exec *exec);
-const ExecSnapshot *exec_held(const Exec *exec);
 bool exec_snapshot_is_on_device(const ExecSnapshot *snapshot);
 void exec_snapshot_free(ExecSnapshot *snapshot); /* from any thread; NULL is fine */
 #endif

@@ -1,5 +1,6 @@
 /* feed: see feed.h. Invariant: either `kept` or `loader` serves; the loader's slots outlive it. */
 #include "runtime/execute/feed.h"
+#include "base/clock.h"
 #include "runtime/execute/programme.h"
 #include "runtime/data/loader.h"
 #include <errno.h>
@@ -11,12 +12,15 @@ struct Feed {
   Programme programme; /* where it stands: at its beginning between two steps */
   FeedOptions options;
   int64_t batch, parts, next; /* next: counts parts */
+  int64_t at_once;            /* of a batch's parts, in one run of the step (plan_parts_at_once) */
   int64_t rank, ranks;        /* whose rows of a batch of ranks x batch these are */
   DeviceKept *kept;
   Loader *loader;
   void **slots;
   int slot_count;
-  int64_t *samples; /* while the split is sent to the device */
+  int64_t waited;       /* nanoseconds, for batches */
+  int64_t *samples;     /* while the split is sent to the device, */
+  SourceWorker *worker; /* … and the buffers for that */
 };
 
 /* ── kept on the device ───────────────────────────────────────────────────────────────────── */
@@ -24,7 +28,7 @@ static Status fill(void *context, int64_t first, void *batch) {
   Feed *feed = context;
   int64_t last = source_samples(feed->options.source) - 1;
   for (int64_t i = 0; i < feed->batch; i++) feed->samples[i] = first + i < last ? first + i : last;
-  return source_fill(feed->options.source, feed->samples, batch);
+  return source_fill(feed->options.source, feed->worker, feed->samples, batch);
 }
 
 /* Sending all of a split is worth it if a good part of it will be used. FT_KEEP_DATA=0 or 1
@@ -33,7 +37,9 @@ static bool feed_is_worth_keeping(const Feed *feed) {
   const FeedOptions *options = &feed->options;
   const char *chosen = getenv("FT_KEEP_DATA");
   if (options->by_batch || options->repeat_first) return false;
+  if (source_is_single(options->source) || source_is_random(options->source)) return false;
   if (feed->ranks > 1) return false; /* a device's batches are whole ones */
+  if (plan_parts_at_once(exec_plan(feed->exec)) > 1) return false; /* not all runs take as many */
   if (source_is_text(options->source) && options->shuffle) return false; /* windows move */
   if (source_samples(options->source) < feed->batch) return false;
   /* the device's epochs are whole batches, not whole steps */
@@ -57,7 +63,10 @@ static Status feed_keep(Feed *feed) {
                      .context = feed};
   feed->samples = calloc((size_t)feed->batch, sizeof *feed->samples);
   if (!feed->samples) return status_errno(ENOMEM, "batches");
-  Status status = exec_keep(feed->exec, &data, &feed->kept);
+  Status status = source_worker_new(feed->options.source, feed->options.seed, &feed->worker);
+  if (status == STATUS_OK) status = exec_keep(feed->exec, &data, &feed->kept);
+  source_worker_free(feed->worker);
+  feed->worker = NULL;
   free(feed->samples);
   feed->samples = NULL;
   return status;
@@ -92,6 +101,7 @@ static Status start_loader(Feed *feed, int64_t first_step, int64_t end_step) {
                            .batch = feed->batch,
                            .rank = feed->rank,
                            .ranks = feed->ranks,
+                           .parts = feed->at_once,
                            .group = feed->parts,
                            .shuffle = feed->options.shuffle,
                            .seed = feed->options.seed,
@@ -102,8 +112,17 @@ static Status start_loader(Feed *feed, int64_t first_step, int64_t end_step) {
                            .aside = is_aside(feed),
                            .slots = feed->slots,
                            .slot_count = feed->slot_count,
-                           .holds = exec_holds(feed->exec)};
+                           .holds = exec_holds(feed->exec),
+                           .spans = feed->options.spans};
   return loader_new(&options, &feed->loader);
+}
+
+/* Into how many runs the programme's batch is cut, and how many parts each of them takes. */
+static void find_parts(Feed *feed) {
+  const PlanProgramme *programme = feed->programme.of;
+  bool is_step = strcmp(programme->name, PROGRAMME_STEP) == 0;
+  feed->parts = plan_batches(programme);
+  feed->at_once = is_step ? plan_parts_at_once(exec_plan(feed->exec)) : 1;
 }
 
 /* ── the whole ────────────────────────────────────────────────────────────────────────────── */
@@ -120,7 +139,7 @@ Status feed_new(Exec *exec, const char *programme, const FeedOptions *options, F
   feed->batch = (int64_t)setting_number(exec_plan(exec)->settings, "train.batch");
   feed->rank = exec_rank(exec);
   feed->ranks = exec_ranks(exec);
-  feed->parts = plan_batches(start.of);
+  find_parts(feed);
   feed->next = parts_of(feed, options->first_step);
   Status status = feed_is_worth_keeping(feed) ? feed_keep(feed) : STATUS_OK;
   if (status == STATUS_OK && !feed->kept) status = feed_make_slots(feed);
@@ -146,7 +165,7 @@ void feed_free(Feed *feed) {
 
 Status feed_restart(Feed *feed, const char *programme, int64_t first_step, int64_t end_step) {
   STATUS_TRY(programme_start(feed->exec, programme, &feed->programme));
-  feed->parts = plan_batches(feed->programme.of);
+  find_parts(feed);
   feed->next = parts_of(feed, first_step);
   feed->options.end_step = end_step;
   if (feed->kept) return STATUS_OK;
@@ -156,9 +175,27 @@ Status feed_restart(Feed *feed, const char *programme, int64_t first_step, int64
   return start_loader(feed, first_step, end_step);
 }
 
+Status feed_resize(Feed *feed, int workers, int prefetch) {
+  if (feed->kept) return STATUS_OK;
+  STATUS_TRY(exec_sync(feed->exec)); /* batches under way lie in the slots */
+  loader_free(feed->loader);
+  feed->loader = NULL;
+  for (int i = 0; i < feed->slot_count; i++) exec_batch_free(feed->exec, feed->slots[i]);
+  free(feed->slots);
+  feed->slots = NULL;
+  feed->slot_count = 0;
+  feed->options.workers = workers;
+  feed->options.prefetch = prefetch < 1 ? 1 : prefetch;
+  STATUS_TRY(feed_make_slots(feed));
+  return start_loader(feed, feed->next / feed->parts, feed->options.end_step);
+}
+
 Status feed_next(Feed *feed, const void **batch) {
+  int64_t start = clock_nanoseconds();
   feed->next++;
-  return loader_next(feed->loader, batch);
+  Status status = loader_next(feed->loader, batch);
+  feed->waited += clock_nanoseconds() - start;
+  return status;
 }
 
 /* Up to `most` batches in a row, by one graph. */
@@ -192,5 +229,7 @@ Status feed_run(Feed *feed, int64_t most, int64_t *steps) {
 }
 
 bool feed_is_kept(const Feed *feed) { return feed->kept != NULL; }
+
+double feed_wait(const Feed *feed) { return (double)feed->waited * 1e-9; }
 
 int64_t feed_memory(const Feed *feed) { return feed->slot_count * exec_batch_bytes(feed->exec); }

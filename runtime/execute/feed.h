@@ -15,6 +15,7 @@ typedef struct {
   bool repeat_first;            /* every batch is batch 0 of epoch 0 */
   int workers, prefetch;        /* threads, and batches prepared ahead */
   bool by_batch;                /* feed_next is wanted: keep nothing on the device */
+  Spans *spans;                 /* where the loader notes its batches; NULL: nowhere */
 } FeedOptions;
 
 /* The Exec and the Source must outlive the Feed. */
@@ -25,11 +26,15 @@ void feed_free(Feed *feed); /* NULL is fine */
 /* Begins anew at another step, of this programme; what the device keeps stays. */
 STATUS_CHECKED Status feed_restart(Feed *feed, const char *programme, int64_t first_step,
                                    int64_t end_step);
+/* Goes on with other numbers of these, between two steps: the batches are the same. */
+STATUS_CHECKED Status feed_resize(Feed *feed, int workers, int prefetch);
 /* Runs from 1 to `most` further steps; *steps says how many. */
 STATUS_CHECKED Status feed_run(Feed *feed, int64_t most, int64_t *steps);
 /* The next batch (each run of a step takes one), for a caller that runs it itself: only with
  * by_batch. */
 STATUS_CHECKED Status feed_next(Feed *feed, const void **batch);
 bool feed_is_kept(const Feed *feed);   /* is the split on the device? */
+/* Seconds so far in which the caller waited for a batch of the host's, or made it. */
+double feed_wait(const Feed *feed);
 int64_t feed_memory(const Feed *feed); /* bytes of batches on the host */
 #endif

@@ -11,6 +11,4 @@
 /* Fills `values`, type_bytes of it. init->text NULL is zeros. */
 STATUS_CHECKED Status init_fill(const Init *init, const Type *type, uint64_t seed, uint32_t stream,
                                 void *values);
-/* Philox4x32-10: four random words for a key and a counter (Salmon et al., SC 2011). */
-void init_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
 #endif

@@ -34,7 +34,7 @@ class Number(support.Case):
 support.main()
 """
 
-# In the copy: training from CSV files is training from the same numbers in NumPy's.
+# In the copy: training from tables of numbers is training from the same numbers in NumPy's.
 SOURCE = """
 import json, sys
 sys.path.insert(0, "test")
@@ -43,9 +43,9 @@ class Training(support.Case):
     def test(self):
         x, y = np.random.default_rng(1).standard_normal((64, 3)).astype(np.float32), np.arange(64) % 4
         np.save(self.path("x.npy"), x), np.save(self.path("y.npy"), y)
-        np.savetxt(self.path("x.csv"), x, "%.9g", ",", header="a,b,c", comments=""), np.savetxt(self.path("y.csv"), y, "%d", header="y", comments="")
+        np.savetxt(self.path("x.txt"), x, "%.9g", header="a b c", comments=""), np.savetxt(self.path("y.txt"), y, "%d", header="y", comments="")
         losses = []
-        for source in ('npy("x.npy", "y.npy")', 'csv("x.csv", "y.csv", skip=1)'):
+        for source in ('npy("x.npy", "y.npy")', 'numbers("x.txt", "y.txt", skip=1)'):
             with open(self.path("m.ft"), "w") as file:
                 file.write('model M(x: f32[B, 3], y: i32[B]) {\\n  loss = mean(cross_entropy(Linear(4, name="f")(x), y))\\n}\\n'
                            "data D { train = " + source + " }\\ntrain { model = M; data = D; batch = 8; steps = 16; optimizer = sgd(lr=0.1); eval = none; log { every = 1 steps } }\\n")
@@ -82,7 +82,7 @@ class Pages(unittest.TestCase):
         cls.places = {page: cls.apply(page) for page in PAGES}
         cls.build = os.path.join(cls.tree, "build")
         subprocess.run(["cmake", "-G", "Ninja", "-S", cls.tree, "-B", cls.build], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run(["ninja", "-C", cls.build, "--quiet", "ftc", "ftrun", "ftopt", "unit_runtime_csv"], check=True)
+        subprocess.run(["ninja", "-C", cls.build, "--quiet", "ftc", "ftrun", "ftopt", "unit_runtime_numbers"], check=True)
 
     @classmethod
     def apply(cls, page):
@@ -126,7 +126,7 @@ class Pages(unittest.TestCase):
 
     def test_adding_a_data_source(self):
         self.assertLessEqual(len(self.places["adding-a-data-source"]), 4, "the page promises four places")
-        done = subprocess.run([os.path.join(self.build, "unit", "unit_runtime_csv")], cwd=self.tree, capture_output=True, text=True)
+        done = subprocess.run([os.path.join(self.build, "unit", "unit_runtime_numbers")], cwd=self.tree, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         done = self.python("-c", SOURCE)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -2,6 +2,7 @@
 bitwise that of a training that nothing ended: weights, averages, log. Also what is damaged, full, or of another model."""
 import json
 import os
+import re
 import random
 import resource
 import signal
@@ -79,6 +80,14 @@ ssize_t write(int fd, const void *bytes, size_t count_) {
   }
   return REAL(write)(fd, bytes, count_);
 }
+ssize_t pwrite(int fd, const void *bytes, size_t count_, off_t place) {
+  int ours = is_ours(fd);
+  at(ours);
+  ssize_t part = REAL(pwrite)(fd, bytes, ours && count_ > 1 ? count_ / 2 : count_, place);
+  at(ours);
+  return part;
+}
+int ftruncate(int fd, off_t size) { int ours = is_ours(fd); at(ours); int r = REAL(ftruncate)(fd, size); at(ours); return r; }
 int fsync(int fd) { int ours = is_ours(fd); at(ours); int r = REAL(fsync)(fd); at(ours); return r; }
 int rename(const char *a, const char *b) { int ours = !!strstr(b, "safetensors"); at(ours); int r = REAL(rename)(a, b); at(ours); return r; }
 int unlink(const char *a) { int ours = !!strstr(a, "safetensors"); at(ours); int r = REAL(unlink)(a); at(ours); return r; }
@@ -141,7 +150,6 @@ while running.poll() is None:
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, space / 1024, file=sys.stderr)
 sys.exit(running.returncode)
 """
-IS_CHECKED = b"__asan_init" in subprocess.run(["nm", os.path.join(support.BUILD, "bin", "ftrun")], capture_output=True, check=True).stdout
 
 
 def lines_of(path):
@@ -280,7 +288,7 @@ class Checkpoints(support.Case):
 
     def test_memory(self):
         """Beside the copy that training goes on from, a piece of the file; without room for a copy, only this."""
-        if IS_CHECKED:
+        if support.IS_SANITIZED:
             self.skipTest("AddressSanitizer")
         artifact, kept = self.compile(LARGE), 80e6 / 2**20
         flags = [artifact, "--data", self.folder, "--threads", 2, "--steps", 2]
@@ -337,7 +345,7 @@ class Checkpoints(support.Case):
         good, dice = saved["step-00000006.safetensors"], random.Random(1)
         damages = [good[:-1], good[: len(good) // 2], good[:3], b"", good + b"x"]
         # what the metadata says, and the sum itself
-        for was, now in ((b'"step":"6"', b'"step":"5"'), (b'"sum":"', b'"sun":"'), (b'"seed":"5"', b'"seed":"6"'), (b'"shuffled":"1"', b'"shuffled":"0"')):
+        for was, now in ((b'"step":"6"', b'"step":"5"'), (b'"checksum":"', b'"checksun":"'), (b'"seed":"5"', b'"seed":"6"'), (b'"shuffled":"1"', b'"shuffled":"0"')):
             self.assertIn(was, good)
             damages.append(good.replace(was, now))
         length = int.from_bytes(good[:8], "little")
@@ -368,9 +376,46 @@ class Checkpoints(support.Case):
         with open(newest, "r+b") as file:
             text = file.read()
             file.seek(0)
-            file.write(text.replace(b"ft-checkpoint-2", b"ft-checkpoint-1"))
-        self.fails(1, f"format 'ft-checkpoint-1'; this ftrun goes on from ft-checkpoint-2 only (--init {newest} starts", "ftrun",
+            file.write(text.replace(b"ft-checkpoint-3", b"ft-checkpoint-1"))
+        self.fails(1, f"format 'ft-checkpoint-1'; this ftrun goes on from ft-checkpoint-3 only (--init {newest} starts", "ftrun",
                    *self.flags(artifact, 8), "--resume", newest)
+
+    def test_goes_on_from_the_format_before(self):
+        """Whose sum is one chain through the file: words of 8 bytes in four lanes, bytes that are left, the count."""
+        mixed = lambda sum_, word: (lambda x: x ^ x >> 29)((sum_ ^ word) * 0x9E3779B97F4A7C15 % 2**64)
+
+        def chain(data, seed):
+            lanes, whole = [(seed + i) % 2**64 for i in range(4)], len(data) // 32 * 32
+            for at in range(0, whole, 8):
+                lanes[at // 8 % 4] = mixed(lanes[at // 8 % 4], int.from_bytes(data[at : at + 8], "little"))
+            for byte in data[whole:]:
+                lanes[0] = mixed(lanes[0], byte)
+            for lane in lanes[1:]:
+                lanes[0] = mixed(lanes[0], lane)
+            return mixed(lanes[0], len(data))
+
+        artifact = self.build()
+        self.whole(artifact, 8)
+        support.run("ftrun", *self.flags(artifact, 6))
+        newest = os.path.join(self.runs, "step-00000006.safetensors")
+        with open(newest, "rb") as file:
+            text = file.read()
+        end = 8 + int.from_bytes(text[:8], "little")
+        head = re.sub(rb'"checksum":"[0-9a-f]{16}"', b'"sum":"0123456789abcdef"', text[8:end].replace(b"ft-checkpoint-3", b"ft-checkpoint-2"))
+        head += b" " * (-len(head) % 8)
+        head = len(head).to_bytes(8, "little") + head
+        place = head.index(b"0123456789abcdef")
+        total = chain(head[place + 16 :], chain(head[:place], 1))
+        tensors = [entry["data_offsets"] for name, entry in json.loads(head[8:]).items() if name != "__metadata__"]
+        for begin, after in sorted(tensors):
+            total = chain(text[end + begin : end + after], total)
+        for sum_ in (total ^ 1, total):
+            with open(newest, "wb") as file:
+                file.write(head[:place] + b"%016x" % sum_ + head[place + 16 :] + text[end:])
+            if sum_ != total:
+                self.fails(1, "is damaged: its bytes are not those that were written", "ftrun", *self.flags(artifact, 8), "--resume", newest)
+        support.run("ftrun", *self.flags(artifact, 8), "--resume", newest)
+        self.assert_as_whole()
 
     def test_one_training_a_folder(self):
         """A second one is refused before it touches the folder or its log, and named the first; a kill leaves no lock."""
@@ -437,6 +482,8 @@ class Checkpoints(support.Case):
                 resume = ["--resume", self.runs] if steps > 23 else []
                 support.run("ftrun", *self.flags(artifact, steps), *resume, "--set", f"train.checkpoint.best={rule}")
                 evaluations = [line for line in lines_of(self.path("a.jsonl")) if line.get("eval")]
+                if steps % 7:  # the one at the end, which is only logged
+                    self.assertEqual(evaluations.pop()["step"], steps)
                 self.assertEqual([line["step"] for line in evaluations], list(range(7, steps + 1, 7)))
                 values = [line[rule[4:-1].split(".")[1]] for line in evaluations]
                 with open(os.path.join(self.runs, "best.safetensors"), "rb") as file:

@@ -80,7 +80,7 @@ class Comm(support.Case):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def mpirun(self, ranks, what, *arguments):
-        if what not in ("works", "speed"):
+        if what not in ("works", "speed", "stages"):
             arguments = (what, *arguments)
             what = "fault"
         command = ["mpirun", "--oversubscribe", "-n", str(ranks)]
@@ -97,21 +97,24 @@ class Comm(support.Case):
                 for op in ops:
                     if op in (0, 3) and dtype == "bool" and len(ops) > 1:
                         continue
-                    for count, in_place in ((24 * ranks, 0), (1000 * ranks, 1), (0, 0)):
+                    is_parted = kind in ("all_reduce", "reduce_scatter", "all_gather")  # of many elements, each rank reduces a part
+                    many = (5003 * ranks + (kind == "all_reduce"), op != OPS.index("max"))
+                    for count, in_place in ((24 * ranks, 0), (1000 * ranks, 1), (0, 0), *([many] if is_parted else [])):
                         if kind == "reduce_scatter" and in_place:
                             in_place = 0
-                        yield kind, op, ranks - 1 if kind == "broadcast" else 0, dtype, count, in_place
+                        yield kind, op, ranks - 1 if kind == "broadcast" else 0, dtype, count, int(in_place)
 
     def combine(self, dtype, op, values):
-        """In f64 where there are rounded sums; exact otherwise."""
+        """In more bits where there are rounded sums and products; exact otherwise."""
+        more = np.longdouble if dtype == "f64" else np.float64
         wide = [widen(v) if dtype == "bf16" else v for v in values]
         with np.errstate(all="ignore"):
             if op == "sum" and dtype in ("f16", "bf16", "f32", "f64"):
-                return np.sum([w.astype(np.float64) for w in wide], axis=0)
+                return np.sum([w.astype(more) for w in wide], axis=0)
             if op == "sum":
                 return np.sum(wide, axis=0, dtype=TYPES[dtype])
             if op == "prod":
-                return np.prod([w.astype(np.float64 if w.dtype.kind == "f" else TYPES[dtype]) for w in wide], axis=0, dtype=None if wide[0].dtype.kind == "f" else TYPES[dtype])
+                return np.prod([w.astype(more if w.dtype.kind == "f" else TYPES[dtype]) for w in wide], axis=0, dtype=None if wide[0].dtype.kind == "f" else TYPES[dtype])
             result = (np.minimum if op == "min" else np.maximum).reduce(wide)
         if dtype in ("f16", "bf16", "f32", "f64"):  # numpy does not tell the zeros apart
             signs = [np.signbit(w) for w in wide]
@@ -217,6 +220,14 @@ class Comm(support.Case):
         """Of the axes of a mesh: a group of one, of all, and of some."""
         self.works(4, 0, 6, (2, 1, 2))
         self.works(4, 100, 7, (1, 2, 2))
+
+    def test_stages(self):
+        """Programs of their own, with messages between them: more than there are works at a time, begun in another order than the
+        collectives of both."""
+        for ranks, mesh in ((2, (1, 2, 1)), (4, (2, 2, 1)), (4, (1, 2, 2))):
+            with self.subTest(mesh=mesh):
+                code, _, err = self.mpirun(ranks, "stages", 60, 0, 0, *mesh)
+                self.assertEqual(code, 0, err)
 
     def test_works_in_pieces(self):
         """As if there were more elements than a call of MPI can have."""

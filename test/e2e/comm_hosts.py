@@ -42,7 +42,7 @@ class Joined(support.Case):
         random = numpy.random.default_rng(0)
         numpy.save(self.path("x.npy"), random.standard_normal((64, 8)).astype("f4"))
         model = self.compile(MODEL, "--set", "distributed.data=any")
-        process = self.hosts.start(os.path.join(support.BUILD, "bin", "ftrun"), model, "--threads", "1", "--set", "distributed.timeout=3",
+        process = self.hosts.start(os.path.join(support.BUILD, "bin", "ftrun"), model, "--threads", "1", "--set", "distributed.timeout=10",
                              "--log-jsonl", "log", "--set", "train.checkpoint.dir=ck")
         for _ in range(30):
             self.assertTrue(process.stdout.readline())
@@ -66,6 +66,25 @@ class Joined(support.Case):
         self.assertEqual(code, 0, err)
         self.assertIn("4 ranks on 2 machines, ", out)
         self.assertIn("all rounds", out)
+
+    def test_many_elements(self):
+        """Sums of so many that they go in parts, whole numbers so that they are exact."""
+        random = numpy.random.default_rng(1)
+        kinds = [("all_reduce", 40001, 1), ("all_reduce", 40000, 0), ("reduce_scatter", 40000, 0), ("all_gather", 10000, 1)]
+        with open(self.path("cases"), "w") as file:
+            file.writelines(f"{kind} 0 0 f32 {count} {in_place} 0\n" for kind, count, in_place in kinds)
+        inputs = [[random.integers(-1000, 1000, count).astype("f4") for _ in range(4)] for _, count, _ in kinds]
+        for i, ranks in enumerate(inputs):
+            for rank, x in enumerate(ranks):
+                x.tofile(self.path(f"x.{i}.{rank}"))
+        code, out, err = self.finish(self.hosts.start(PROGRAM, "works", self.folder, "1", "0"))
+        self.assertEqual(code, 0, err)
+        for i, (kind, count, _) in enumerate(kinds):
+            whole = numpy.concatenate(inputs[i]) if kind == "all_gather" else numpy.sum(inputs[i], axis=0)
+            for rank in range(4):
+                part = slice(rank * count // 4, (rank + 1) * count // 4) if kind == "reduce_scatter" else slice(None)
+                got = numpy.fromfile(self.path(f"y.{i}.{rank}"), "f4")
+                self.assertTrue(numpy.array_equal(got, whole[part]), f"rank {rank}: {kinds[i]}")
 
     def test_behind(self):
         code, _, err = self.finish(self.hosts.start(PROGRAM, "fault", "sleeps", str(TIMEOUT)))

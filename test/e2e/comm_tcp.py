@@ -43,7 +43,7 @@ class Tcp(over_mpi.Comm):
 
     def mpirun(self, ranks, what, *arguments, port=None, **more):
         """Nobody ends the others when one has failed: they do so themselves."""
-        if what not in ("works", "speed", "gpu"):
+        if what not in ("works", "speed", "gpu", "stages"):
             arguments = (what, *arguments)
             what = "fault"
         port = port or free_port()

@@ -52,6 +52,7 @@ wait; exit $code
 # a command's first words: what is replaced in it; None: not run
 COMMANDS = [
     ("apt install", None),
+    ("ftc model.ft --auto", [("gpus=64", "gpus=2")]),
     ("ftc ", []),
     ("ftrun --ranks 4", []),
     ("ftrun --gpus 4", []),
@@ -114,10 +115,9 @@ class DistributedDocs(support.Case):
         if block.startswith("#!"):
             with open(self.path("job"), "w") as file:
                 file.write(block.replace("/shared/data", "."))
-            self.assertIn("4 ranks", self.run_line("sbatch job"), block)
-            checkpoint = self.path("runs", "a", sorted(os.listdir(self.path("runs", "a")))[-1])
-            again = self.run_line("sbatch job")  # SLURM has put it into its queue once more
-            self.assertRegex(again, r"step \d+" if os.path.exists(checkpoint) else "there is a checkpoint")
+            shutil.rmtree(self.path("runs", "a"), ignore_errors=True)
+            self.assertRegex(self.run_line("sbatch job"), r"runs/a holds no checkpoint yet: the training starts\n[\s\S]*4 ranks")
+            self.assertIn("resumed from runs/a/step-", self.run_line("sbatch job"))  # SLURM has put it into its queue once more
             return
         replaced = [of for words, of in COMMANDS if block.startswith(words)]
         self.assertTrue(replaced, f"{block}: a command of docs/distributed.md that this test does not know")

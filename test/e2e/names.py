@@ -1,6 +1,7 @@
 """No name that the language accepts changes what happens. Every reserved word, and every name that the compiler, the
 plan, the log or a checkpoint uses, is declared as everything that can be declared: either the program is refused at the
 name, with a sentence, or it trains, saves, resumes and predicts exactly as with a neutral name."""
+import json
 import os
 import re
 import subprocess
@@ -113,9 +114,14 @@ class Names(support.Case):
                     for key, (first, dot, rest) in parted.items()}
         whole = named(support.read_safetensors(weights)), named(support.read_safetensors(ema))
         with open(log) as file:
-            lines = file.read()
-        keys = [re.findall(r'"(\w+)":', line) for line in lines.splitlines()]
-        self.assertTrue(all(len(line) == len(set(line)) for line in keys), f"{kind}: a key stands twice in {keys[-1]}")
+            lines = file.readlines()
+
+        def once(pairs):
+            keys = [key for key, _ in pairs]
+            self.assertEqual(len(keys), len(set(keys)), f"{kind}: a key stands twice in {keys}")
+            return dict(pairs)
+        for line in lines:
+            json.loads(line, object_pairs_hook=once)
         numbers = [{shown.get(key, key): value for key, value in line.items() if key != "samples_per_s"}
                    for line in support.read_jsonl(log)]
         support.run("ftrun", artifact, *flags, "--resume", os.path.join(runs, "step-00000003.safetensors"))

@@ -39,6 +39,12 @@ train { batch = 4; optimizer = sgd(lr=0.01) }
 SAMPLES = 103
 
 
+def by_turns(shapes, turn):
+    """All; under sanitizers, which make ranks slow, a third of them, and another third in the next turn; of two a half."""
+    each = min(3, len(shapes))
+    return shapes[turn % each::each] if support.IS_SANITIZED else shapes
+
+
 class Ranks(support.Case):
     def setUp(self):
         super().setUp()
@@ -183,7 +189,8 @@ model G(x: i32[B, T=6], y: i32[B, T]) {
   q = rearrange(q, "b t (h d) -> b h t d", h=2)
   k = rearrange(k, "b t (h d) -> b h t d", h=2)
   v = rearrange(v, "b t (h d) -> b h t d", h=2)
-  h = h + rearrange(attention(q, k, v, causal=true), "b h t d -> b t (h d)")
+  h = h + dropout(Linear(8, name="out")(rearrange(attention(q, k, v, causal=true), "b h t d -> b t (h d)")), 0.1)
+  h = h + Linear(8, name="down")(gelu(Linear(16, name="up")(LayerNorm(name="ln_2")(h))))
   loss = mean(cross_entropy(LayerNorm(name="ln_f")(h) @ transpose(wte), y, ignore=-1))
 }
 data D { train = npy("t.npy", "u.npy"); valid = npy("t.npy", "u.npy") }
@@ -231,17 +238,17 @@ class Joined(Ranks):
         super().setUp()
         write_tokens(self)
 
-    def artifact(self, recipe, ranks, *flags, zero=0, tensor=1):
-        source = RECIPES[recipe][0] + f"  batch = {WHOLE * tensor // ranks}; seed = 5; epochs = 3; eval every 1 epoch; log {{ every = 1 steps }} }}\n"
+    def artifact(self, recipe, ranks, *flags, zero=0, tensor=1, pipeline=1):
+        source = RECIPES[recipe][0] + f"  batch = {WHOLE * tensor * pipeline // ranks}; seed = 5; epochs = 3; eval every 1 epoch; log {{ every = 1 steps }} }}\n"
         is_known = zero or recipe == "muon"  # who does which of its matrices is decided as it is compiled
-        shares = ["--set", f"distributed.data={ranks // tensor if is_known else 'any'}", "--set", f"distributed.zero={zero}",
-                  "--set", f"distributed.tensor={tensor}"]
-        return self.compile(source, *shares, *flags, name=f"{recipe}-{ranks}-{zero}-{tensor}.so")
+        shares = ["--set", f"distributed.data={ranks // tensor // pipeline if is_known else 'any'}", "--set", f"distributed.zero={zero}",
+                  "--set", f"distributed.tensor={tensor}", "--set", f"distributed.pipeline={pipeline}"]
+        return self.compile(source, *shares, *flags, name=f"{recipe}-{ranks}-{zero}-{tensor}-{pipeline}.so")
 
-    def train(self, recipe, ranks, *flags, name="run", zero=0, tensor=1):
+    def train(self, recipe, ranks, *flags, name="run", zero=0, tensor=1, pipeline=1, compile=()):
         """What the log and --save hold."""
         log, weights = self.path(name + ".jsonl"), self.path(name + ".safetensors")
-        self.start(self.artifact(recipe, ranks, zero=zero, tensor=tensor), "--log-jsonl", log, "--save", weights, *flags, ranks=ranks)
+        self.start(self.artifact(recipe, ranks, *compile, zero=zero, tensor=tensor, pipeline=pipeline), "--log-jsonl", log, "--save", weights, *flags, ranks=ranks)
         return support.read_jsonl(log), support.read_safetensors(weights)
 
     def assert_same(self, one, other, tolerance):
@@ -255,33 +262,77 @@ class Joined(Ranks):
 
     def test_trains_as_one(self):
         """Losses, metrics, evaluations and final weights of 2 and 4 ranks are those of one with the whole batch."""
-        for recipe, (_, tolerance) in RECIPES.items():
+        for turn, (recipe, (_, tolerance)) in enumerate(RECIPES.items()):
             one = self.train(recipe, 1)
             self.assertGreater(one[0][0]["loss"] - one[0][-1]["loss"], 0.01, "this trains nothing")
-            for ranks in (2, 4):
+            for ranks in by_turns((2, 4), turn):
                 with self.subTest(recipe=recipe, ranks=ranks):
                     self.assert_same(one, self.train(recipe, ranks), tolerance)
 
     def test_ranks_that_share_out_train_as_one(self):
         """So they do where each has a part of the optimizer's states, gradients and parameters, and where groups of them share each
         layer's work."""
-        for recipe, (_, tolerance) in RECIPES.items():
+        for turn, (recipe, (_, tolerance)) in enumerate(RECIPES.items()):
             ema = ["--save-ema", "ema.safetensors"] if recipe == "mlp" else []
             one = self.train(recipe, 1, *ema)
             averages = support.read_safetensors(self.path("ema.safetensors")) if ema else {}
-            for ranks, zero, tensor in ((2, 1, 1), (2, 2, 1), (2, 3, 1), (4, 3, 1), (2, 0, 2), (4, 0, 4), (4, 1, 2), (4, 3, 2)):
-                if recipe == "muon" and tensor > 1:
-                    continue
+            shapes = ((2, 1, 1), (2, 2, 1), (2, 3, 1), (4, 3, 1), (2, 0, 2), (4, 0, 4), (4, 1, 2), (4, 3, 2))
+            for ranks, zero, tensor in by_turns(shapes, turn):
                 with self.subTest(recipe=recipe, ranks=ranks, zero=zero, tensor=tensor):
                     self.assert_same(one, self.train(recipe, ranks, *ema, zero=zero, tensor=tensor), tolerance)
                     for name in averages:
                         have = support.read_safetensors(self.path("ema.safetensors"))[name]
                         numpy.testing.assert_allclose(have, averages[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
-    def rounded(self, ranks, zero, steps, *flags):
+    def test_pieces_train_as_one(self):
+        """So they do where what layers join and gather is cut into pieces of the batch, beside the products of the others; and from
+        run to run the weights have the same bits."""
+        one = self.train("gpt", 1)
+        for ranks, zero, count in ((2, 0, 2), (2, 0, 4), (4, 3, 2)):
+            with self.subTest(ranks=ranks, zero=zero, pieces=count):
+                pieces = ["--set", f"distributed.pieces={count}"]
+                many = [self.train("gpt", ranks, zero=zero, tensor=2, compile=pieces, name=f"many{again}") for again in range(2)]
+                self.assert_same(one, many[0], RECIPES["gpt"][1])
+                for name, value in many[0][1].items():
+                    numpy.testing.assert_array_equal(value, many[1][1][name], err_msg=name)
+
+    def test_stages_train_as_one(self):
+        """So they do where each rank runs the plan of its stage of a pipeline, which takes all parts of a batch in one run; with the
+        checkpoint of a pipeline another mesh goes on, and the other way round."""
+        for recipe in ("mlp", "gpt"):
+            parts = ["--set", "train.accumulate=2"]
+            one = self.train(recipe, 1, compile=parts)
+            for ranks, more in ((2, {}), (4, {}), (4, {"tensor": 2}), (4, {"zero": 1})):
+                with self.subTest(recipe=recipe, ranks=ranks, **more):
+                    self.assert_same(one, self.train(recipe, ranks, pipeline=2, compile=parts, **more), RECIPES[recipe][1])
+        for turn, recipe in enumerate(("cnn", "bf16", "muon")):
+            parts = ["--set", "train.accumulate=3"]
+            one = self.train(recipe, 1, compile=parts)
+            for ranks, more in by_turns(((2, {}), (4, {"zero": 3}), (4, {"tensor": 2})), turn):
+                with self.subTest(recipe=recipe, ranks=ranks, **more):
+                    self.assert_same(one, self.train(recipe, ranks, pipeline=2, compile=parts, **more), RECIPES[recipe][1])
+        parts = ["--set", "train.accumulate=4"]
+        one = self.train("gpt", 1, compile=parts)
+        for again in range(2):
+            many = self.train("gpt", 2, pipeline=2, compile=[*parts, "--set", "distributed.interleave=2"], name=f"many{again}")
+            self.assert_same(one, many, RECIPES["gpt"][1])
+        for name, value in many[1].items():
+            numpy.testing.assert_array_equal(value, support.read_safetensors(self.path("many0.safetensors"))[name], err_msg=name)
+        half = ["--set", "train.checkpoint.dir=ck", "--steps", "3"]
+        whole = self.train("mlp", 1)
+        for before, after in (((2, 2), (1, 1)), ((1, 1), (2, 2)), ((4, 2), (2, 2))):
+            with self.subTest(before=before, after=after):
+                shutil.rmtree(self.path("ck"), ignore_errors=True)
+                self.train("mlp", before[0], *half, pipeline=before[1])
+                on = self.train("mlp", after[0], "--resume", "ck", pipeline=after[1])
+                on[0][:0] = whole[0][:len(whole[0]) - len(on[0])]
+                self.assert_same(whole, on, RECIPES["mlp"][1])
+
+    def rounded(self, ranks, zero, steps, *flags, tensor=1):
         """The bits of parameters that are kept as bf16 and rounded by random numbers."""
-        source = RECIPES["bf16"][0].replace("precision = bf16", "precision = bf16(parameters=bf16)") + f"  batch = {WHOLE // ranks}; seed = 5 }}\n"
-        path = self.compile(source, "--set", f"distributed.data={ranks}", "--set", f"distributed.zero={zero}", name=f"rounded-{ranks}-{zero}.so")
+        source = RECIPES["bf16"][0].replace("precision = bf16", "precision = bf16(parameters=bf16)") + f"  batch = {WHOLE * tensor // ranks}; seed = 5 }}\n"
+        path = self.compile(source, "--set", f"distributed.data={ranks // tensor}", "--set", f"distributed.zero={zero}",
+                            "--set", f"distributed.tensor={tensor}", name=f"rounded-{ranks}-{zero}-{tensor}.so")
         self.start(path, "--set", f"train.steps={steps}", "--save", "rounded", *flags, ranks=ranks)
         weights = support.read_safetensors(self.path("rounded"))
         return numpy.concatenate([weights[name].ravel() for name in sorted(weights)])
@@ -294,8 +345,8 @@ class Joined(Ranks):
         self.rounded(2, 3, 3, "--set", "train.checkpoint.dir=ck")
         numpy.testing.assert_array_equal(self.rounded(2, 0, 6, "--resume", "ck"), whole)
         one = self.rounded(1, 0, 1)
-        for ranks, zero in ((2, 0), (4, 1)):
-            self.assertGreater((self.rounded(ranks, zero, 1) == one).mean(), 0.97)
+        for ranks, zero, tensor in ((2, 0, 1), (4, 1, 1), (2, 0, 2), (4, 3, 2)):
+            self.assertGreater((self.rounded(ranks, zero, 1, tensor=tensor) == one).mean(), 0.97, (ranks, zero, tensor))
 
     def test_initial_values(self):
         """Those of one rank, to the bit, also where parameters are read in another order than they stand in."""
@@ -356,9 +407,8 @@ train { optimizer = adam(lr=0.01); batch = 4; seed = 5 }
             shapes = ((4, 0, 1), (1, 0, 1), (2, 3, 1), (4, 1, 2), (4, 2, 1), (2, 0, 2), (4, 0, 1))
             for number, (ranks, zero, tensor) in enumerate(shapes):
                 last = total * (number + 1) // 7
-                flags = ["--resume", "ck"] if number else []
                 log = self.train(recipe, ranks, "--epochs", 3, "--set", f"train.steps={total}", "--set", "train.checkpoint.dir=ck",
-                                 "--steps", last, *flags, name="parts", zero=zero, tensor=tensor)[0]
+                                 "--steps", last, "--resume", "ck", "--or-start", name="parts", zero=zero, tensor=tensor)[0]
                 self.assertEqual(max(line["step"] for line in log), last)
             done = self.start(self.artifact(recipe, 4), "--resume", "ck", ranks=2, exit_code=1)
             self.assertIn("it cannot go on exactly but on 4 ranks (--init ", done.stderr)
@@ -411,7 +461,7 @@ train { optimizer = adam(lr=0.01); batch = 4; seed = 5 }
         other = shutil.copytree(os.path.dirname(FTRUN), self.path("bin"))
         subprocess.run(["strip", os.path.join(other, "ftrun")], check=True)
         shutil.copytree(os.path.join(support.BUILD, "lib"), self.path("lib"))
-        self.differ(r"^error: the program \(ftrun\) of rank 1 ", os.path.join(other, "ftrun"), self.path("mlp-4-0-1.so"), "--steps", "2")
+        self.differ(r"^error: the program \(ftrun\) of rank 1 ", os.path.join(other, "ftrun"), self.path("mlp-4-0-1-1.so"), "--steps", "2")
         self.compile(RECIPES["mlp"][0].replace("gelu", "relu") + "batch = 2 }", "--set", "distributed.data=any", name="o.so")
         self.differ("^error: the artifact of rank 1 ", FTRUN, self.path("o.so"), "--steps", "2")
 

@@ -1,6 +1,7 @@
 """ftrun --elastic: a rank is killed, fewer go on from the newest checkpoint and all after the next one, with the losses of one rank."""
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,6 +44,8 @@ class Elastic(support.Case):
             self.refused(2, f"--elastic {wrong}: expected LEAST:MOST ranks", "--elastic", wrong, "model.ft")
         self.refused(1, r"give it the .ft file, not model.so", "--elastic", "2:4", "model.so")
         self.refused(1, "goes on from checkpoints: set train.checkpoint.dir", "--elastic", "2:4", "model.ft")
+        self.refused(1, r"--elastic 1:3: 2 ranks have a batch together \(distributed.tensor, distributed.pipeline\), and 3 is no multiple", "--elastic",
+                     "1:3", "model.ft", "--set", "distributed.tensor=2", "--set", "train.checkpoint.dir=none")
         self.refused(2, "--elastic and --ranks or --gpus do not go together", "--elastic", "2:4", "--ranks", "2", "model.ft")
         os.mkdir(self.path("ck"))
         open(self.path("ck", "step-00000007.safetensors"), "w").close()
@@ -90,6 +93,36 @@ class Elastic(support.Case):
         weights, one = (support.read_safetensors(self.path(name)) for name in ("w.safetensors", "v.safetensors"))
         for name in one:
             numpy.testing.assert_allclose(weights[name], one[name], rtol=2e-5, atol=2e-5)
+
+    def test_gpus(self):
+        """On GPUs the ranks are started without MPI, and one that fails is done without."""
+        fake = os.path.join(support.BUILD, "fake")
+        env = dict(os.environ, FT_CUDA_LIBRARY=os.path.join(fake, "libfake_cuda.so"), FT_NCCL_LIBRARY=os.path.join(fake, "libfake_nccl.so"),
+                   FT_CUBLASLT="own", FT_FAKE_CUDA_COUNT="3", FT_FAKE_CUDA_BAD="1", PATH=os.path.dirname(FTRUN))
+        recipe = MODEL.replace("epochs = 80", "epochs = 8").replace("50 steps", "20 steps")
+        support.run("ftrun", self.compile(recipe.replace("BATCH", "4"), name="one.so"), "--log-jsonl", "one", cwd=self.folder)
+        with open(self.path("model.ft"), "w") as file:
+            file.write(recipe.replace("BATCH", "2"))
+        for visible in ("2,1,0", None) if os.environ.get("FT_SOAK") else (None,):
+            env.pop("CUDA_VISIBLE_DEVICES", None)
+            if visible:
+                env["CUDA_VISIBLE_DEVICES"] = visible
+            done = subprocess.run([FTRUN, "--elastic", "1:2", "model.ft", "--set", "train.checkpoint.dir=ck", "--save", "w.safetensors", "--log-jsonl",
+                                   "log"], cwd=self.folder, env=env, capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stderr, r"error: rank 1 \(host .*\): .*cuda:1")
+            self.assertRegex(done.stderr, r"elastic: the 2 ranks have ended with code 3 before the first checkpoint; the training begins again with 1\n"
+                             r"elastic: GPU 1, which the lost rank had, is taken last now\n")
+            again = re.findall(r"elastic: from step \d+ on with 2 ranks again\n", done.stderr)
+            self.assertTrue(again, done.stderr)
+            self.assertEqual(len(again), 1)  # the third GPU is taken for the second
+            self.assertEqual(done.stderr.count("is taken last now"), 1)
+            self.assertIn("ranks: 2 ranks on 1 machine, TCP", done.stdout)
+            lines, expected = support.read_jsonl(self.path("log")), support.read_jsonl(self.path("one"))
+            self.assertEqual([line["step"] for line in lines], list(range(1, 801)))
+            for line, one in zip(lines, expected):
+                self.assertLess(abs(line["loss"] - one["loss"]), 2e-5, (line, one))
+            shutil.rmtree(self.path("ck"))
 
 
 if __name__ == "__main__":

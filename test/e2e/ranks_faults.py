@@ -1,6 +1,12 @@
-"""Faults of ranks at random times: killed, stopped, delayed, cut off from the others, or different from them. Each time the job ends
-with a sentence that names the rank, within the time, with no process left behind and a checkpoint that goes on; or, where the delay is
-shorter than distributed.timeout, it goes on itself. FT_SOAK=1: 200 of them. FT_SEED and FT_TRIALS=7,8: these again."""
+"""Faults of ranks at random times: killed, stopped, delayed, cut off from the others, or different from them; also before they have
+joined. Each time the job ends with a sentence that names the rank, within the time, with no process left behind and a checkpoint that goes
+on; or, where the delay is shorter than distributed.timeout, it goes on itself. FT_SOAK=1: 220 of them. FT_SEED and FT_TRIALS=7,10-20:
+these again; FT_EARLY=1: before the first step.
+
+FT_SOAK=1 FT_TIMEOUT=10 on a busy machine of two cores, seed 11 (held: seed 12): 220 faults (killed 48, killed while the others wait for
+them to join 20, stopped 38, stopped until they are given up 21, delayed 23, cut off 26, cut off for a while 8, different 36), of ranks of
+mpirun 76, of ftrun --ranks 36, of torchrun's variables 54, of mpirun on two machines 18, of torchrun's variables on two machines 36; 46
+of them before the first step. All ended as they should; the longest took 23 s to the end of its last process."""
 import os
 import random
 import re
@@ -14,6 +20,7 @@ import unittest
 import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import comm_tcp
 import hosts
 import support
 
@@ -23,8 +30,11 @@ RANKS, TIMEOUT = 4, int(os.environ.get("FT_TIMEOUT", 6 if os.environ.get("FT_SOA
 LIMIT = 60  # seconds: what takes longer hangs; documented are distributed.timeout and 20 on a machine that is not busy
 SAMPLES = 400
 # of 200: the first ones are the daily test
-DAILY = ["killed", "stopped", "delayed", "differs"]
-SOAK = DAILY + ["killed"] * 47 + ["stopped"] * 37 + ["delayed"] * 22 + ["late"] * 21 + ["cut"] * 26 + ["flap"] * 8 + ["differs"] * 35
+DAILY = ["killed", "stopped", "delayed", "differs", "held"]
+SOAK = DAILY + ["held"] * 19 + ["killed"] * 47 + ["stopped"] * 37 + ["delayed"] * 22 + ["late"] * 21 + ["cut"] * 26 + ["flap"] * 8 + ["differs"] * 35
+MACHINES = ["mpirun on 2 machines", "tcp on 2 machines"]
+ANY = ["mpirun"] * 4 + ["ftrun --ranks"] * 2 + ["tcp"] * 2 + MACHINES
+LAUNCHERS = {"killed": ANY, "stopped": ANY, "delayed": ANY, "late": ANY, "cut": MACHINES, "flap": MACHINES, "held": ANY[:-2], "differs": ["mpirun", "tcp"]}
 MODEL = """
 model M(x: f32[B, 8], y: i32[B]) {
   h = dropout(ACTIVATION(Linear(16, name="fc1")(x)), 0.2)
@@ -34,6 +44,40 @@ data D { train = npy("x.npy", "y.npy") }
 train { batch = BATCH; seed = 5; optimizer = adamw(lr=0.01); epochs = 1000000
   checkpoint { every = 20 steps; keep = 3 }; log { every = 10 steps } }
 """
+
+
+class Job:
+    """What a launcher has started; or the ranks themselves, with what ends the others, as torchrun does, when one has failed."""
+
+    def __init__(self, started):
+        self.started, self.pids = started, [process.pid for process in started]
+        self.failed_at = None
+
+    def send_signal(self, number):
+        for process in self.started:
+            process.send_signal(number)
+
+    def poll(self):
+        codes = [process.poll() for process in self.started]
+        if any(codes) and not self.failed_at:
+            self.failed_at = time.monotonic()
+            self.returncode = next(code for code in codes if code)
+            for process, code in zip(self.started, codes):
+                if code is None:
+                    process.send_signal(signal.SIGTERM)
+        if self.failed_at and time.monotonic() - self.failed_at > 5:
+            self.send_signal(signal.SIGKILL)
+        if None in codes:
+            return None
+        self.returncode = max(codes, key=abs) if not self.failed_at else self.returncode
+        return self.returncode
+
+    def wait(self, timeout):
+        end = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("ranks", timeout)
+            time.sleep(0.02)
 
 
 class Faults(support.Case):
@@ -53,18 +97,33 @@ class Faults(support.Case):
         self.alone = self.compile(of("relu", 2 * RANKS), name="one.so")
 
     # ── a job ──
-    def start(self, by_rank=None):
+    def start(self, launcher, by_rank=None):
         """by_rank: flags of one rank, or another artifact."""
         flags = ["--threads", "1", "--log-jsonl", "log", "--set", f"distributed.timeout={TIMEOUT}", "--set", "train.checkpoint.dir=ck"]
-        self.out, self.err = open(self.path("out"), "w+"), open(self.path("err"), "w+")
-        to = {"stdout": self.out, "stderr": self.err}
-        if self.machines:
-            return self.machines.start(FTRUN, self.model, *flags, **to)
-        line = []
+        lines = []
         for rank in range(RANKS):
             model, more = (by_rank or {}).get(rank, (self.model, []))
-            line += [":"] * bool(rank) + ["-n", "1", FTRUN, model, *flags, *more]
-        return subprocess.Popen(MPIRUN + line, text=True, cwd=self.folder, **to)
+            lines.append([FTRUN, model, *flags, *more])
+        self.launcher = launcher
+        self.out, self.err = open(self.path("out"), "w+"), open(self.path("err"), "w+")
+        to = {"stdout": self.out, "stderr": self.err, "text": True, "cwd": self.folder}
+        self.machines = hosts.Hosts(self.folder, self.addCleanup) if "machines" in launcher else None
+        if launcher == "mpirun on 2 machines":
+            return Job([self.machines.start(*lines[0], stdout=self.out, stderr=self.err)])
+        if launcher == "ftrun --ranks":
+            return Job([subprocess.Popen([FTRUN, "--ranks", str(RANKS), *lines[0][1:]], **to)])
+        if launcher == "mpirun":
+            joined = sum(([":", "-n", "1", *line] for line in lines), [])
+            return Job([subprocess.Popen(MPIRUN + joined[1:], **to)])
+        port = comm_tcp.free_port()
+        ranks = []
+        for rank, line in enumerate(lines):
+            env = comm_tcp.variables(rank, RANKS, port)
+            if self.machines:
+                env.update(MASTER_ADDR=f"{hosts.NETWORK}.1", LOCAL_RANK=str(rank % 2), LOCAL_WORLD_SIZE="2")
+                line = ["ip", "netns", "exec", self.machines.spaces[rank // 2], *line]
+            ranks.append(subprocess.Popen(line, env=env, **to))
+        return Job(ranks)
 
     def said(self, file):
         with open(file.name, errors="replace") as text:
@@ -81,12 +140,21 @@ class Faults(support.Case):
             time.sleep(0.02)
 
     def processes(self):
-        """The ranks, in their order where they are on one machine."""
+        """The ranks that there are, by number, as their launcher has told them."""
         found = subprocess.run(["pgrep", "-f", f"^{re.escape(FTRUN)} {re.escape(self.folder)}/"], capture_output=True, text=True).stdout.split()
-        return sorted(int(pid) for pid in found if os.path.exists(f"/proc/{pid}/exe"))
+        ranks = {}
+        for pid in map(int, found):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    told = re.search(rb"(?:^|\0)(?:OMPI_COMM_WORLD_)?RANK=(\d+)", file.read())
+                if told and os.path.exists(f"/proc/{pid}/exe"):
+                    ranks[int(told[1])] = pid
+            except OSError:
+                pass
+        return ranks
 
     def left(self):
-        found = self.processes() + (self.machines.pids() if self.machines else [])
+        found = list(self.processes().values()) + (self.machines.pids() if self.machines else [])
         return subprocess.run(["ps", "-o", "pid,ppid,stat,wchan:20,args", "-p", ",".join(map(str, found))], capture_output=True,
                               text=True).stdout if found else ""
 
@@ -96,9 +164,9 @@ class Faults(support.Case):
             process.wait(timeout=LIMIT)
         except subprocess.TimeoutExpired:
             left = self.left()
-            for pid in self.processes() + [process.pid]:
+            for pid in [*self.processes().values(), *process.pids]:
                 os.kill(pid, signal.SIGKILL)
-            process.wait()
+            process.wait(timeout=LIMIT)
             self.fail(f"it did not end in {LIMIT} s\n{left}{self.said(self.err)}")
         while self.left() and time.monotonic() - since < LIMIT:
             time.sleep(0.1)
@@ -118,74 +186,92 @@ class Faults(support.Case):
     # ── the faults ──
     def check_sentence(self, process, said, names, is_early):
         self.assertNotEqual(process.returncode, 0)
-        if process.returncode == 128 + signal.SIGTERM or process.returncode == -signal.SIGTERM:
-            return "before there was a rank"  # the test has ended mpirun
-        if is_early and not said:  # mpirun ends ranks that have not joined yet, and says why itself
-            self.assertRegex(self.said(self.err), r"mpirun|prterun|PMIx|rank")
-            return "by mpirun"
+        if not said and self.was_blind:
+            return "before the first line of any other rank"
         self.assertGreaterEqual(len(said), 1, self.said(self.err))
         self.assertRegex(said[0], names)
-        self.assertRegex(said[0], r"\(hosts? \S+")
+        self.assertRegex(said[0], r"\((hosts? \S+|died at)|of host \S+ came")
         if not is_early:
             self.assertRegex(said[0], r"(seen:? .*(in step \d+|at its start|opening|reading)|does the network between them work)")
-        # a rank 0 that was stopped is continued by mpirun, which ends it
-        self.assertLessEqual(len(said), 1 + ("rank 0" in said[0]), said)
-        return "named"
+        # a rank 0 that was stopped is continued by mpirun, which ends it; each of two machines has a console
+        self.assertLessEqual(len(said), 1 + ("rank 0" in said[0]) + (self.machines is not None), said)
+        return "early, named" if is_early else "named"
+
+    def sees_signals(self, pid):
+        """Is it as far as its first line? mpirun ends the others when one has died, and before that nobody can say anything."""
+        try:
+            with open(f"/proc/{pid}/status") as file:
+                return bool(int(re.search(r"SigCgt:\s*(\w+)", file.read())[1], 16) >> (signal.SIGTERM - 1) & 1)
+        except OSError:
+            return False
 
     def lose(self, kind, choice):
-        """A rank, or the cable, at a random time: one in five before the first step."""
-        process = self.start()
-        is_early = choice.random() < 0.2 and kind not in ("delayed", "flap")
+        """A rank, or the cable, at a random time: one in three while they start and join."""
+        launcher = choice.choice(LAUNCHERS[kind])
+        process = self.start(launcher)
+        is_early = choice.random() < (1 if os.environ.get("FT_EARLY") else 0.35) and kind not in ("delayed", "flap")
+        lost = choice.randrange(RANKS)
         if is_early:
-            time.sleep(choice.random() * 1.0)
+            end = time.monotonic() + LIMIT
+            while lost not in self.processes() and process.poll() is None and time.monotonic() < end:
+                time.sleep(0.005)
+            time.sleep(choice.random() ** 2 * 0.7)
+            is_early = not self.steps()
         else:
             self.wait_for_step(process, 20)
             time.sleep(choice.random() * 1.0)
-        ranks = self.processes()
-        lost = choice.randrange(RANKS)
-        victim = ranks[lost] if len(ranks) == RANKS else ranks[-1] if ranks else None
-        names = rf"\branks? (\d+, )*{lost}\b" if len(ranks) == RANKS else r"\branks? \d"
-        if is_early:  # who is stopped within MPI's own start is there, and it is not known who keeps it waiting
-            names += r"|have not joined within"
-        since = time.monotonic()
-        return process, is_early, victim, names, since
+        victim = self.processes().get(lost)
+        self.assertIsNotNone(victim, f"rank {lost} is not there\n" + self.said(self.err))
+        return process, is_early, victim, rf"\branks? (\d+, )*{lost}\b", time.monotonic()
 
-    def killed(self, choice, number=signal.SIGKILL):
-        process, is_early, victim, names, since = self.lose("killed", choice)
-        if victim:
-            os.kill(victim, number)
-        else:
-            process.send_signal(signal.SIGTERM)  # there was no rank yet
+    def killed(self, choice, kind="killed", number=signal.SIGKILL):
+        process, is_early, victim, names, since = self.lose(kind, choice)
+        os.kill(victim, number)
+        self.was_blind = number == signal.SIGKILL and not any(self.sees_signals(pid) for pid in self.processes().values() if pid != victim)
+        if number == signal.SIGKILL:
+            names += "|only ranks? .* had come"
         return self.check_sentence(process, self.end(process, since), names, is_early)
 
+    def held(self, choice):
+        """It is stopped as soon as it is there, so that the others wait for it, and killed then."""
+        process = self.start(choice.choice(LAUNCHERS["held"]))
+        lost, end = choice.randrange(RANKS), time.monotonic() + LIMIT
+        while not self.sees_signals(self.processes().get(lost)) and time.monotonic() < end:
+            time.sleep(0.001)
+        victim = self.processes()[lost]
+        os.kill(victim, signal.SIGSTOP)
+        while len(self.processes()) < RANKS or not all(map(self.sees_signals, self.processes().values())):
+            self.assertLess(time.monotonic(), end, "four ranks do not come")
+            time.sleep(0.01)
+        time.sleep(choice.random())
+        is_early = not self.steps()  # else it had joined before it was seen
+        os.kill(victim, signal.SIGKILL)
+        return self.check_sentence(process, self.end(process, time.monotonic()), rf"\brank {lost} \(host", is_early)
+
     def stopped(self, choice):
-        return self.killed(choice, signal.SIGSTOP)
+        return self.killed(choice, "stopped", signal.SIGSTOP)
 
     def late(self, choice):
         """It comes back when the others have given it up."""
         process, is_early, victim, names, since = self.lose("late", choice)
-        if victim:
-            os.kill(victim, signal.SIGSTOP)
-            time.sleep(TIMEOUT + 3 * choice.random())
-            try:
-                os.kill(victim, signal.SIGCONT)
-            except ProcessLookupError:
-                pass
-            try:
-                process.wait(timeout=TIMEOUT)
-            except subprocess.TimeoutExpired:  # it came back in time
-                process.send_signal(signal.SIGUSR1)
-                self.end(process, since)
-                return "in time"
-        else:
-            process.send_signal(signal.SIGTERM)
+        os.kill(victim, signal.SIGSTOP)
+        time.sleep(TIMEOUT + 3 * choice.random())
+        try:
+            os.kill(victim, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+        try:
+            process.wait(timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:  # it came back in time
+            self.goes_on(process)
+            return "in time"
         return self.check_sentence(process, self.end(process, since), names, is_early)
 
     def goes_on(self, process):
         step = max(self.steps())
         self.wait_for_step(process, step + 20)
         since = time.monotonic()
-        os.kill(self.processes()[0], signal.SIGTERM)
+        process.send_signal(signal.SIGUSR1)
         self.assertEqual(self.end(process, since), [])
         self.assertIn("the same command with --resume ck goes on", self.said(self.out)[-300:], self.said(self.err))
         return "went on"
@@ -201,7 +287,7 @@ class Faults(support.Case):
     def cut(self, choice):
         process, is_early, _, _, since = self.lose("cut", choice)
         self.machines.pull()
-        names = r"ranks? [123]|does the network between them work|nothing is heard|have not joined"
+        names = r"ranks? [123]|does the network between them work|nothing is heard|have not joined|have not come"
         return self.check_sentence(process, self.end(process, since), names, is_early)
 
     def flap(self, choice):
@@ -221,7 +307,7 @@ class Faults(support.Case):
                   "--no-shuffle of": (self.model, ["--no-shuffle"]),
                   "--deterministic of": (self.model, ["--deterministic"])}
         what = choice.choice(sorted(others))
-        process = self.start({lost: others[what]})
+        process = self.start(choice.choice(LAUNCHERS["differs"]), {lost: others[what]})
         said = self.end(process, time.monotonic())
         self.assertEqual(process.returncode, 1, self.said(self.err))
         self.assertEqual(len(said), 1, said)
@@ -230,7 +316,7 @@ class Faults(support.Case):
 
     def clear(self):
         """For the next trial, also after one that failed."""
-        for pid in self.processes():
+        for pid in self.processes().values():
             os.kill(pid, signal.SIGKILL)
         if self.machines:
             self.machines.clear()
@@ -243,23 +329,23 @@ class Faults(support.Case):
         kinds = list(enumerate(SOAK if os.environ.get("FT_SOAK") or chosen else DAILY))
         counts, self.longest = {}, 0
         for trial, kind in kinds:
-            if chosen and str(trial) not in chosen.split(","):
+            if chosen and not any(int(part.split("-")[0]) <= trial <= int(part.split("-")[-1]) for part in chosen.split(",")):
                 continue
             with self.subTest(trial=trial, kind=kind, seed=seed):
                 choice = random.Random(seed * 1000 + trial)
-                self.machines = None
-                if kind in ("cut", "flap"):
-                    self.machines = hosts.Hosts(self.folder, self.addCleanup)
+                self.machines, self.was_blind = None, False
                 try:
                     outcome = getattr(self, kind)(choice)
                     self.check_checkpoints()
-                    counts[kind, outcome] = counts.get((kind, outcome), 0) + 1
+                    counts[kind, self.launcher, outcome] = counts.get((kind, self.launcher, outcome), 0) + 1
+                    if os.environ.get("FT_SOAK"):
+                        print(f"trial {trial}, {kind}, {self.launcher}: {outcome}", file=sys.stderr, flush=True)
                 except AssertionError as failure:  # in a long run, now and not at its end
-                    print(f"trial {trial}, {kind}: {str(failure)[-2000:]}", file=sys.stderr, flush=True)
+                    print(f"trial {trial}, {kind}, {self.launcher}: {str(failure)[-2000:]}", file=sys.stderr, flush=True)
                     raise
                 finally:
                     self.clear()
-        told = ", ".join(f"{kind} {outcome}: {count}" for (kind, outcome), count in sorted(counts.items()))
+        told = "; ".join(f"{kind}, {launcher}, {outcome}: {count}" for (kind, launcher, outcome), count in sorted(counts.items()))
         print(f"{sum(counts.values())} faults, the longest took {self.longest:.0f} s to its end: {told}")
 
 

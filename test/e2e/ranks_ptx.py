@@ -43,9 +43,9 @@ class Ptx(of_cpus.Ranks):
 class Simulated(Ptx):
     def test_trains_as_one(self):
         """Losses, metrics, evaluations and final weights of 2 and 4 simulated GPUs are those of one CPU with the whole batch."""
-        for recipe, (_, tolerance) in RECIPES.items():
+        for turn, (recipe, (_, tolerance)) in enumerate(RECIPES.items()):
             one = self.train(self.artifact(recipe, 1, "so"))
-            for ranks in (2, 4):
+            for ranks in of_cpus.by_turns((2, 4), turn):
                 with self.subTest(recipe=recipe, ranks=ranks):
                     many = self.train(self.artifact(recipe, ranks), "--device", "sim", ranks=ranks)
                     self.assert_same(one, many, tolerance)
@@ -94,8 +94,9 @@ class Nccl(Ptx):
         """Late works, slow streams, a driver without edges (the branch is a stream then), and no graphs at all."""
         path = self.artifact("gpt", 2)
         truth = self.train(path, "--device", "sim", ranks=2)
-        for more in (dict(FT_FAKE_CUDA_SEED=1, FT_FAKE_NCCL_SEED=1), dict(FT_FAKE_CUDA_SEED=6, FT_FAKE_NCCL_SEED=2),
-                     dict(FT_FAKE_CUDA_NO_EDGES=1, FT_FAKE_CUDA_SEED=9), dict(FT_CUDA_NO_GRAPH=1, FT_FAKE_CUDA_SEED=10, FT_FAKE_NCCL_SEED=4)):
+        ways = (dict(FT_FAKE_CUDA_SEED=1, FT_FAKE_NCCL_SEED=1), dict(FT_FAKE_CUDA_SEED=6, FT_FAKE_NCCL_SEED=2),
+                dict(FT_FAKE_CUDA_NO_EDGES=1, FT_FAKE_CUDA_SEED=9), dict(FT_CUDA_NO_GRAPH=1, FT_FAKE_CUDA_SEED=10, FT_FAKE_NCCL_SEED=4))
+        for more in of_cpus.by_turns(ways, 0):
             with self.subTest(**more):
                 self.assert_bitwise(truth, self.train_on_gpus(path, 2, **more))
 
@@ -106,6 +107,31 @@ class Nccl(Ptx):
                                 f"distributed.zero={level}", name=f"z{level}.ptx")
             with self.subTest(level=level):
                 self.assert_bitwise(self.train(path, "--device", "sim", ranks=2), self.train_on_gpus(path, 2, FT_FAKE_CUDA_SEED=level, FT_FAKE_NCCL_SEED=2))
+
+    def test_pieces(self):
+        """Pieces of a batch, whose collectives are on their way while kernels of others run: one CPU's numbers, and the same bits however
+        late works and streams are."""
+        recipe, tolerance = RECIPES["gpt"]
+        source = recipe + f"  batch = {WHOLE}; seed = 5; epochs = 1; eval every {STEPS} steps; log {{ every = 1 steps }} }}\n"
+        one = self.train(self.compile(source, name="one.so"))
+        path = self.compile(source, "--set", "distributed.tensor=2", "--set", "distributed.pieces=2", name="pieces.ptx")
+        truth = self.train_on_gpus(path, 2)
+        self.assert_same(one, truth, tolerance)
+        for more in of_cpus.by_turns((dict(FT_FAKE_CUDA_SEED=1, FT_FAKE_NCCL_SEED=1), dict(FT_FAKE_CUDA_NO_EDGES=1, FT_FAKE_CUDA_SEED=9)), 1):
+            with self.subTest(**more):
+                for name, value in self.train_on_gpus(path, 2, **more)[1].items():
+                    numpy.testing.assert_array_equal(value, truth[1][name], err_msg=name)
+
+    def test_stages(self):
+        """Stages of a pipeline have the bits that they have in the simulator over MPI: messages between two GPUs."""
+        deep = RECIPES["mlp"][0].replace('Linear(16, name="fc1")(x)', 'Linear(16, name="fc1")(gelu(Linear(12, name="b")(gelu(Linear(8, name="a")(x)))))')
+        for turn, (stages, parts, chunks) in enumerate(((2, 4, 1), (2, 4, 2))):
+            path = self.compile(deep + "  batch = 4; seed = 5; log { every = 1 steps } }\n", "--set", f"distributed.pipeline={stages}",
+                                "--set", f"train.accumulate={parts}", "--set", f"distributed.interleave={chunks}", name=f"p{stages}-{chunks}.ptx")
+            truth = self.train(path, "--device", "sim", ranks=stages)
+            for more in of_cpus.by_turns(({}, dict(FT_FAKE_CUDA_SEED=2, FT_FAKE_NCCL_SEED=2), dict(FT_FAKE_CUDA_NO_EDGES=1, FT_FAKE_NCCL_SEED=4)), turn):
+                with self.subTest(stages=stages, chunks=chunks, **more):
+                    self.assert_bitwise(truth, self.train_on_gpus(path, stages, **more))
 
     def test_runs_beside_backward(self):
         """The graph has edges that let kernels run beside collectives, and a driver that takes no edges gets them by events."""

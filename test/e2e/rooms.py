@@ -15,7 +15,7 @@ MAY = {
     "kernels": [], "codegen": ["base", "plan", "ir", "frontend", "passes", "kernels"], "runtime": ["base", "plan"],
 }
 # within runtime/: each includes itself and what stands before it; ft.c and ft.h, the library's face, all of them
-RUNTIME = ["common", "communicate", "artifact", "text", "data", "device", "execute", "checkpoint", "command"]
+RUNTIME = ["common", "communicate", "artifact", "text", "image", "data", "device", "execute", "checkpoint", "command"]
 EXCEPT = {("plan", "ir/type.h"), ("runtime", "ir/type.h")}  # dtypes and shapes, compiled apart as ft_type
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 600, 80
 CODE = os.path.join(support.BUILD, "bin")

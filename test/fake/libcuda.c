@@ -61,14 +61,29 @@ CudaResult entry_error_string(CudaResult error, const char **text) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
+/* The GPU that this process sees as number `ordinal`, by CUDA_VISIBLE_DEVICES; -1: none. */
+static int visible_gpu(int ordinal) {
+  const char *at = getenv("CUDA_VISIBLE_DEVICES");
+  long count = fake_setting("COUNT", 1);
+  for (int i = 0; at && *at && i < ordinal; i++) {
+    at = strchr(at, ',');
+    if (!at) return -1;
+    at++;
+  }
+  long which = at && *at ? strtol(at, NULL, 10) : ordinal;
+  return which >= 0 && which < count ? (int)which : -1;
+}
+
 CudaResult entry_device_count(int *count) {
-  *count = (int)fake_setting("COUNT", 1);
+  for (*count = 0; visible_gpu(*count) >= 0; ++*count) {
+  }
   return CUDA_SUCCESS;
 }
 
 CudaResult entry_device_get(CudaDevice *device, int ordinal) {
-  if (ordinal < 0 || ordinal >= fake_setting("COUNT", 1)) return 101;
-  *device = first_device + ordinal;
+  int which = ordinal < 0 ? -1 : visible_gpu(ordinal);
+  if (which < 0) return 101;
+  *device = first_device + which;
   return CUDA_SUCCESS;
 }
 
@@ -105,6 +120,7 @@ CudaResult entry_device_attribute(int *value, int attribute, CudaDevice device) 
 
 CudaResult entry_context_retain(CudaContext *out, CudaDevice device) {
   check_device(device);
+  if (device - first_device == fake_setting("BAD", -1)) return 46;
   if (!fake_machine && sim_machine_new(1, &fake_machine) != STATUS_OK) return 999;
   context.retained++;
   *out = &context;

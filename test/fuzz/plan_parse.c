@@ -1,6 +1,7 @@
 /* plan_parse: any bytes as a plan: as they are, as the head of a .ptx, and as the lines of a plan
  * whose checksum is right, so that the fuzzer gets past it. What is accepted must print and parse
  * again to the same text. */
+#include "plan/plan_stages.h"
 #include "plan/plan_text.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,10 +26,36 @@ static void parse(const char *text, size_t length) {
   arena_free(arena);
 }
 
+/* Plans of several stages, whose checksums are set right. */
+static void parse_stages(const char *bytes, size_t size) {
+  static const char last[] = "checksum ";
+  Text whole = {0};
+  size_t start = 0;
+  for (const char *at = bytes, *stop = bytes + size; at < stop;) {
+    const char *end = memchr(at, '\n', (size_t)(stop - at));
+    end = end ? end + 1 : stop;
+    bool is_sum = (size_t)(end - at) > sizeof last && !memcmp(at, last, sizeof last - 1);
+    if (!is_sum) text_append(&whole, at, (size_t)(end - at));
+    at = end;
+    if (!is_sum) continue;
+    uint64_t sum = plan_checksum(text_cstr(&whole) + start, whole.count - start);
+    text_printf(&whole, "checksum %016" PRIx64 "\n", sum);
+    start = whole.count;
+  }
+  Arena *arena = arena_new();
+  PlanStages stages;
+  const char *why = NULL;
+  bool is_good = plan_parse_stages(arena, text_cstr(&whole), whole.count, &stages, &why);
+  if (is_good ? stages.count != setting_pipeline(stages.at[0]->settings) : !why) abort();
+  arena_free(arena);
+  text_free(&whole);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const char *bytes = (const char *)data;
   parse(bytes, size);
+  parse_stages(bytes, size);
   Text whole = {0};
   text_append(&whole, bytes, size);
   text_printf(&whole, "\nchecksum ");

@@ -50,15 +50,15 @@ static void read_all(const uint8_t *data, size_t size) {
 /* Puts the sum where there is a place for it. */
 static bool mend_sum(uint8_t *data, size_t size) {
   Safetensors *file;
-  if (safetensors_parse(data, size, &file) != STATUS_OK) return false;
+  if (safetensors_read(data, size, &file) != STATUS_OK) return false;
   size_t place;
-  uint64_t sum = safetensors_sum_of_head((char *)data, file->private_head_bytes, &place);
+  uint64_t data_sum = 0, bytes = 0;
   for (int i = 0; i < file->tensor_count; i++) {
-    SafeSum more;
-    safetensors_sum_start(&more, sum);
-    safetensors_sum_add(&more, file->tensor[i].data, file->tensor[i].bytes);
-    sum = safetensors_sum_end(&more);
+    data_sum += safetensors_sum_part(bytes, file->tensor[i].data, file->tensor[i].bytes);
+    bytes += file->tensor[i].bytes;
   }
+  uint64_t sum =
+      safetensors_sum_all((char *)data, file->private_head_bytes, data_sum, bytes, &place);
   char digits[SAFE_SUM_DIGITS + 1];
   safetensors_sum_text(sum, digits);
   if (place) memcpy(data + place, digits, SAFE_SUM_DIGITS);

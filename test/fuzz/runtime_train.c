@@ -88,12 +88,12 @@ static void save(Exec *exec) {
   CkptInfo info = {.step = 2, .batch = 2, .samples = 2}, found;
   Text notes = {0};
   bool is_damaged;
-  if (ckpt_save_weights(exec, weights) == STATUS_OK &&
+  if (ckpt_save_weights(exec, NULL, weights) == STATUS_OK &&
       ckpt_load_weights(exec, weights, &notes) != STATUS_OK) {
     fprintf(stderr, "weights: %s\n", status_message());
     abort();
   }
-  if (ckpt_save(exec, checkpoint, &info) == STATUS_OK &&
+  if (ckpt_save(exec, NULL, checkpoint, &info) == STATUS_OK &&
       (ckpt_resume_file(exec, checkpoint, &found, &is_damaged) != STATUS_OK || found.step != 2)) {
     fprintf(stderr, "checkpoint: %s\n", status_message());
     abort();

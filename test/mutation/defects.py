@@ -156,8 +156,8 @@ defect("part-overwrites", A, "totals[i] = update_add(u, before, grads->input[i])
 defect("order-repeats", "runtime/common/order.c", "low ^= mix(high ^ order->key[round + 1]) & low_mask;", "low = mix(high ^ order->key[round + 1]) & low_mask;",
        "unit runtime_order")
 defect("order-epoch", "runtime/common/order.c", "uint64_t state = mix(mix(seed) ^ epoch);", "uint64_t state = mix(mix(seed));", "unit runtime_order")
-defect("loader-start", "runtime/data/loader.c", "int64_t start = (batch * options->ranks + options->rank) * options->batch;",
-       "int64_t start = (batch * options->ranks + options->rank) * (options->batch - 1);", "unit runtime_loader")
+defect("loader-start", "runtime/data/loader.c", "return (batch * options->ranks + options->rank) * options->batch;",
+       "return (batch * options->ranks + options->rank) * (options->batch - 1);", "unit runtime_loader")
 defect("loader-slot-early", "runtime/data/loader.c", "int64_t free_until = loader->consumed + slots;", "int64_t free_until = loader->consumed + slots + 1;", "unit runtime_loader")
 defect("loader-wake", "runtime/data/loader.c", "if (loader->consumer_waits) pthread_cond_signal(&loader->has_filled);", "", "unit runtime_loader")
 defect("permute-inverse", "runtime/common/permute.c", "Storage back = storage_inverse(&tensor->storage);", "Storage back = tensor->storage;", "unit runtime_permute")
@@ -171,7 +171,7 @@ defect("walk-ready", "runtime/device/cpu/dev_cpu.c", "if (!is_done(walk, task->a
        "unit runtime_exec")
 defect("walk-done", "runtime/device/cpu/dev_cpu.c", "    if (!is_part_done(walk, index, part)) return false;", "    if (part == 0 && !is_part_done(walk, index, part)) return false;",
        "unit runtime_exec")
-defect("scratch-of-part", "runtime/device/cpu/dev_cpu.c", "&walk->graph->task[task], part, walk->thread, walk->ticket);", "&walk->graph->task[task], part, part, walk->ticket);",
+defect("scratch-of-part", "runtime/device/cpu/dev_cpu.c", "run_task(graph, &graph->task[task], part, walk->thread, walk->ticket);", "run_task(graph, &graph->task[task], part, part, walk->ticket);",
        "py test/e2e/limits.py")
 defect("order-readers", "plan/plan_order.c", "for (int i = 0; i < piece->readers.count; i++) need(finder, step, piece->readers.at[i]);", "",
        "unit plan_order")
@@ -185,8 +185,8 @@ defect("writes-sums", "plan/plan_writes.c", "if (wrong < 0 && !clears && !adds(p
        "unit plan_kinds")
 defect("sample-top-p", "runtime/command/sample.c", "(among == 0 || sum < options->top_p * total)", "(among == 0 || sum < options->top_p)", "unit runtime_sample")
 defect("sample-ties", "runtime/command/sample.c", "return x < y ? -1 : x > y;", "return x > y ? -1 : x < y;", "unit runtime_sample")
-defect("checkpoint-copy", "runtime/checkpoint/ckpt_writer.c", ".snapshot = writer->snapshot}", ".snapshot = NULL}", "unit runtime_ckpt_writer")
-defect("checkpoint-waits", "runtime/checkpoint/ckpt_writer.c", "ckpt_writer_result(writer, true, &ignored)", "ckpt_writer_result(writer, false, &ignored)", "unit runtime_ckpt_writer")
+defect("checkpoint-copy", "runtime/checkpoint/ckpt_writer.c", "ckpt_file_write(writer->file[i].file, writer->snapshot, 0)", "ckpt_file_write(writer->file[i].file, NULL, 0)", "unit runtime_ckpt_writer")
+defect("checkpoint-waits", "runtime/checkpoint/ckpt_writer.c", "STATUS_TRY(ckpt_writer_result(writer, true));", "STATUS_TRY(ckpt_writer_result(writer, false));", "unit runtime_ckpt_writer")
 defect("reserved-waits", "runtime/device/cpu/dev_cpu.c", "(seen = atomic_load(ticket)) <= walk->ticket;", "(seen = atomic_load(ticket)) < 1;", "unit runtime_reserved")
 defect("rounded-average", "runtime/execute/exec_round.c", "if (exec->rounded[p] == from) continue;", "if (exec->rounded[p] >= 0) continue;",
        "py test/e2e/precision.py")
@@ -196,13 +196,18 @@ defect("ranks-number", "passes/totals.c", "if (t->ranks) batch = make_binary(gra
 defect("ranks-random", "passes/totals_ranks.c", "make_binary(fresh, OP_MUL, rank, count)};", "make_binary(fresh, OP_MUL, rank, make_like(fresh, count, 0))};", "unit passes_ranks")
 defect("ranks-first", "passes/fuse_body.c", "for (int i = 0; i < node->input_count; i++)\n      inputs[i] =\n",
        "for (int i = 0; i < 2; i++)\n      inputs[i] =\n", "unit passes_ranks")
-defect("ranks-rounding", "passes/shard_random.c", "(double)(alone - param->begin)", "(double)(-param->begin)", "unit passes_ranks")
+defect("ranks-rounding", "passes/shard_random.c", "(double)(param->alone - param->begin)", "(double)(-param->begin)", "unit passes_ranks")
 defect("ranks-matrices", "passes/optimizer_muon.c", "make_like(u->graph, first, (double)run->share)", "make_like(u->graph, first, 1)", "unit passes_ranks")
 defect("ranks-exchanged", "passes/shard_matrices.c", "x = make_transpose(fresh, x, exchange_two);", "(void)exchange_two;", "unit passes_ranks")
 defect("ranks-statistics", "passes/totals_ranks.c", "inputs[k] = for_all_samples(s, old->input[k], inputs[k]);", "(void)for_all_samples;", "unit passes_ranks")
 defect("ranks-parts", "passes/totals_parts.c", "if (!totals_average_states(t)) return false;", "if (!p.is_micro && !totals_average_states(t)) return false;", "unit passes_ranks")
 defect("tensor-objective", "passes/tensor.c", "(t->fresh, objective, 1.0 / (double)t->cuts.ranks)", "(t->fresh, objective, 1.0)", "unit passes_ranks")
 defect("tensor-rows", "passes/tensor.c", "index = make_binary(t->fresh, OP_SUB, index, first);", "(void)first;", "unit passes_ranks")
+defect("tensor-random", "passes/tensor.c", "(double)(inner * (t->cuts.ranks - 1))", "(double)inner", "unit passes_ranks")
+defect("tensor-scatter", "passes/tensor.c", "  made = ranks_exchanged(t, make_reshape(t->fresh, share, tensor_runs(t, old, t->cuts.ranks)));", "  made = share;", "unit passes_ranks")
+defect("tensor-rounding", "passes/shard_random.c", "(double)(param->run * (p->tensor - 1))", "(double)(param->run * p->tensor)", "unit passes_ranks")
+defect("tensor-matrices", "passes/optimizer_muon.c", "back[] = {2, 0, 1, 3};", "back[] = {2, 1, 0, 3};", "unit passes_ranks")
+defect("tensor-shares", "passes/precision.c", "|| p->is_share[node->id];", ";", "unit passes_ranks")
 defect("tensor-iota", "passes/tensor.c", "(double)(cut.run * (t->cuts.ranks - 1))", "(double)cut.run", "unit passes_ranks")
 defect("tensor-norm", "passes/optimizer_groups.c", "if (ranks > 1) flat = update_piecewise_scaled(u, flat, shares);", "", "unit passes_ranks")
 defect("tensor-heads", "passes/tensor_cut.c", "*out = (Cut){1, have / t->ranks};", "*out = (Cut){1, cut.run};", "unit passes_ranks")
@@ -228,10 +233,23 @@ TL = "simulate/timeline.c"
 defect("timeline-waits-for-all", TL, "if (!has_come && takes_part(s, collective)) return false;", "(void)has_come;", "unit simulate_timeline")
 defect("timeline-first-ready", TL, "if (task[i].queue != TIMELINE_COMPUTE || !timeline_is_ready(s, i)) continue;",
        "if (task[i].queue != TIMELINE_COMPUTE || s->begun[i]) continue;", "unit simulate_timeline")
-defect("timeline-both-busy", TL, "if (to > from) both += to - from;", "if (to > from) both += to;", "unit simulate_timeline")
+defect("timeline-both-busy", TL, "both += to - from;", "both += to;", "unit simulate_timeline")
 defect("cluster-bits", "simulate/cluster.c", '{"Gb", 1e9 / 8}', '{"Gb", 1e9}', "unit simulate_cluster")
 defect("cluster-twice", "simulate/cluster.c", "if (words->is_set[key]) return", "if (words->is_set[key] && key > 2) return", "unit simulate_cluster")
-defect("collectives-late", "passes/schedule.c", "return node->op == OP_ALL_REDUCE || node->op == OP_REDUCE_SCATTER;", "return node->op == OP_REDUCE_SCATTER;",
+defect("stages-gradient", "passes/autodiff.c", "  receive_gradients(graph, forward, gradient);\n", "", "unit passes_stages")
+defect("unroll-rows", "passes/unroll.c", "input->type.shape.dim[0] * u->micro", "input->type.shape.dim[0] * (u->micro & 1)", "unit passes_stages")
+defect("unroll-states", "passes/unroll.c", "    u->values.at[index] = map[root->node->id];\n", "", "unit passes_stages")
+defect("pipeline-once", "passes/optimizer_accumulate.c", "Node *sum = make_binary(fresh, OP_ADD, before, inputs[0]);", "Node *sum = inputs[0];", "unit passes_stages")
+defect("pipeline-norm", "passes/optimizer_groups.c", "if (stages > 1) {", "if (stages > 64) {", "unit passes_stages")
+defect("pipeline-tasks", "passes/schedule.c", "  s->task = tasks.task;\n", "", "unit passes_stages")
+defect("pipeline-order", "passes/tasks.c", "int64_t end = phase == 1 ? sent_at(p, &m) : 0", "int64_t end = 0", "unit passes_stages")
+defect("pipeline-interleave", "plan/pipeline_order.c", "if (kind == BACKWARD) own = p->chunks - 1 - own;", "", "unit plan_pipeline_order")
+defect("pieces-slice", "passes/pieces.c", "start[cut.dim] = piece * cut.run;", "start[cut.dim] = piece / 2 * cut.run;", "unit passes_pieces")
+defect("pieces-random", "passes/pieces.c", "(double)(piece * shape_elements(&type.shape)))};", "(double)piece)};", "unit passes_pieces")
+defect("pieces-fused", "passes/fuse_group.c", "x->piece && y->piece && x->piece != y->piece;", "x->piece && y->piece && x->piece > y->piece + 9;", "lit passes/pieces.ft")
+defect("pieces-put-together", "passes/pieces.c", "attr_int(ATTR_AXIS, p->cuts.cut[node->id].dim)", "attr_int(ATTR_AXIS, 0)", "unit passes_pieces")
+defect("pieces-waited", "passes/schedule.c", "if (wait_a != wait_b) return wait_a < wait_b;", "if (wait_a != wait_b) return wait_a > wait_b;", "lit passes/pieces.ft")
+defect("collectives-late", "passes/schedule.c", "return node->op == OP_ALL_REDUCE || node->op == OP_REDUCE_SCATTER || op_is_message(node->op);", "return node->op == OP_REDUCE_SCATTER || op_is_message(node->op);",
        "lit passes/allreduce_early.ft")
 defect("bucket-waits-for-later", "passes/allreduce.c", "if (more > spare || next->id > latest) break;", "if (more > spare) break;", "lit passes/allreduce_late.ft")
 defect("bucket-last-large", "passes/allreduce.c", "int64_t most = behind > size.last ? behind : size.last;", "int64_t most = size.bytes + behind;",

@@ -171,6 +171,22 @@ case("mean(cross_entropy(x, t, smoothing=0.1))", lambda x, t: F.cross_entropy(x,
 case("mean(cross_entropy(x, t, ignore=-1))", lambda x, t: F.cross_entropy(x, t, ignore_index=-1), x=uniform(6, 10), t=numpy.array([1, -1, 3, -1, 9, 0], numpy.int32))
 case("mean(cross_entropy(x, t))", lambda x, t: F.cross_entropy(x.reshape(-1, 9), t.reshape(-1)), x=uniform(2, 4, 9), t=integers(9, 2, 4))
 kept = lambda t: t != -1
+HARD = uniform(12)
+HARD[[2, 5, 7]] = HARD[9]  # equal ones: the first come first
+for k in (1, 3, 5, 12):
+    largest = lambda x, k=k: torch.sort(x, descending=True, stable=True)[1][:k]
+    case(f"x[0] * f32(hardest_index(x, {k}))", lambda x, f=largest: x[0] * f(x), x=HARD)
+    case(f"sum(hardest(x, {k}))", lambda x, f=largest: x[f(x)].sum(), x=HARD)
+    case(f"sum(hardest_rows(x, {k}, y), axis=0)", lambda x, y, f=largest: y[f(x)].sum(0) + 0 * x.sum(), x=HARD, y=uniform(12, 3))
+BY_CLASS = [0.5, 2, 1, 3, 0.25]
+by_class = torch.tensor(BY_CLASS, dtype=torch.float64)
+TARGETS, SOME = integers(5, 6), numpy.array([1, -1, 3, -1, 4, 0], numpy.int32)
+for smoothing in (0, 0.1):
+    case(f"mean(cross_entropy(x, t, weight={BY_CLASS}, smoothing={smoothing}))", lambda x, t, e=smoothing: F.cross_entropy(x, t, by_class, label_smoothing=e), x=uniform(6, 5), t=TARGETS)
+    case(f"sum(cross_entropy(x, t, weight={BY_CLASS}, smoothing={smoothing}))", lambda x, t, e=smoothing: F.cross_entropy(x, t, by_class, label_smoothing=e, reduction="sum"), x=uniform(6, 5), t=TARGETS)
+    case(f"mean(cross_entropy(x, t, weight={BY_CLASS}, smoothing={smoothing}, ignore=-1))", lambda x, t, e=smoothing: F.cross_entropy(x, t, by_class, label_smoothing=e, ignore_index=-1), x=uniform(6, 5), t=SOME)
+    case(f"mean(cross_entropy(x, p, weight={BY_CLASS}, smoothing={smoothing}))", lambda x, p, e=smoothing: F.cross_entropy(x, p, by_class, label_smoothing=e), x=uniform(6, 5), p=positive(6, 5))
+case("mean(cross_entropy(x, t, weight=[0, 2, 1, 3, 0]))", lambda x, t: F.cross_entropy(x, t, torch.tensor([0, 2, 1, 3, 0], dtype=torch.float64)), x=uniform(6, 5), t=TARGETS)
 nll = lambda x, t: F.cross_entropy(x, t, ignore_index=-1, reduction="none")
 IGNORED = numpy.array([1, -1, 3, -1, 9, 0], numpy.int32)
 case("mean(cross_entropy(x, t, ignore=-1) + 1)", lambda x, t: (nll(x, t) + 1)[kept(t)].mean(), x=uniform(6, 10), t=IGNORED)
@@ -238,7 +254,7 @@ case("global_avg_pool2d(x)", lambda x: x.mean((2, 3)), x=uniform(2, 3, 5, 4))
 
 # Not in any case's step: made only by passes that the random-graph tests cover, or without a value of their own; or of several
 # ranks (e2e/ranks.py).
-NOT_HERE = {"all_gather", "all_reduce", "all_to_all", "broadcast_from", "reduce_scatter", "transfer", "fused", "arg", "result", "random", "xor", "put", "mean", "spread"}
+NOT_HERE = {"all_gather", "all_reduce", "all_to_all", "broadcast_from", "reduce_scatter", "transfer", "send", "receive", "fused", "arg", "result", "random", "xor", "put", "mean", "spread"}
 GROUP = 16  # cases in one model: fewer compilations
 
 

@@ -12,8 +12,9 @@ sys.dont_write_bytecode = True
 import oracles
 from driver import Driver
 
-# shapes: simplify removes moves that move nothing, too. dce2: fuse emits nothing that no root needs.
-WITHOUT_EFFECT = {"shapes", "dce2"}
+# shapes: simplify removes moves that move nothing, too. dce2: fuse emits nothing that no root needs. pieces: on ranks
+# only, with distributed.tensor, and these programs run alone (unit passes_pieces).
+WITHOUT_EFFECT = {"shapes", "dce2", "pieces"}
 
 
 def wrong_with(driver, path):

@@ -22,10 +22,12 @@ def compile_one(driver, seed):
     is_for_cores = oracles.is_for_cores(seed, is_gpu)
     machine = oracles.machine_of(random.Random(seed), is_gpu, is_for_cores) if is_gpu else "x86-64-v3"
     program = generate(seed, cores=is_for_cores)
-    program.on_ranks = seed % 5 == 1
+    program.on_ranks, program.on_stages = seed % 5 == 1, seed % 5 == 3
+    if program.on_stages:
+        program.settings["accumulate"] = 3
     verdict, text, asked = oracles.ask(driver, program, "code:" + machine)
-    if verdict == "refused" and "several ranks" in text:
-        asked.on_ranks = False
+    if verdict == "refused" and (asked.on_ranks or asked.on_stages):
+        asked.on_ranks = asked.on_stages = False
         verdict, text, _ = oracles.ask(driver, asked, "code:" + machine)
     return None if verdict == "ok" else f"seed {seed} for {machine}: {verdict}: {text[:300]}"
 

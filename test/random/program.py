@@ -50,6 +50,7 @@ class Program:
         self.metrics, self.outputs, self.regions = [], [], []
         self.settings = {}
         self.on_ranks = False  # compiled for several, which share a batch
+        self.on_stages = False  # … or have a part of the layers each
         self.samplewise = False  # the loss is a mean over samples, and the shapes follow the batch
 
     def copy(self):
@@ -101,6 +102,7 @@ class Program:
         zero = self.seed // 5 % 4  # of what each rank has its own part
         shares = f"data = 2; zero = {zero}" if zero else "data = any"
         ranks = [f"distributed {{ {shares}; bucket = 0.0005; sync_batch_norm = true }}"] if self.on_ranks else []
+        ranks += ["distributed { pipeline = 2 }"] if self.on_stages else []
         return "\n".join(lines + ["}", *ranks]) + "\n"
 
     def names_used(self):

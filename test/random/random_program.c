@@ -230,11 +230,14 @@ static void compare_outputs(Case *c, int which, int step) {
   const Graph *reference = which ? c->reference.eval : c->reference.train;
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
-    static const RootKind of[OUTPUT_KINDS] = {
-        [OUTPUT_LOSS] = ROOT_LOSS,      [OUTPUT_METRIC] = ROOT_METRIC,
-        [OUTPUT_RESULT] = ROOT_OUTPUT,  [OUTPUT_PASSES] = ROOT_PASSES,
-        [OUTPUT_RATE] = ROOT_RATE,      [OUTPUT_LOSS_SCALE] = ROOT_LOSS_SCALE,
-        [OUTPUT_SKIPPED] = ROOT_SKIPPED};
+    static const RootKind of[OUTPUT_KINDS] = {[OUTPUT_LOSS] = ROOT_LOSS,
+                                              [OUTPUT_METRIC] = ROOT_METRIC,
+                                              [OUTPUT_RESULT] = ROOT_OUTPUT,
+                                              [OUTPUT_AUC] = ROOT_AUC,
+                                              [OUTPUT_PASSES] = ROOT_PASSES,
+                                              [OUTPUT_RATE] = ROOT_RATE,
+                                              [OUTPUT_LOSS_SCALE] = ROOT_LOSS_SCALE,
+                                              [OUTPUT_SKIPPED] = ROOT_SKIPPED};
     const Node *root = graph_find_root(reference, of[output->kind], output->name);
     if (!root) continue;
     Span span = {output_kind_text(output->kind),

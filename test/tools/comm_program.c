@@ -4,6 +4,8 @@
  *                                          peer dtype count in_place over", on FOLDER/x.LINE.RANK;
  *                                          the last three: a mesh
  *   comm_program gpu …                     the same by NCCL, one after the other, on GPUs
+ *   comm_program stages MESSAGES 0 0 DATA 2 TENSOR
+ *                                          the two stages of a pipeline, with programs of their own
  *   comm_program fault WHAT TIMEOUT        rank 1 does WHAT in the middle of it
  *   comm_program speed COUNT TIMES         times all_reduce of f32 */
 #include "base/clock.h"
@@ -182,6 +184,77 @@ static Status do_speed(Comm *comm, int64_t count, int times) {
   return STATUS_OK;
 }
 
+/* ── stages ───────────────────────────────────────────────────────────────────────────────── */
+enum { OF_MESSAGE = 9000 }; /* more than a socket takes at once, in all */
+typedef struct {
+  float *x;
+  int64_t number;
+} Sent;
+
+static Status begin_message(Comm *comm, Sent *message, CommKind kind, const char *label) {
+  CommWork work = {.kind = kind, .over = MESH_PIPELINE, .dtype = DT_F32, .count = OF_MESSAGE,
+                   .peer = 1 - comm_index(comm, MESH_PIPELINE), .x = message->x,
+                   .out = message->x, .label = label};
+  return comm_begin(comm, &work, &message->number);
+}
+
+static Status reduce(Comm *comm, MeshAxis over, float *x, const char *label) {
+  return comm_do(comm, &(CommWork){.over = over, .dtype = DT_F32, .count = 1, .x = x, .out = x,
+                                   .label = label});
+}
+
+/* All receives are begun before the first send: what comes back of message i is i and the stage's
+ * ranks. The stages' collectives over the pipeline stand elsewhere in each. */
+static Status first_stage(Comm *comm, Sent *to, Sent *back, int count, float *loss) {
+  int64_t number;
+  CommWork all = {.kind = COMM_BROADCAST, .over = MESH_PIPELINE, .peer = 1, .dtype = DT_F32,
+                  .count = 1, .x = loss, .out = loss, .label = "the loss"};
+  STATUS_TRY(comm_begin(comm, &all, &number));
+  for (int i = 0; i < count; i++) STATUS_TRY(begin_message(comm, &back[i], COMM_RECEIVE, "back"));
+  for (int i = 0; i < count; i++) STATUS_TRY(begin_message(comm, &to[i], COMM_SEND, "there"));
+  for (int i = 0; i < count; i++) STATUS_TRY(comm_end(comm, to[i].number));
+  for (int i = 0; i < count; i++) STATUS_TRY(comm_end(comm, back[i].number));
+  float ranks = 1;
+  STATUS_TRY(reduce(comm, MESH_STAGE, &ranks, "ranks of the first stage"));
+  return comm_end(comm, number);
+}
+
+static Status second_stage(Comm *comm, Sent *there, Sent *back, int count, float *loss) {
+  for (int i = 0; i < count; i++) {
+    float ranks = 1;
+    STATUS_TRY(begin_message(comm, &there[i], COMM_RECEIVE, "there"));
+    STATUS_TRY(comm_end(comm, there[i].number));
+    STATUS_TRY(reduce(comm, MESH_STAGE, &ranks, "ranks of the second stage"));
+    for (int k = 0; k < OF_MESSAGE; k++) back[i].x[k] = there[i].x[k] + ranks;
+    STATUS_TRY(begin_message(comm, &back[i], COMM_SEND, "back"));
+  }
+  CommWork all = {.kind = COMM_BROADCAST, .over = MESH_PIPELINE, .peer = 1, .dtype = DT_F32,
+                  .count = 1, .x = loss, .out = loss, .label = "the loss of the last stage"};
+  *loss = 42;
+  STATUS_TRY(comm_do(comm, &all));
+  for (int i = 0; i < count; i++) STATUS_TRY(comm_end(comm, back[i].number));
+  return STATUS_OK;
+}
+
+static Status do_stages(Comm *comm, int count) {
+  int stage = comm_index(comm, MESH_PIPELINE), wrong = 0;
+  Sent *there = calloc((size_t)count, sizeof *there), *back = calloc((size_t)count, sizeof *back);
+  float loss = 0;
+  for (int i = 0; i < count; i++) {
+    there[i].x = calloc(OF_MESSAGE, sizeof(float));
+    back[i].x = calloc(OF_MESSAGE, sizeof(float));
+    for (int k = 0; k < OF_MESSAGE && stage == 0; k++) there[i].x[k] = (float)(i + k);
+  }
+  STATUS_TRY((stage ? second_stage : first_stage)(comm, there, back, count, &loss));
+  for (int i = 0; i < count; i++)
+    for (int k = 0; k < OF_MESSAGE; k++)
+      wrong += back[i].x[k] != (float)(i + k + comm_size(comm, MESH_STAGE));
+  STATUS_TRY(comm_barrier(comm, "the end"));
+  if (wrong || loss != 42)
+    return status_fail(STATUS_USER, "%d numbers are wrong, and the loss is %g", wrong, loss);
+  return STATUS_OK;
+}
+
 /* ── works of GPUs ────────────────────────────────────────────────────────────────────────── */
 static const CudaDriver *driver;
 static CudaStream stream;
@@ -256,6 +329,8 @@ int main(int count, char **argument) {
     status = do_faults(comm, argument[2], timeout);
   else if (!strcmp(argument[1], "gpu"))
     status = do_gpu_works(comm, argument[2]);
+  else if (!strcmp(argument[1], "stages"))
+    status = do_stages(comm, atoi(argument[2]));
   else if (is_speed)
     status = do_speed(comm, atoll(argument[2]), atoi(argument[3]));
   else

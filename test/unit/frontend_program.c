@@ -107,8 +107,8 @@ static void test_recipe(void **state) {
   assert_int_equal(train->file_count, 2);
   assert_string_equal(train->files[1], "b.gz");
   assert_int_equal(train->option_count, 1);
-  assert_string_equal(train->option_names[0], "limit");
-  assert_true(train->option_values[0] == 100);
+  assert_string_equal(train->options[0].name, "limit");
+  assert_true(train->options[0].number == 100);
   assert_string_equal(valid->split, "valid");
   assert_string_equal(valid->kind, "npy");
   done(c);

@@ -61,7 +61,9 @@ static void locations(void **state) {
   (void)state;
   Arena *arena = arena_new();
   Graph *graph = help_graph(arena, "%a = const {value=1} : f32[] @~3:70000:5\n"
-                                   "%b = neg %a : f32[] @9:8\n%c = neg %b : f32[] @~");
+                                   "%b = neg %a : f32[] @9:8\n%c = neg %b : f32[] @~\n"
+                                   "%d = neg %c : f32[] @!7:6#5 in \"h.0.fc\" of \"gelu\"\n"
+                                   "%e = neg %d : f32[] @of \"gelu\"");
   const Node *a = graph->nodes.at[0], *b = graph->nodes.at[1], *c = graph->nodes.at[2];
   assert_int_equal(a->origin.loc.file, 3);
   assert_int_equal(a->origin.loc.line, 70000);
@@ -72,6 +74,13 @@ static void locations(void **state) {
   assert_false(b->origin.is_backward);
   assert_int_equal(c->origin.loc.line, 0);
   assert_true(c->origin.is_backward);
+  const Node *d = graph->nodes.at[3], *e = graph->nodes.at[4];
+  assert_true(d->origin.is_update);
+  assert_int_equal(d->origin.region.number, 5);
+  assert_string_equal(d->origin.layer, "h.0.fc");
+  assert_string_equal(d->origin.function, "gelu");
+  assert_null(e->origin.layer);
+  assert_string_equal(e->origin.function, "gelu");
   arena_free(arena);
 }
 
@@ -120,6 +129,8 @@ static const char *const wrong[][2] = {
     {"graph { %0 = input {name=\"\\x00\"} : u8[] }", "unknown escape"},
     {"graph { %0 = input {name=\"\"} : u8[] }", "the 'name' of input is empty"},
     {"graph { %0 = const {value=1} : f32[] @ }", "expected a line number after '@'"},
+    {"graph { %0 = const {value=1} : f32[] @1:2 in }", "expected '\"'"},
+    {"graph { %0 = const {value=1} : f32[] @1:2 in \"h }", "this string has no end"},
     {"graph { %0 = const {value=1} : f32[] @3 }", "a location is line:column"},
     {"graph { %0 = const {value=1} : f32[] @3:99999 }", "at most 65535"},
     {"graph { %0 = const {value=1} : f32[] @4294967296:1 }", "must be between"},

@@ -48,7 +48,10 @@ static const Case cases[] = {
     {X "%y = param {name=\"x\"} : f32[3]", {NULL, NULL, NULL}},
     /* roots */
     {X "loss \"loss\" %x", {"the loss must be a floating-point scalar", "", ""}},
-    {X "metric \"m\" %x", {"the metric 'm' must be a scalar", "", ""}},
+    {X "%r = reshape %x : f32[2,1,1] metric \"m\" %r",
+     {"the metric 'm' must be a scalar, or a row", "", ""}},
+    {X "metric \"m\" %x", {NULL, NULL, NULL}},
+    {X "auc \"a\" %x", {"the auc 'a' must be f32[n, 1 + classes]", "", ""}},
     {X "output \"o\" %x output \"o\" %x", {"there are two roots of this kind named 'o'", "", ""}},
     {X "gradients \"g\" %x", {"the root gradients must be a pack", "", NULL}},
     {X "result %x", {"a result is a root only in a body", "", ""}},

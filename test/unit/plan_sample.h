@@ -28,7 +28,10 @@ static inline PlanStep step_of(Arena *arena, StepKind kind, const char *name, in
                     .args = copy,
                     .arg_count = count,
                     .input_count = inputs,
-                    .label = "fc1: dot + \"bias\" \\ \xc3\xa9"};
+                    .label = "fc1: dot + \"bias\" \\ \xc3\xa9",
+                    .layer = "fc1",
+                    .phase = PHASE_BACKWARD,
+                    .work_kind = WORK_PRODUCT};
 }
 
 static inline void add_tensors(Arena *arena, Plan *plan) {
@@ -186,15 +189,23 @@ static inline Plan *sample(Arena *arena) {
   assert_true(setting_set(arena, plan->settings, setting_find("train.accumulate"), "4", &why));
   plan->settings[setting_find("train.eps")].number = 1e-7; /* changed, but not given */
   const char *files[] = {"a \"b\".gz", "c.gz"};
-  const char *names[] = {"limit"};
-  double values[] = {1e3 / 3};
-  DataSource source = {.split = "train", .kind = "idx", .file_count = 2, .option_count = 1};
+  const DataOption options[] = {{.name = "limit", .number = 1e9 + 1},
+                                {.name = "dtype", .text = "u32"}};
+  DataSource source = {.split = "train", .kind = "tokens", .file_count = 2, .option_count = 2};
   source.files = ARENA_ARRAY(arena, const char *, 2);
   memcpy(source.files, files, sizeof files);
-  source.option_names = ARENA_ARRAY(arena, const char *, 1);
-  memcpy(source.option_names, names, sizeof names);
-  source.option_values = ARENA_ARRAY(arena, double, 1);
-  memcpy(source.option_values, values, sizeof values);
+  source.options = ARENA_ARRAY(arena, DataOption, 2);
+  memcpy(source.options, options, sizeof options);
+  Transform chain[] = {
+      {.kind = transform_find("resize"), .argument = {{1, {256}}, {1, {2}}}},
+      {.kind = transform_find("random_resized_crop"),
+       .argument = {{2, {24, 32}}, {2, {0.08, 1}}, {2, {0.75, 4.0 / 3}}, {1, {1}}}},
+      {.kind = transform_find("hflip"), .argument = {{1, {0.5}}}},
+      {.kind = transform_find("normalize"), .argument = {{3, {0.485, 0.456, 0.406}}, {1, {0.25}}}}};
+  source.transform_count = sizeof chain / sizeof *chain;
+  Transform *transforms = ARENA_ARRAY(arena, Transform, source.transform_count);
+  memcpy(transforms, chain, sizeof chain);
+  source.transforms = transforms;
   VEC_PUSH(arena, plan->sources, source);
   const int64_t sizes[STANDARD_PLACE_COUNT] = {256, 128, 256, 832, 64, 128, 64, 4096, 64};
   plan_add_standard_places(plan);

@@ -14,6 +14,9 @@ static void test_round_trip(void **state) {
   assert_string_equal(first.at, second.at);
   assert_string_equal(again->source, "examples/my model\n.ft");
   assert_string_equal(again->graphs.at[0].steps.at[0].label, "fc1: dot + \"bias\" \\ \xc3\xa9");
+  assert_string_equal(again->graphs.at[0].steps.at[0].layer, "fc1");
+  assert_int_equal(again->graphs.at[0].steps.at[0].phase, PHASE_BACKWARD);
+  assert_int_equal(again->graphs.at[0].steps.at[0].work_kind, WORK_PRODUCT);
   assert_true(again->settings[setting_find("train.lr")].is_set);
   assert_false(again->settings[setting_find("train.eps")].is_set);
   assert_true(again->settings[setting_find("train.eps")].number == 1e-7);
@@ -91,6 +94,33 @@ static const char *const refusals[][3] = {
     {" after=0 ", " after= ", "a step's number"},
     {"ft-plan 7", "gt-plan 6", "not a plan"},
     {"target cpu", "target tpu", "'tpu'"},
+    {"option \"limit\" 1000000001", "option \"limit\" 0", "limit=0: it must be a positive integer"},
+    {"option \"limit\" 1000000001", "option \"limit\" 1e300", "must be a positive integer"},
+    {"option \"limit\" 1000000001", "option \"limit\" \"7\"", "must be a positive integer"},
+    {"option \"dtype\" \"u32\"", "option \"dtype\" \"u32", "lacks its closing quote"},
+    {"option \"limit\" 1000000001", "option \"limit\" nan", "the option's value"},
+    {"option \"limit\" 1000000001", "option \"limit\"", "the option's value"},
+    {"option \"limit\" 1000000001", "option \"dtype\" \"u16\"", "dtype is given twice"},
+    {"option \"limit\" 1000000001", "option \"limt\" 1", "tokens has no option 'limt'"},
+    {"then resize size 256", "then resiz size 256", "there is no transform 'resiz'"},
+    {"then resize size 256", "then resize size 0", "size takes a whole number or (height, width)"},
+    {"then resize size 256", "then resize size 256.5", "size takes a whole number or (height"},
+    {"then resize size 256", "then resize size 1e300", "size takes a whole number or (height"},
+    {"then resize size 256", "then resize size 1, 2, 3", "size takes a whole number or (height"},
+    {"then resize size 256", "then resize size 1, 2, 3, 4, 5", "more than 4 numbers for size"},
+    {"then resize size 256", "then resize size", "size"},
+    {"then resize size 256", "then resize filter", "expected 'size'"},
+    {"filter bicubic", "filter lanczos9", "one of these words: nearest bilinear bicubic"},
+    {"filter bicubic", "filter", "filter takes one of these words"},
+    {"scale 0.08, 1", "scale 1, 0.08", "scale takes (low, high)"},
+    {"scale 0.08, 1", "scale 0.08", "scale takes (low, high)"},
+    {"hflip p 0.5", "hflip p 1.5", "p takes a number from 0 to 1"},
+    {"hflip p 0.5", "hflip p nan", "p"},
+    {"mean 0.485, 0.456, 0.406", "mean 0.485, 0.456", "mean takes a number for all channels"},
+    {"std 0.25", "std 0", "std takes a number for all channels"},
+    {"std 0.25", "std 0.25 then hflip p 0.5", "hflip stands behind normalize"},
+    {"then hflip p 0.5", "then hflip", "expected 'p'"},
+    {"option \"dtype\" \"u32\"", "option \"dtype\" \"u64\"", "it must be u16 or u32"},
     {"setting train.lr", "setting train.lx", "no setting 'train.lx'"},
     {"setting train.batch 4", "setting train.batch 0", "less than 1"},
     {"setting train.batch 4", "setting train.batch 4.5", "whole number"},
@@ -191,6 +221,11 @@ static const char *const refusals[][3] = {
     {"bias=1 act=1 aux", "bias=0 act=1 aux", "needs 2 inputs"},
     {"grain=8", "grain=0", "must lie in"},
     {"line=12", "line=4294967296", "must lie in"},
+    {"layer=\"fc1\"", "layer=fc1", "expected the layer in quotes"},
+    {"layer=\"fc1\"", "layer=\"fc1\\x1b[2J\"", "no name of letters"},
+    {"phase=backward", "phase=sideways", "there is no phase 'sideways"},
+    {"phase=backward", "phase=", "there is no phase"},
+    {"kind=product", "kind=quotient", "there is no kind 'quotient"},
     {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at output+64",
      "outside of place output"},
     {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at output+2", "multiple of 4"},
@@ -199,8 +234,10 @@ static const char *const refusals[][3] = {
      "a scalar does not lie in place work"},
     {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at params+0",
      "a scalar does not lie in place params"},
-    {"loss \"loss\" f32[] at output+0", "metric \"m\" f32[4,4] at work+128",
-     "the metric of graph \"train\" is not one number"},
+    {"loss \"loss\" f32[] at output+0", "metric \"m\" f32[2,2,2] at work+128",
+     "the metric of graph \"train\" is neither a number, a row nor a table"},
+    {"loss \"loss\" f32[] at output+0", "auc \"a\" f32[8] at work+128",
+     "the auc of graph \"train\" is not f32[n, 1 + classes]"},
     {"  loss \"loss\" f32[] at output+0\n",
      "  loss \"loss\" f32[] at output+0\n  rate \"a\" f32[] at output+0\n"
      "  rate \"b\" f32[] at output+0\n",

@@ -10,7 +10,7 @@ static void weights_round_trip(void **state) {
   const char *path = data_path("w.safetensors");
   help_randomise(1, 9);
   Values saved = help_values(false);
-  assert_int_equal(ckpt_save_weights(exec, path), 0);
+  assert_int_equal(ckpt_save_weights(exec, NULL, path), 0);
   help_randomise(2, 4);
   Values other = help_values(false);
   assert_memory_not_equal(saved.weight, other.weight, sizeof saved.weight);
@@ -39,7 +39,8 @@ static void checkpoints_round_trip(void **state) {
                      .samples = 100,
                      .is_shuffled = true,
                      .has_best = true,
-                     .best = 0.1};
+                     .best = 0.1,
+                     .stop = {"min(valid.loss)", true, -0.3, 4, "valid.accuracy > 0.5"}};
     assert_int_equal(ckpt_save_step(exec, folder, &info, 3), 0);
   }
   CkptInfo info;
@@ -52,6 +53,9 @@ static void checkpoints_round_trip(void **state) {
   help_equal(&now, &saved[6]);
   assert_true(info.step == 6 && info.seed == 0xfedcba9876543210u && info.batch == 8 &&
               info.samples == 100 && info.is_shuffled && info.has_best && info.best == 0.1);
+  assert_true(info.stop.has_best && info.stop.best == -0.3 && info.stop.waited == 4);
+  assert_string_equal(info.stop.metric, "min(valid.loss)");
+  assert_string_equal(info.stop.reached, "valid.accuracy > 0.5");
   for (int step = 1; step < 7; step++) { /* three are kept */
     snprintf(path, sizeof path, "%s/step-%08d.safetensors", folder, step);
     assert_int_equal(access(path, F_OK) == 0, step > 3);
@@ -140,7 +144,7 @@ static void wrong_checkpoints(void **state) {
   (void)state;
   CkptInfo info;
   char *used;
-  assert_int_equal(ckpt_save_weights(exec, data_path("w.safetensors")), 0);
+  assert_int_equal(ckpt_save_weights(exec, NULL, data_path("w.safetensors")), 0);
   assert_int_equal(ckpt_resume(exec, data_path("w.safetensors"), &info, &used, NULL), STATUS_USER);
   assert_non_null(strstr(status_message(), "--init"));
   free(used);

@@ -7,6 +7,7 @@ static void may_be_delayed(void);
 #include "runtime/checkpoint/ckpt_writer.c"
 
 #include "test/unit/runtime_ckpt_help.h"
+#include <sys/stat.h>
 #include <time.h>
 
 static atomic_bool is_shut; /* the writer waits until it is opened */
@@ -34,11 +35,10 @@ static void goes_on(void **state) {
   (void)state;
   CkptWriter *writer = NULL;
   char folder[200], best[256], step[256];
-  int64_t saved;
   snprintf(folder, sizeof folder, "%s", data_path("on"));
   snprintf(best, sizeof best, "%s/best.safetensors", folder);
   snprintf(step, sizeof step, "%s/step-00000007.safetensors", folder);
-  assert_int_equal(ckpt_writer_new(exec, &writer), 0);
+  assert_int_equal(ckpt_writer_new(exec, NULL, &writer), 0);
   help_randomise(7, 7);
   Values before = help_values(true);
   CkptInfo info = {.step = 7};
@@ -48,8 +48,8 @@ static void goes_on(void **state) {
   assert_int_equal(ckpt_writer_start(writer, true), 0);
   assert_false(ckpt_writer_is_waited_for(writer));
   help_randomise(8, 8); /* the training goes on */
-  assert_int_equal(ckpt_writer_result(writer, false, &saved), 0);
-  assert_int_equal(saved, -1);
+  assert_int_equal(ckpt_writer_result(writer, false), 0);
+  assert_int_equal(ckpt_writer_saved_step(writer), -1);
   assert_int_not_equal(access(step, F_OK), 0);
   pthread_t other;
   assert_int_equal(pthread_create(&other, NULL, open_later, NULL), 0);
@@ -57,12 +57,12 @@ static void goes_on(void **state) {
   assert_int_equal(ckpt_writer_add(writer, folder, &info, 2), 0);
   assert_int_equal(access(step, F_OK), 0);
   assert_int_equal(access(best, F_OK), 0);
-  assert_int_equal(ckpt_writer_result(writer, false, &saved), 0);
-  assert_int_equal(saved, 7);
+  assert_int_equal(ckpt_writer_result(writer, false), 0);
+  assert_int_equal(ckpt_writer_saved_step(writer), 7);
   Values later = help_values(true);
   assert_int_equal(ckpt_writer_start(writer, false), 0); /* the last one: written at once */
-  assert_int_equal(ckpt_writer_result(writer, false, &saved), 0);
-  assert_int_equal(saved, 8);
+  assert_int_equal(ckpt_writer_result(writer, false), 0);
+  assert_int_equal(ckpt_writer_saved_step(writer), 8);
   pthread_join(other, NULL);
   ckpt_writer_free(writer);
   holds(step, &before);
@@ -75,23 +75,33 @@ static void failures(void **state) {
   (void)state;
   CkptWriter *writer = NULL;
   char folder[200];
-  int64_t saved;
   CkptInfo info = {.step = 3};
   data_write("file", "x", 1);
   snprintf(folder, sizeof folder, "%s", data_path("file"));
-  assert_int_equal(ckpt_writer_new(exec, &writer), 0);
+  assert_int_equal(ckpt_writer_new(exec, NULL, &writer), 0);
   for (int goes_on = 0; goes_on < 2; goes_on++) {
     assert_int_equal(ckpt_writer_add(writer, folder, &info, 1), 0);
-    Status status = ckpt_writer_start(writer, goes_on);
-    assert_int_equal(status, goes_on ? STATUS_OK : STATUS_USER);
-    if (goes_on) assert_int_equal(ckpt_writer_result(writer, true, &saved), STATUS_USER);
+    assert_int_equal(ckpt_writer_start(writer, goes_on), STATUS_USER);
     assert_non_null(strstr(status_message(), "cannot make the folder"));
-    assert_int_equal(ckpt_writer_result(writer, true, &saved), STATUS_OK); /* told once */
-    assert_int_equal(saved, -1);
+    assert_int_equal(ckpt_writer_result(writer, true), STATUS_OK); /* told once */
+    assert_int_equal(ckpt_writer_saved_step(writer), -1);
   }
-  assert_int_equal(ckpt_writer_add(writer, folder, &info, 1), 0); /* and so by the next one */
-  assert_int_equal(ckpt_writer_start(writer, true), 0);
-  assert_int_equal(ckpt_writer_add(writer, data_path("good"), &info, 1), STATUS_USER);
+  for (int by_next = 0; by_next < 2; by_next++) { /* what its thread fails with */
+    char name[240];
+    snprintf(name, sizeof name, "%s/step-00000003.safetensors", data_path("taken"));
+    assert_int_equal(ckpt_writer_add(writer, data_path("taken"), &info, 1), 0);
+    atomic_store(&is_shut, true);
+    assert_int_equal(ckpt_writer_start(writer, true), 0);
+    assert_int_equal(mkdir(name, 0777), 0); /* a file cannot take a folder's place */
+    atomic_store(&is_shut, false);
+    assert_int_equal(by_next ? ckpt_writer_add(writer, data_path("good"), &info, 1)
+                             : ckpt_writer_result(writer, true),
+                     STATUS_USER);
+    assert_non_null(strstr(status_message(), "cannot write"));
+    assert_int_equal(ckpt_writer_result(writer, true), STATUS_OK); /* told once */
+    assert_int_equal(rmdir(name), 0);
+    assert_int_equal(rmdir(data_path("taken")), 0); /* no temporary file is left */
+  }
   assert_int_equal(ckpt_writer_add(writer, data_path("good"), &info, 1), 0);
   assert_int_equal(ckpt_writer_start(writer, true), 0);
   ckpt_writer_free(writer); /* waits */
@@ -103,7 +113,7 @@ static void left_alone(void **state) {
   (void)state;
   CkptWriter *writer = NULL;
   CkptInfo info = {.step = 1};
-  assert_int_equal(ckpt_writer_new(exec, &writer), 0);
+  assert_int_equal(ckpt_writer_new(exec, NULL, &writer), 0);
   assert_int_equal(ckpt_writer_start(writer, true), 0);
   assert_int_equal(ckpt_writer_add(writer, data_path("alone"), &info, 1), 0);
   ckpt_writer_free(writer);
@@ -123,8 +133,10 @@ static void pieces(void **state) {
     weight->storage = orders[order];
     help_randomise(5, 5);
     Values before = help_values(true);
-    CkptRanges ranges = ckpt_ranges(artifact->plan->arena, artifact->plan);
     ExecSnapshot *snapshot, *none;
+    CkptFile *file;
+    assert_int_equal(ckpt_begin(exec, NULL, NULL, path, &info, &file), 0);
+    CkptRanges ranges = ckpt_file_ranges(file);
     assert_int_equal(exec_snapshot_new(exec, ranges.at, ranges.count, SNAPSHOT_ANYWHERE, &snapshot),
                      0);
     assert_non_null(snapshot);
@@ -132,14 +144,16 @@ static void pieces(void **state) {
     assert_int_equal(exec_snapshot_new(exec, ranges.at, ranges.count, SNAPSHOT_ON_DEVICE, &none),
                      0);
     assert_null(none);
+    ckpt_file_free(file);
     char byte;
     assert_int_equal(exec_snapshot_read(snapshot, PLACE_PARAMS, SMALL_PARAM_BYTES, 1, &byte),
                      STATUS_FAULT);
     help_randomise(6, 6);
     for (int64_t piece = 0; piece < 64; piece += 4) {
       Text made = {0};
-      CkptFrom from = {.exec = exec, .snapshot = snapshot, .piece = piece ? piece + 4 : 0};
-      assert_int_equal(ckpt_save_from(&from, path, &info), 0);
+      assert_int_equal(ckpt_begin(exec, NULL, NULL, path, &info, &file), 0);
+      assert_int_equal(
+          ckpt_file_end(file, ckpt_file_write(file, snapshot, piece ? piece + 4 : 0)), 0);
       assert_int_equal(text_read_file(piece ? &made : &whole, path), 0);
       if (!piece) continue;
       assert_int_equal(made.count, whole.count);

@@ -49,15 +49,29 @@ __attribute__((unused)) static const char *data_write_gzip(const char *name, con
   assert_int_equal(gzclose(file), Z_OK);
   return path;
 }
-/* A file of a kind of plan/sources.def, with an option ("bits=32") or none (NULL). */
-__attribute__((unused)) static Status data_open(const char *kind, const char *option,
+/* Of "dtype=u32" or "limit=3 columns=a,b": a number where it is one, else a text. The words live in
+ * `room`. */
+__attribute__((unused)) static int data_options(const char *given, char room[256],
+                                                DataOption options[8]) {
+  int count = 0;
+  assert_true(snprintf(room, 256, "%s", given ? given : "") < 256);
+  for (char *word = strtok(room, " "); word; word = strtok(NULL, " ")) {
+    char *value = strchr(word, '='), *end;
+    assert_true(value && count < 8);
+    *value++ = 0;
+    options[count] = (DataOption){.name = word, .number = strtod(value, &end)};
+    if (value[strspn(value, "0123456789.-")] || *end) options[count].text = value;
+    count++;
+  }
+  return count;
+}
+/* A file of a kind of plan/sources.def, with options as data_options has them, or none (NULL). */
+__attribute__((unused)) static Status data_open(const char *kind, const char *given,
                                                 const char *path, DataArray **out) {
-  char name[32] = "";
-  double value = 0;
-  const char *names[] = {name};
-  if (option) assert_int_equal(sscanf(option, "%31[^=]=%lf", name, &value), 2);
-  DataSource data = {
-      .kind = kind, .option_names = names, .option_values = &value, .option_count = option != NULL};
+  char room[256];
+  DataOption options[8];
+  DataSource data = {.kind = kind, .options = options};
+  data.option_count = data_options(given, room, options);
   return array_open(&data, path, out);
 }
 /* Opens and reads all: what a damaged file must fail in. */

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* memmem, mkdtemp */
 #include "plan/plan_order.h"
 #include "runtime/command/bench.h"
+#include "runtime/command/trace.h"
 #include "runtime/execute/exec.h"
 #include "runtime/ft.h"
 #include <math.h>
@@ -425,7 +426,7 @@ static void test_reports(void **state) {
   GOOD(exec_batch_new(exec, &batch));
   FILE *out = open_memstream(&text, &length);
   GOOD(bench_run(exec, &(BenchOptions){.steps = 20, .per_kernel = true}, out));
-  GOOD(info_print(artifact->plan, out));
+  GOOD(info_print(artifact, out));
   fclose(out);
   static const char *const words[] = {
       "median",   "samples/s",         "gradient (gemm)", "sgd (k_update)",
@@ -434,10 +435,11 @@ static void test_reports(void **state) {
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (!strstr(text, words[i])) fail_msg("'%s' is missing in:\n%s", words[i], text);
   free(text);
-  GOOD(trace_open(path_of("trace.json"), &trace));
+  GOOD(trace_open(&(TraceOptions){.path = path_of("trace.json"), .total = 2}, &trace));
   ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);
-  for (int i = 0; i < 2; i++) GOOD(trace_step(trace, exec, graph, batch));
-  GOOD(trace_close(trace));
+  for (int i = 0; i < 2; i++) GOOD(trace_step(trace, exec, graph, batch, i + 1));
+  GOOD(trace_write(trace, exec));
+  trace_free(trace);
   char command[256];
   snprintf(
       command, sizeof command,

@@ -118,6 +118,51 @@ static void ranks_share_a_batch(void **state) {
       }
 }
 
+/* A stage of a pipeline takes all parts of a batch at once: the samples that its ranks would have in
+ * runs of one part each. */
+static void parts_at_once(void **state) {
+  (void)state;
+  enum { PARTS = 3 };
+  _Alignas(64) uint8_t memory[1][256];
+  void *slot[1] = {memory[0]};
+  const char *why;
+  Plan wide = plan;
+  Source *all;
+  wide.settings = settings_new(arena);
+  setting_set(arena, wide.settings, setting_find("train.batch"), "8", &why);
+  setting_set(arena, wide.settings, setting_find("train.accumulate"), "3", &why);
+  PlanTensor input[] = {plan.inputs.at[0], plan.inputs.at[1]};
+  for (int i = 0; i < 2; i++) input[i].type.shape.dim[0] *= PARTS;
+  input[1].offset = 128;
+  wide.inputs.at = input;
+  plan_add_run(&wide, PROGRAMME_STEP, (PlanRun){.graph = 0});
+  assert_int_equal(plan_parts_at_once(&wide), PARTS);
+  assert_int_equal(source_open(&wide, "train", &(SourcePlaces){.data_dir = data_folder}, &all),
+                   STATUS_OK);
+  for (int64_t ranks = 1; ranks <= 3; ranks++)
+    for (int64_t rank = 0; rank < ranks; rank++) {
+      int64_t whole = ranks * BATCH, epoch = SAMPLES / (whole * PARTS);
+      LoaderOptions options = {.source = all, .batch = BATCH, .rank = rank, .ranks = ranks,
+                               .parts = PARTS, .shuffle = true, .seed = 5, .end_step = 20,
+                               .slots = slot, .slot_count = 1};
+      Loader *loader;
+      assert_int_equal(loader_new(&options, &loader), STATUS_OK);
+      for (int64_t step = 0; step < 20; step++) {
+        const void *batch;
+        Order order = order_new(SAMPLES, true, 5, (uint64_t)(step / epoch));
+        assert_int_equal(loader_next(loader, &batch), STATUS_OK);
+        for (int64_t i = 0; i < PARTS * BATCH; i++) {
+          int64_t part = step % epoch * PARTS + i / BATCH;
+          int64_t sample = order_sample(&order, part * whole + rank * BATCH + i % BATCH);
+          assert_int_equal(((const int32_t *)((const uint8_t *)batch + 128))[i], sample);
+          assert_int_equal(((const uint8_t *)batch)[i * ROW + 1], (uint8_t)(sample * 2 + 1));
+        }
+      }
+      loader_free(loader);
+    }
+  source_close(all);
+}
+
 static void starts_and_stops_anywhere(void **state) {
   (void)state;
   run(2, 4, 17, 40, 40, true);
@@ -266,6 +311,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(any_number_of_workers), cmocka_unit_test(starts_and_stops_anywhere),
       cmocka_unit_test(ranks_share_a_batch),   cmocka_unit_test(filled_aside),
+      cmocka_unit_test(parts_at_once),
       cmocka_unit_test(repeats_the_first),     cmocka_unit_test(error_arrives),
       cmocka_unit_test(wrong_data),
   };

@@ -127,6 +127,62 @@ static void pieces(void **state) {
   assert_true(several > 1000);
 }
 
+/* A rank's part of memory, from anywhere to anywhere, piece by piece: its runs in the file are its
+ * elements, each once. */
+typedef struct {
+  const PlanTensor *tensor;
+  PermutePiece from, to;
+  uint8_t *marks;
+  int64_t runs;
+} Marking;
+
+static Status mark_run(void *context, int64_t first, int64_t count) {
+  Marking *m = context;
+  assert_true(count > 0 && first >= m->to.first && first + count <= m->to.first + m->to.count);
+  for (int64_t i = first; i < first + count; i++) m->marks[i]++;
+  m->runs++;
+  return STATUS_OK;
+}
+
+static Status refuse_run(void *context, int64_t first, int64_t count) {
+  (void)first;
+  *(int64_t *)context += count;
+  return STATUS_FAULT;
+}
+
+static void parts(void **state) {
+  (void)state;
+  int64_t runs = 0, elements = 0;
+  for (int round = 0; round < 300; round++) {
+    Storage s = random_storage();
+    PlanTensor tensor = {.type = {DT_F32, s.view}, .storage = s};
+    int64_t count = shape_elements(&s.view), most = 1 + dice(count), most_from = 1 + dice(count);
+    int64_t first = dice(count), end = first + 1 + dice(count - first), told = 0;
+    if (count > 3000 || !storage_merged(&s).view.rank) continue;
+    Marking m = {.tensor = &tensor, .marks = calloc((size_t)count, 1)};
+    for (m.to = (PermutePiece){0}; m.to.first + m.to.count < count;) {
+      m.to = permute_piece(&tensor, false, m.to.first + m.to.count, most);
+      for (m.from = (PermutePiece){first, 0}; (m.from.first += m.from.count) < end;) {
+        int64_t left = end - m.from.first;
+        m.from = permute_piece(&tensor, true, m.from.first, left < most_from ? left : most_from);
+        assert_true(m.from.count > 0 && m.from.first + m.from.count <= end);
+        assert_int_equal(permute_runs(&tensor, m.from, m.to, mark_run, &m), STATUS_OK);
+      }
+    }
+    for (int64_t i = 0; i < count; i++) {
+      bool is_in = i >= first && i < end;
+      assert_int_equal(m.marks[element_at(&s, i)], is_in);
+      elements += is_in;
+    }
+    runs += m.runs;
+    PermutePiece all = {0, count};
+    assert_int_equal(permute_runs(&tensor, all, all, refuse_run, &told), STATUS_FAULT);
+    assert_int_equal(told, count); /* all in one */
+    free(m.marks);
+  }
+  assert_true(runs > 1000 && runs < elements);
+}
+
 static void nothing_moves(void **state) {
   (void)state;
   float from[6] = {1, 2, 3, 4, 5, 6}, to[6] = {0};
@@ -146,6 +202,7 @@ static void nothing_moves(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(orders), cmocka_unit_test(copies),
-                                     cmocka_unit_test(pieces), cmocka_unit_test(nothing_moves)};
+                                     cmocka_unit_test(pieces), cmocka_unit_test(parts),
+                                     cmocka_unit_test(nothing_moves)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -347,7 +347,7 @@ static void alone(void **state) {
 static void refused(void **state) {
   (void)state;
   static const char *const cases[][2] = {{"send", "which needs several ranks"},
-                                         {"group", "no group 4 of ranks"},
+                                         {"group", "no group 5 of ranks"},
                                          {"parts", "another number of ranks than 1: compile it with ftc --set distributed.data=1"}};
   for (int i = 0; i < 3; i++) {
     Run run;
@@ -355,7 +355,7 @@ static void refused(void **state) {
     assert_int_equal(open_run(&run, "all_reduce", NULL, 0), STATUS_OK);
     PlanGraph *graph = &run.artifact->plan->graphs.at[0];
     PlanStep *step = &graph->steps.at[1];
-    static const PlanInt group[] = {{"group", 4}, {"op", 0}};
+    static const PlanInt group[] = {{"group", MESH_AXIS_COUNT}, {"op", 0}};
     DeviceGraph *bound;
     if (i == 0) step->name = "send", step->arg_count = 1;
     if (i == 1) step->ints = group;

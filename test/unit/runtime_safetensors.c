@@ -1,5 +1,5 @@
 /* safetensors: what the writer writes the reader reads, and damage is refused. */
-#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/safetensors_sum.h"
 #include "test/unit/runtime_data.h"
 #include <fcntl.h>
 #include <jansson.h>
@@ -58,7 +58,7 @@ static Status parse(const char *json, size_t data_bytes) {
   for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(strlen(json) >> (8 * i));
   memcpy(bytes + 8, json, strlen(json));
   Safetensors *file;
-  Status status = safetensors_parse(bytes, 8 + strlen(json) + data_bytes, &file);
+  Status status = safetensors_read(bytes, 8 + strlen(json) + data_bytes, &file);
   safetensors_close(file);
   free(bytes);
   return status;
@@ -99,11 +99,11 @@ static void damaged(void **state) {
   refused("[1,2]", 0, "not a safetensors file");
   uint8_t short_file[12] = {200, 0, 0, 0, 0, 0, 0, 0, '{'};
   Safetensors *file;
-  assert_int_equal(safetensors_parse(short_file, 12, &file), STATUS_USER);
+  assert_int_equal(safetensors_read(short_file, 12, &file), STATUS_USER);
   assert_non_null(strstr(status_message(), "truncated"));
   memset(short_file, 0xff, 8);
-  assert_int_equal(safetensors_parse(short_file, 12, &file), STATUS_USER);
-  assert_int_equal(safetensors_parse(short_file, 7, &file), STATUS_USER);
+  assert_int_equal(safetensors_read(short_file, 12, &file), STATUS_USER);
+  assert_int_equal(safetensors_read(short_file, 7, &file), STATUS_USER);
   assert_null(file);
   assert_int_equal(safetensors_open(data_path("absent"), &file), STATUS_USER);
   assert_int_equal(safetensors_open(data_folder, &file), STATUS_USER);
@@ -117,52 +117,114 @@ static void cut(void **state) {
   assert_int_equal(text_read_file(&whole, data_path("a")), 0);
   for (size_t count = 0; count < whole.count; count++) {
     Safetensors *file;
-    assert_int_equal(safetensors_parse((const uint8_t *)whole.at, count, &file), STATUS_USER);
+    assert_int_equal(safetensors_read((const uint8_t *)whole.at, count, &file), STATUS_USER);
   }
   text_free(&whole);
 }
 
-/* Data in pieces of any length give the same file as data in memory; a failure there leaves
- * none. */
-static Status read_pieces(void *context, int index, size_t from, const void **at, size_t *bytes) {
-  size_t *most = context;
-  if (!*most) return status_fail(STATUS_FAULT, "the device is lost");
-  *at = tensors[index].data + from;
-  *bytes = *most;
-  return STATUS_OK;
-}
-
-static void in_pieces(void **state) {
+/* One process makes the file, two more write shares of it in pieces of any length and in any order:
+ * the same file as of data in memory. Before it is finished, the old file is there. */
+static void by_several(void **state) {
   (void)state;
   for (int i = 0; i < 256; i++) sequence[i] = (uint8_t)(i * 37);
   char path[256];
-  snprintf(path, sizeof path, "%s", data_path("pieces.safetensors"));
+  snprintf(path, sizeof path, "%s", data_path("shares.safetensors"));
   for (int has_sum = 0; has_sum < 2; has_sum++) {
     Text whole = {0};
+    SafeLayout layout;
     assert_int_equal(safetensors_write(path, tensors, TENSORS, texts, 2, has_sum), STATUS_OK);
     assert_int_equal(text_read_file(&whole, path), 0);
+    assert_int_equal(safetensors_layout(tensors, TENSORS, texts, 2, has_sum, &layout), STATUS_OK);
     for (size_t most = 1; most < 40; most++) {
-      Text made = {0};
-      assert_int_equal(unlink(path), 0);
-      assert_int_equal(
-          safetensors_write_from(path, tensors, TENSORS, texts, 2, has_sum, read_pieces, &most),
-          STATUS_OK);
+      Text made = {0}, kept = {0};
+      SafeFile *file[3];
+      uint64_t sum[3];
+      assert_int_equal(safetensors_file_make(path, &layout, &file[0]), STATUS_OK);
+      for (int i = 1; i < 3; i++)
+        assert_int_equal(safetensors_file_join(path, safetensors_file_temporary(file[0]), &layout,
+                                               &file[i]),
+                         STATUS_OK);
+      for (int t = TENSORS - 1, turn = 0; t >= 0; t--)
+        for (size_t at = 0, count; at < tensors[t].bytes; at += count) {
+          count = tensors[t].bytes - at < most ? tensors[t].bytes - at : most;
+          assert_int_equal(safetensors_file_write(file[turn++ % 3], layout.at[t] + at,
+                                                  tensors[t].data + at, count),
+                           STATUS_OK);
+        }
+      for (int i = 0; i < 3; i++)
+        assert_int_equal(safetensors_file_sync(file[i], &sum[i]), STATUS_OK);
+      assert_int_equal(text_read_file(&kept, path), 0);
+      assert_memory_equal(kept.at, whole.at, whole.count);
+      if (most % 2) {
+        assert_int_equal(safetensors_file_finish(file[0], sum[0] + sum[1] + sum[2]), STATUS_OK);
+      } else { /* the maker's end removes it */
+        assert_int_equal(access(safetensors_file_temporary(file[0]), F_OK), 0);
+      }
+      char temporary[300];
+      snprintf(temporary, sizeof temporary, "%s", safetensors_file_temporary(file[0]));
+      for (int i = 0; i < 3; i++) safetensors_file_free(file[i]);
+      assert_int_not_equal(access(temporary, F_OK), 0);
       assert_int_equal(text_read_file(&made, path), 0);
       assert_int_equal(made.count, whole.count);
       assert_memory_equal(made.at, whole.at, whole.count);
       text_free(&made);
+      text_free(&kept);
     }
-    size_t none = 0;
-    assert_int_equal(
-        safetensors_write_from(path, tensors, TENSORS, texts, 2, has_sum, read_pieces, &none),
-        STATUS_FAULT);
-    assert_string_equal(status_message(), "the device is lost");
-    Text kept = {0}; /* what was there before */
-    assert_int_equal(text_read_file(&kept, path), 0);
-    assert_int_equal(kept.count, whole.count);
-    text_free(&kept);
+    safetensors_layout_free(&layout);
     text_free(&whole);
   }
+}
+
+/* Who joins in has the same file, and the same layout. */
+static void joining(void **state) {
+  (void)state;
+  const char *path = data_path("joined.safetensors");
+  SafeLayout layout, other;
+  SafeFile *file, *none;
+  assert_int_equal(safetensors_layout(tensors, TENSORS, texts, 2, true, &layout), STATUS_OK);
+  assert_int_equal(safetensors_layout(tensors, TENSORS, texts, 1, true, &other), STATUS_OK);
+  assert_int_equal(safetensors_file_make(path, &layout, &file), STATUS_OK);
+  assert_int_equal(safetensors_file_join(path, "/nowhere/x", &layout, &none), STATUS_USER);
+  assert_non_null(strstr(status_message(), "cannot open /nowhere/x, which rank 0 has made"));
+  assert_null(none);
+  assert_int_equal(safetensors_file_join(path, safetensors_file_temporary(file), &other, &none),
+                   STATUS_FAULT);
+  assert_non_null(strstr(status_message(), "is not the file that rank 0 has made"));
+  safetensors_file_free(file);
+  safetensors_layout_free(&layout);
+  safetensors_layout_free(&other);
+}
+
+/* Words that change places, or a page that was never written, change the sum. */
+static void sum_of_parts(void **state) {
+  (void)state;
+  enum { BYTES = 3 * 4096 + 5 };
+  uint8_t *bytes = malloc(BYTES);
+  uint64_t seed = 1, whole, parts = 0;
+  assert_non_null(bytes);
+  for (int i = 0; i < BYTES; i++) bytes[i] = (uint8_t)((seed = seed * 6364136223846793005u + 1) >> 56);
+  whole = safetensors_sum_part(0, bytes, BYTES);
+  for (size_t at = BYTES, count; at; at -= count) { /* backwards, in runs of 1 to 97 bytes */
+    count = (seed = seed * 6364136223846793005u + 1) >> 40;
+    count = count % 97 + 1 < at ? count % 97 + 1 : at;
+    parts += safetensors_sum_part(at - count, bytes + at - count, count);
+  }
+  assert_true(parts == whole);
+  static const size_t places[] = {0, 4, 1020, 4092, 4096, 8192, BYTES - 8};
+  for (int a = 0; a < 7; a++)
+    for (int b = 0; b < a; b++) {
+      uint32_t x, y;
+      memcpy(&x, bytes + places[a], 4);
+      memcpy(&y, bytes + places[b], 4);
+      memcpy(bytes + places[a], &y, 4);
+      memcpy(bytes + places[b], &x, 4);
+      assert_true(safetensors_sum_part(0, bytes, BYTES) != whole);
+      memcpy(bytes + places[a], &x, 4);
+      memcpy(bytes + places[b], &y, 4);
+    }
+  memset(bytes + 4096, 0, 4096);
+  assert_true(safetensors_sum_part(0, bytes, BYTES) != whole);
+  free(bytes);
 }
 
 /* The sum: any byte that is another one is noticed, in head and data alike; so is its absence. */
@@ -185,7 +247,7 @@ static void sum(void **state) {
     static const char others[] = {0x01, 0x10, 0x20, ' ' ^ '\t', ' ' ^ '\n'};
     for (size_t k = 0; k < sizeof others; k++) {
       whole.at[i] ^= others[k];
-      Status status = safetensors_parse((const uint8_t *)whole.at, whole.count, &file);
+      Status status = safetensors_read((const uint8_t *)whole.at, whole.count, &file);
       if (status == STATUS_OK && safetensors_sum_agrees(file))
         fail_msg("byte %zu of %zu may be another one", i, whole.count);
       safetensors_close(status == STATUS_OK ? file : NULL);
@@ -279,7 +341,7 @@ int main(void) {
   json_set_alloc_funcs(failing, free); /* before the first parse, as a program of its own would */
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(round_trip), cmocka_unit_test(damaged),   cmocka_unit_test(cut),
-      cmocka_unit_test(sum),        cmocka_unit_test(in_pieces), cmocka_unit_test(targets),
+      cmocka_unit_test(sum),        cmocka_unit_test(by_several), cmocka_unit_test(joining), cmocka_unit_test(sum_of_parts), cmocka_unit_test(targets),
       cmocka_unit_test(full_disk),  cmocka_unit_test(no_memory),
   };
   return cmocka_run_group_tests(tests, data_setup, data_teardown);

@@ -3,15 +3,15 @@
 #include "runtime/data/tokens.h"
 #include "runtime/data/source.h"
 #include "test/unit/runtime_data.h"
+#include <math.h>
 
 enum { BATCH = 2, T = 4 };
 static Arena *arena;
 
 /* A plan with inputs of i32[BATCH,T], `inputs` of them, and one split. */
 static Plan *plan_of(int inputs, const char *kind, int bits) {
-  static const char *names[] = {"text", "next", "third"}, *files[] = {"data"},
-                    *options[] = {"bits"};
-  static double values[1];
+  static const char *names[] = {"text", "next", "third"}, *files[] = {"data"};
+  static DataOption options[1];
   Plan *plan = ARENA_NEW(arena, Plan);
   const char *why;
   plan->arena = arena;
@@ -22,14 +22,12 @@ static Plan *plan_of(int inputs, const char *kind, int bits) {
     PlanTensor input = {.name = names[i], .type = {DT_I32, {2, {BATCH, T}}}, .offset = 64 * i};
     VEC_PUSH(arena, plan->inputs, input);
   }
-  options[0] = "bits";
-  values[0] = bits;
+  options[0] = (DataOption){.name = "dtype", .text = bits == 32 ? "u32" : "u16"};
   DataSource data = {.split = "train",
                      .kind = kind,
                      .files = files,
                      .file_count = 1,
-                     .option_names = options,
-                     .option_values = values,
+                     .options = options,
                      .option_count = bits > 0};
   VEC_PUSH(arena, plan->sources, data);
   return plan;
@@ -42,7 +40,7 @@ static Status open_it(const Plan *plan, Source **out) {
 static void check_window(const Source *source, int64_t index, int32_t first, bool has_next) {
   int32_t batch[64];
   int64_t sample[BATCH] = {index, index};
-  assert_int_equal(source_fill(source, sample, batch), STATUS_OK);
+  assert_int_equal(source_fill(source, NULL, sample, batch), STATUS_OK);
   for (int row = 0; row < BATCH; row++)
     for (int i = 0; i < T; i++) {
       assert_int_equal(batch[row * T + i], first + i);
@@ -149,22 +147,31 @@ static void refused(void **state) {
   data_write("data", "", 0);
   refuse(plan_of(2, "bytes", 0), "is empty");
   data_write_gzip("data", "abcdefghijkl", 12, 6);
-  refuse(plan_of(2, "bytes", 0), "is compressed; bytes() reads files as they are: gunzip it");
+  refuse(plan_of(2, "bytes", 0), "is compressed; bytes() reads files as they are: unpack it first");
   data_write("data", "abcdefghijkl", 12);
   refuse(plan_of(3, "bytes", 0), "a text is for a model of one input");
+  Plan *remote = plan_of(2, "bytes", 0);
+  remote->sources.at[0].files = (const char *[]){"https://example.org/data"};
+  refuse(remote, "is not on this machine, and no other files are read: copy it here first (curl");
   Plan *plan = plan_of(2, "bytes", 0);
   plan->inputs.at[1].type.shape.dim[1] = T + 1;
   refuse(plan, "tokens are for inputs of i32[B,T], but next is i32[2,5]");
   plan = plan_of(2, "bytes", 0);
   plan->inputs.at[0].type.dtype = DT_F32;
   refuse(plan, "but text is f32[2,4]");
-  refuse(plan_of(2, "bytes", 16), "bytes() has no option 'bits'; it has limit");
+  refuse(plan_of(2, "bytes", 16), "bytes has no option 'dtype'; it has limit");
   plan = plan_of(2, "tokens", 16);
-  plan->sources.at[0].option_values[0] = 16.5;
-  refuse(plan, "bits=16.5 is not a number, whole and from 0");
-  plan->sources.at[0].option_names[0] = "limit";
-  plan->sources.at[0].option_values[0] = 0;
-  refuse(plan, "limit=0 is not a number of samples");
+  DataOption *option = plan->sources.at[0].options;
+  option->text = NULL, option->number = 16.5;
+  refuse(plan, "dtype=16.5: it must be u16 or u32");
+  option->text = "u64";
+  refuse(plan, "dtype=\"u64\": it must be u16 or u32");
+  option->name = "limit";
+  refuse(plan, "limit=\"u64\": it must be a positive integer");
+  option->text = NULL, option->number = 0;
+  refuse(plan, "limit=0: it must be a positive integer");
+  option->number = NAN;
+  refuse(plan, "limit=nan: it must be a positive integer");
 }
 
 /* A token that the input's type cannot hold. */
@@ -176,7 +183,7 @@ static void too_large(void **state) {
   assert_int_equal(open_it(plan_of(2, "tokens", 32), &source), STATUS_OK);
   int64_t sample[BATCH] = {0, 1};
   int32_t batch[64];
-  assert_int_equal(source_fill(source, sample, batch), STATUS_USER);
+  assert_int_equal(source_fill(source, NULL, sample, batch), STATUS_USER);
   assert_non_null(
       strstr(status_message(), "sample 1 of data holds a number that does not fit i32"));
   source_close(source);

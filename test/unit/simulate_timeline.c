@@ -1,5 +1,6 @@
 /* simulate_timeline: the timeline against one that looks at every tick of the clock, on random tasks
  * of one to four ranks; and cases by hand. */
+#include "plan/pipeline_order.h"
 #include "simulate/timeline.h"
 #include <math.h>
 #include <setjmp.h>
@@ -193,6 +194,107 @@ static void test_overlap(void **state) {
   arena_free(arena);
 }
 
+/* Messages of one direction go one behind the other, those of the other beside them. */
+static void test_messages(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  static const int of[] = {0, 1, 2};
+  const TimelineTask one[] = {
+      {TIMELINE_COMPUTE, 2, NULL, 0, -1},
+      {TIMELINE_MESSAGE, 3, NULL, 0, -1, 0, 1},
+      {TIMELINE_MESSAGE, 3, &of[0], 1, -1, 0, 1},
+      {TIMELINE_MESSAGE, 4, NULL, 0, -1, 1, 0},
+  };
+  const TimelineTask two[] = {
+      {TIMELINE_MESSAGE, 4, NULL, 0, -1, 1, 0},
+      {TIMELINE_MESSAGE, 3, NULL, 0, -1, 0, 1},
+      {TIMELINE_MESSAGE, 3, NULL, 0, -1, 0, 1},
+      {TIMELINE_COMPUTE, 5, &of[2], 1, -1},
+  };
+  const TimelineRank rank[] = {{one, 4}, {two, 4}};
+  Timeline timeline;
+  assert_true(timeline_run(arena, rank, 2, &timeline));
+  assert_true(timeline.span[1][2].begin == 3 && timeline.span[1][2].end == 6);
+  assert_true(timeline.span[0][3].begin == 0 && timeline.span[0][3].end == 4);
+  assert_true(timeline.seconds == 11 && timeline.compute[0] == 2 && timeline.compute[1] == 5);
+  assert_true(timeline.exposed[0] == 4 && timeline.exposed[1] == 6 && timeline.bubble[0] == 5);
+  arena_free(arena);
+}
+
+/* ── pipelines ──────────────────────────────────────────────────────────────────────────────── */
+enum { MOST_PIPELINE = 512 };
+typedef struct {
+  TimelineTask task[MOST_PIPELINE];
+  int after[MOST_PIPELINE][2], count, last; /* the last one that computes, + 1 */
+} Lane;
+
+/* Behind the task `after` (less than 0: none); what computes, behind the last that did. */
+static int lane_task(Lane *lane, TimelineTask task, int after) {
+  int at = lane->count++, waits = 0;
+  assert_true(at < MOST_PIPELINE);
+  if (after >= 0) lane->after[at][waits++] = after;
+  if (task.queue == TIMELINE_COMPUTE) {
+    if (lane->last) lane->after[at][waits++] = lane->last - 1;
+    lane->last = at + 1;
+  }
+  task.collective = -1;
+  task.after = lane->after[at];
+  task.after_count = waits;
+  lane->task[at] = task;
+  return at;
+}
+
+/* As a stage's plan has it: each task behind the message it takes, and a message behind it. */
+static double pipeline_seconds(const Pipeline *p, double transfer, Timeline *out, Arena *arena) {
+  Lane *lane = ARENA_ARRAY(arena, Lane, p->ranks);
+  TimelineRank *rank = ARENA_ARRAY(arena, TimelineRank, p->ranks);
+  int count, last = p->ranks * p->chunks - 1;
+  const PipelineTask *task = pipeline_order(arena, p, &count);
+  for (int i = 0; i < count; i++) {
+    int own = task[i].rank, step = task[i].is_backward ? -1 : 1, received = -1;
+    int before = task[i].chunk - step, next = task[i].chunk + step;
+    if (before >= 0 && before <= last && p->ranks > 1)
+      received = lane_task(&lane[own],
+                          (TimelineTask){TIMELINE_MESSAGE, transfer,
+                                         .from = pipeline_rank(p->ranks, before),
+                                         .to = own},
+                          -1);
+    int made = lane_task(
+        &lane[own], (TimelineTask){TIMELINE_COMPUTE, task[i].is_backward ? 2 : 1}, received);
+    if (next >= 0 && next <= last && p->ranks > 1)
+      lane_task(&lane[own],
+               (TimelineTask){TIMELINE_MESSAGE, transfer, .from = own,
+                              .to = pipeline_rank(p->ranks, next)},
+               made);
+  }
+  for (int r = 0; r < p->ranks; r++) rank[r] = (TimelineRank){lane[r].task, lane[r].count};
+  assert_true(timeline_run(arena, rank, p->ranks, out));
+  return out->seconds;
+}
+
+/* The share of a rank's step in which it idles is (P - 1) / (V · M + P - 1), where messages take no
+ * time (Narayanan et al. 2021, section 2.2); and with several parts of the model, where M is a
+ * multiple of P. */
+static void test_pipeline(void **state) {
+  (void)state;
+  for (int ranks = 1; ranks <= 4; ranks++)
+    for (int micros = 1; micros <= 16; micros++)
+      for (int chunks = 1; chunks <= 3; chunks++) {
+        if (chunks > 1 && micros % ranks) continue;
+        Arena *arena = arena_new();
+        Pipeline p = {.ranks = ranks, .chunks = chunks, .micros = micros};
+        Timeline timeline;
+        double seconds = pipeline_seconds(&p, 0, &timeline, arena);
+        double share = (ranks - 1.0) / (chunks * micros + ranks - 1);
+        for (int r = 0; r < ranks; r++) {
+          assert_true(timeline.compute[r] == 3 * chunks * micros && timeline.exposed[r] == 0);
+          assert_true(fabs(timeline.bubble[r] / seconds - share) < 1e-12);
+        }
+        assert_true(pipeline_seconds(&p, 0.25, &timeline, arena) >= seconds);
+        arena_free(arena);
+      }
+}
+
 /* Two ranks that begin two collectives in another order wait for ever. */
 static void test_deadlock(void **state) {
   (void)state;
@@ -211,6 +313,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_random),
       cmocka_unit_test(test_overlap),
+      cmocka_unit_test(test_messages),
+      cmocka_unit_test(test_pipeline),
       cmocka_unit_test(test_deadlock),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

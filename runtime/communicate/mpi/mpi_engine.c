@@ -4,7 +4,7 @@
  * MPI_Abort, which would end rank 0 before it has said why: the process leaves by _exit when it
  * exits, before destructors of a library that was never finalised; its launcher ends the rest. */
 #define _GNU_SOURCE /* on_exit */
-#include "runtime/communicate/mpi/mpi_engine.h"
+#include "runtime/communicate/mpi/mpi_exchange.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,8 @@
 typedef struct {
   MPI_Comm comm; /* MPI_COMM_NULL: there is none */
   int rank, ranks;
+  bool is_direct; /* each two of its ranks may send each other their parts: mpi_exchange.h */
+  int exchanges;  /* begun */
 } Group;
 
 struct Engine {
@@ -24,6 +26,7 @@ struct Engine {
 };
 
 struct EngineWork {
+  Exchange *exchange; /* NULL: of requests */
   MPI_Request *request;
   int count, capacity;
   MPI_Datatype strided[2]; /* of whole pieces, of the last one; or MPI_DATATYPE_NULL */
@@ -91,10 +94,27 @@ static void name_library(Engine *engine) {
            is_open_mpi ? end - 10 : end, version + (is_open_mpi ? 10 : 0));
 }
 
+/* Where several ranks of each machine send to several of each other the network carries more than
+ * it must. */
+static int look_at_machines(Group *group) {
+  enum { MOST = 64 };
+  MPI_Comm near = MPI_COMM_NULL;
+  int here = 1, most = 1;
+  int error = MPI_Comm_split_type(group->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &near);
+  if (error == MPI_SUCCESS) error = MPI_Comm_size(near, &here);
+  if (near != MPI_COMM_NULL) MPI_Comm_free(&near);
+  if (error == MPI_SUCCESS)
+    error = MPI_Allreduce(&here, &most, 1, MPI_INT, MPI_MAX, group->comm);
+  bool is_even = most == 1 || most == group->ranks;
+  group->is_direct = group->ranks < 4 || (group->ranks <= MOST && is_even);
+  return error;
+}
+
 static int look_at_group(Group *group) {
   int error = MPI_Comm_set_errhandler(group->comm, MPI_ERRORS_RETURN);
   if (error == MPI_SUCCESS) error = MPI_Comm_rank(group->comm, &group->rank);
-  return error == MPI_SUCCESS ? MPI_Comm_size(group->comm, &group->ranks) : error;
+  if (error == MPI_SUCCESS) error = MPI_Comm_size(group->comm, &group->ranks);
+  return error == MPI_SUCCESS ? look_at_machines(group) : error;
 }
 
 static bool mpi_split(Engine *engine, MeshAxis axis, int color, char *why) {
@@ -168,7 +188,8 @@ static char *bytes_at(const Call *c, const void *base, int64_t element) {
 
 static int all_reduce(const Call *c, MPI_Request *out) {
   const CommWork *w = c->work;
-  const void *x = w->x == w->out ? MPI_IN_PLACE : bytes_at(c, w->x, c->at);
+  const void *operand = c->under_way->copy ? c->under_way->copy : w->x;
+  const void *x = operand == w->out ? MPI_IN_PLACE : bytes_at(c, operand, c->at);
   return MPI_Iallreduce(x, bytes_at(c, w->out, c->at), c->count, mpi_type(w->dtype),
                         c->engine->op[w->dtype][w->op], c->group->comm, out);
 }
@@ -271,11 +292,38 @@ static bool begin_pieces(Call *c, char *why) {
   return true;
 }
 
+/* all_to_all cannot be done in place; and an all_reduce in place goes up and down a tree, whole at
+ * each step, where it goes around a ring in parts otherwise. */
+static bool needs_other_operand(const Group *group, const CommWork *work, size_t bytes) {
+  enum { LARGE = 1 << 16 };
+  if (work->x != work->out) return false;
+  return (work->kind == COMM_ALL_TO_ALL && bytes) ||
+         (work->kind == COMM_ALL_REDUCE && !group->is_direct && bytes >= LARGE);
+}
+
+/* Few elements are sooner there by MPI's own collectives. */
+static bool is_exchange(const Group *group, const CommWork *work) {
+  enum { LEAST = 1 << 13 };
+  bool can = work->kind == COMM_ALL_REDUCE || work->kind == COMM_REDUCE_SCATTER ||
+             work->kind == COMM_ALL_GATHER;
+  return can && group->is_direct && work->count * sizes[work->dtype] >= LEAST;
+}
+
+static bool begin_exchange(Engine *engine, Group *group, const CommWork *work,
+                           EngineWork *under_way, char *why) {
+  enum { TAGS = 1 << 14 }; /* MPI has at least 2^15, and 0 is between_two()'s */
+  int tag = 1 + 2 * (group->exchanges++ % (TAGS - 1));
+  ExchangeOf of = {group->comm, group->rank, group->ranks, tag, mpi_type(work->dtype)};
+  under_way->exchange = exchange_new(&of, work, sizes[work->dtype], engine->piece);
+  if (!under_way->exchange) snprintf(why, ENGINE_WHY, "out of memory");
+  return under_way->exchange != NULL;
+}
+
 static bool mpi_begin(Engine *engine, const CommWork *work, EngineWork **out, char *why) {
   EngineWork *under_way = calloc(1, sizeof *under_way);
-  const Group *group = &engine->group[work->over];
+  Group *group = &engine->group[work->over];
   size_t bytes = (size_t)work->count * (size_t)sizes[work->dtype];
-  bool needs_copy = work->kind == COMM_ALL_TO_ALL && work->x == work->out && bytes;
+  bool needs_copy = needs_other_operand(group, work, bytes);
   if (under_way && needs_copy) under_way->copy = malloc(bytes);
   if (!under_way || (needs_copy && !under_way->copy)) {
     free(under_way);
@@ -295,6 +343,7 @@ static bool mpi_begin(Engine *engine, const CommWork *work, EngineWork **out, ch
   under_way->type = mpi_type(work->dtype);
   under_way->expected = work->kind == COMM_RECEIVE ? work->count : -1;
   *out = under_way;
+  if (is_exchange(group, work)) return begin_exchange(engine, group, work, under_way, why);
   return begin_pieces(&c, why);
 }
 
@@ -312,8 +361,23 @@ static bool look_at_received(const EngineWork *under_way, const MPI_Status *stat
   return false;
 }
 
-static bool mpi_go_on(Engine *engine, EngineWork *under_way, bool *is_done, char *why) {
+static void mpi_free_work(EngineWork *under_way) {
+  for (int i = 0; i < 2; i++)
+    if (under_way->strided[i] != MPI_DATATYPE_NULL) MPI_Type_free(&under_way->strided[i]);
+  exchange_free(under_way->exchange);
+  free(under_way->copy);
+  free(under_way->request);
+  free(under_way);
+}
+
+static bool mpi_go_on(Engine *engine, EngineWork *under_way, EngineState *state, char *why) {
   (void)engine;
+  if (under_way->exchange) {
+    int failure = exchange_go_on(under_way->exchange, state);
+    if (failure != MPI_SUCCESS) return mpi_fail(failure, "MPI", why);
+    if (*state == ENGINE_DONE) mpi_free_work(under_way);
+    return true;
+  }
   int is_ended = 1, error = MPI_SUCCESS;
   MPI_Status one[16], *status = one;
   if (under_way->count > 16) status = malloc((size_t)under_way->count * sizeof *status);
@@ -330,14 +394,9 @@ static bool mpi_go_on(Engine *engine, EngineWork *under_way, bool *is_done, char
   if (!is_good) mpi_fail(error, "MPI", why);
   if (is_good && is_ended) is_good = look_at_received(under_way, status, why);
   if (status != one) free(status);
-  *is_done = is_good && is_ended;
-  if (!*is_done) return is_good;
-  for (int i = 0; i < 2; i++)
-    if (under_way->strided[i] != MPI_DATATYPE_NULL) MPI_Type_free(&under_way->strided[i]);
-  free(under_way->copy);
-  free(under_way->request);
-  free(under_way);
-  return true;
+  *state = is_good && is_ended ? ENGINE_DONE : ENGINE_WAITS;
+  if (*state == ENGINE_DONE) mpi_free_work(under_way);
+  return is_good;
 }
 
 __attribute__((visibility("default"))) extern const EngineType ft_engine;

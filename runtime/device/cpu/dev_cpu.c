@@ -4,8 +4,8 @@
  * goes on without waiting for the others where nothing that it needs is theirs. A part whose thread
  * does not come (because the machine is busy with other programs) is done by another; so a run
  * never waits for a thread that has not begun, and the results do not depend on which thread did
- * what. A reserved
- * thread (DeviceOptions) has the steps of the queues communicate and host for its own, and loads.
+ * what. A reserved thread (DeviceOptions) has the steps of the queues communicate and host for its
+ * own, and loads.
  * Invariant: nothing is allocated in a run; the batch's address is patched into the tasks. */
 #include "runtime/device/cpu/beside_cpu.h"
 #include "runtime/device/cpu/calls_cpu.h"
@@ -38,6 +38,7 @@ typedef struct {
   int phase, parts;
   int first_thread; /* part i is the own one of thread first_thread + i */
   bool is_aside;    /* all parts are the reserved thread's own */
+  const PlanStep *step;
   CommDoing doing;
   const int *after; /* tasks before this one that must be done */
   int after_count;
@@ -77,6 +78,8 @@ struct DeviceGraph {
   _Atomic(DeviceIdle *) idle; /* of the run; idle_context was written before */
   void *_Atomic idle_context;
   atomic_bool has_failed;
+  Spans *spans; /* where runs note their parts, as of step `number`; NULL: nowhere */
+  int64_t number;
 };
 
 typedef struct {
@@ -173,6 +176,7 @@ static void add_task(DeviceGraph *graph, const PlanStep *step, Task task) {
   if (shares && graph->last_sharing) after[count++] = graph->last_sharing - 1;
   if (begins && graph->last_begin) after[count++] = graph->last_begin - 1;
   if (begins) graph->last_begin = graph->task_count + 1;
+  task.step = step;
   task.doing = (CommDoing){.what = "kernel", .name = step->label, .line = step->line};
   task.after = after;
   task.after_count = count;
@@ -333,8 +337,7 @@ static inline void run_task(DeviceGraph *graph, const Task *task, int part, int 
 }
 
 /* Begins the part unless it has been begun in this run, or this run is over. Tickets only grow, and
- * each run begins each of its parts, so a thread that comes late from an earlier run takes nothing.
- */
+ * each run begins each of its parts, so a thread that comes late from a run before takes nothing. */
 static inline bool claim(PartState *state, uint64_t ticket) {
   uint64_t seen = atomic_load_explicit(&state->ticket, memory_order_acquire);
   return seen < ticket && atomic_compare_exchange_strong(&state->ticket, &seen, ticket);
@@ -385,11 +388,17 @@ static inline bool is_ready(const Walk *walk, int index) {
 
 /* Does the part if no thread has begun it. The task must be ready. */
 static inline bool take_part(const Walk *walk, int task, int part) {
+  DeviceGraph *graph = walk->graph;
   PartState *state = part_state(walk, task, part);
   if (!claim(state, walk->ticket)) return false;
-  run_task(walk->graph, &walk->graph->task[task], part, walk->thread, walk->ticket);
-  pool_post(walk->graph->device->pool, &state->ticket, walk->ticket + 1);
-  cpu_besides_wake(&walk->graph->besides);
+  int64_t start = graph->spans ? clock_nanoseconds() : 0;
+  run_task(graph, &graph->task[task], part, walk->thread, walk->ticket);
+  if (start)
+    spans_add(graph->spans,
+              &(TraceSpan){SPAN_COMPUTE, walk->thread % SPAN_LANES, start, clock_nanoseconds(),
+                           graph->number, graph->task[task].step});
+  pool_post(graph->device->pool, &state->ticket, walk->ticket + 1);
+  cpu_besides_wake(&graph->besides);
   return true;
 }
 
@@ -440,8 +449,7 @@ static void wait_for_end(const Walk *walk, int index, uint64_t ends) {
   if (!is_done(walk, index)) pool_sleep(all->pool, &all->ends, ends);
 }
 
-/* `from` is not done, what it waits for is, and all its parts are begun: one of them is waited for.
- */
+/* `from` is not done, what it waits for is, and all its parts are begun: waits for one of these. */
 static void wait_for_part(const Walk *walk, int from, uint64_t ends) {
   if (walk->graph->task[from].begin >= 0) wait_for_end(walk, from, ends);
   for (int part = 0; part < walk->graph->task[from].parts; part++)
@@ -558,6 +566,10 @@ static Status cpu_run_part(DeviceGraph *graph, const char *batch, int first, int
   return status;
 }
 
+static void cpu_note(DeviceGraph *graph, Spans *spans, int64_t number) {
+  graph->spans = spans, graph->number = number;
+}
+
 static void cpu_work_times(const DeviceGraph *graph, int begin, int64_t *begun, int64_t *ended) {
   const CpuBeside *beside = graph->task[graph->first_task[begin]].beside;
   *begun = atomic_load(&beside->begun_at);
@@ -583,5 +595,6 @@ const DeviceType dev_cpu = {
     .run_beside = cpu_run_beside,
     .run_part = cpu_run_part,
     .work_times = cpu_work_times,
+    .note = cpu_note,
     .sync = cpu_sync,
 };

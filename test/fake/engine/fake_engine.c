@@ -239,13 +239,14 @@ static bool fake_begin(Engine *engine, const CommWork *work, EngineWork **out, c
   return true;
 }
 
-static bool fake_go_on(Engine *engine, EngineWork *work, bool *is_done, char *why) {
+static bool fake_go_on(Engine *engine, EngineWork *work, EngineState *state, char *why) {
   (void)why;
   pthread_mutex_lock(&lock);
-  *is_done = work->meeting->is_done && work->calls-- <= 0;
-  if (*is_done && ++work->meeting->left == work->ranks) *work->meeting = (Meeting){0};
+  bool is_done = work->meeting->is_done && work->calls-- <= 0;
+  if (is_done && ++work->meeting->left == work->ranks) *work->meeting = (Meeting){0};
   pthread_mutex_unlock(&lock);
-  if (!*is_done) return true;
+  *state = is_done ? ENGINE_DONE : ENGINE_WAITS;
+  if (!is_done) return true;
   EngineWork **place = &engine->works;
   while (*place != work) place = &(*place)->next;
   *place = work->next;

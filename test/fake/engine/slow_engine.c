@@ -85,14 +85,15 @@ static bool slow_begin(Engine *engine, const CommWork *work, EngineWork **out, c
   return type->begin(engine->inner, work, &made->inner, why);
 }
 
-static bool slow_go_on(Engine *engine, EngineWork *work, bool *is_done, char *why) {
-  bool is_over = !work->inner;
-  *is_done = false;
-  if (!is_over && !type->go_on(engine->inner, work->inner, &is_over, why)) return false;
-  if (is_over) work->inner = NULL;
-  if (!is_over || clock_nanoseconds() < work->ends) return true;
+static bool slow_go_on(Engine *engine, EngineWork *work, EngineState *state, char *why) {
+  *state = ENGINE_WAITS;
+  if (work->inner && !type->go_on(engine->inner, work->inner, state, why)) return false;
+  if (*state == ENGINE_DONE) work->inner = NULL;
+  if (work->inner) return true;
+  *state = ENGINE_WAITS;
+  if (clock_nanoseconds() < work->ends) return true;
   free(work);
-  *is_done = true;
+  *state = ENGINE_DONE;
   return true;
 }
 

@@ -1,7 +1,8 @@
 /* safetensors: see safetensors.h (reading; safetensors_write.c writes). */
-#include "runtime/checkpoint/safetensors.h"
+#include "runtime/data/safetensors.h"
 #include "runtime/common/json.h"
 #include "runtime/common/read_whole.h"
+#include "runtime/data/keys.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +121,7 @@ static Status safetensors_parse_header(Safetensors *file, json_t *root, const ui
   return check_cover(file, data, data_bytes);
 }
 
-Status safetensors_parse(const uint8_t *bytes, size_t count, Safetensors **out) {
+Status safetensors_read(const uint8_t *bytes, size_t count, Safetensors **out) {
   *out = NULL;
   if (count < 8) return status_fail(STATUS_USER, "is not a safetensors file: %zu bytes", count);
   uint64_t length = 0;
@@ -162,7 +163,7 @@ Status safetensors_open(const char *path, Safetensors **out) {
   uint8_t *map = NULL;
   size_t bytes = 0;
   STATUS_TRY(read_whole(path, &map, &bytes));
-  Status status = safetensors_parse(map, bytes, out);
+  Status status = safetensors_read(map, bytes, out);
   if (status == STATUS_OK) {
     (*out)->private_map = map;
     (*out)->private_map_bytes = bytes;
@@ -194,4 +195,36 @@ const char *safetensors_text(const Safetensors *file, const char *key) {
   for (int i = 0; i < file->text_count; i++)
     if (strcmp(file->text[i].key, key) == 0) return file->text[i].value;
   return NULL;
+}
+
+/* ── as a data source ─────────────────────────────────────────────────────────────────────── */
+static Status no_tensor(const Safetensors *from, const char *name) {
+  Text has = {0};
+  for (int i = 0; i < from->tensor_count; i++)
+    keys_list(&has, from->tensor[i].name, strlen(from->tensor[i].name));
+  Status status = keys_none(name, &has);
+  text_free(&has);
+  return status;
+}
+
+static Status give_tensors(const ArrayFile *file, const Safetensors *from, ArrayHeader *out) {
+  for (int i = 0; i < file->input_count; i++) {
+    char name[KEY_MOST + 1];
+    STATUS_TRY(keys_name(file, i, name));
+    const SafeTensor *tensor = safetensors_find(from, name);
+    if (!tensor) return no_tensor(from, name);
+    out[i] = (ArrayHeader){.element = tensor->element,
+                           .shape = tensor->shape,
+                           .offset = (size_t)(tensor->data - file->at)};
+  }
+  return STATUS_OK;
+}
+
+Status safetensors_parse(const ArrayFile *file, ArrayHeader *out) {
+  Safetensors *from;
+  STATUS_TRY(keys_check(file));
+  STATUS_TRY(safetensors_read(file->at, file->count, &from));
+  Status status = give_tensors(file, from, out);
+  safetensors_close(from);
+  return status;
 }

@@ -1,0 +1,176 @@
+/* input: what the data's transforms make of the model's first input. The chain up to normalize runs
+ * in the loader and gives u8 pixels: that is what the artifact's input holds. From there on it is
+ * nodes in front of the model, each graph with those of its own split. */
+#include "frontend/builder.h"
+#include "plan/source_kind.h"
+#include <math.h>
+#include <string.h>
+
+static bool makes_images(const DataSource *data) {
+  const SourceKind *kind = source_kind_find(data->kind);
+  return data->transform_count || (kind && kind->form == SOURCE_SAMPLES);
+}
+
+/* Its normalize; NULL: it has none. */
+static const Transform *step_of(const DataSource *data) {
+  return transform_of_step(data->transforms, data->transform_count);
+}
+
+/* Height and width behind the chain; 0: those of each image by itself. */
+static void chain_size(const DataSource *data, int64_t *height, int64_t *width) {
+  *height = *width = 0;
+  for (int i = 0; i < data->transform_count; i++) {
+    const Transform *transform = &data->transforms[i];
+    const TransformParameter *first = &transform->kind->parameter[0];
+    const TransformArgument *size = &transform->argument[0];
+    if (!first->name || first->type != PARAMETER_SIZE) continue;
+    int64_t one = (int64_t)size->number[0];
+    if (size->count == 2) {
+      *height = one, *width = (int64_t)size->number[1];
+    } else if (strcmp(transform->kind->name, "resize") == 0) { /* the shorter side */
+      int64_t longer = *height > *width ? *height : *width;
+      int64_t shorter = *height < *width ? *height : *width;
+      int64_t other = shorter ? one * longer / shorter : 0;
+      bool is_high = *height > *width;
+      *height = !shorter ? 0 : is_high ? other : one;
+      *width = !shorter ? 0 : is_high ? one : other;
+    } else {
+      *height = *width = one;
+    }
+  }
+}
+
+static bool check_size(Builder *b, const DataSource *data, Loc loc, const char *name,
+                       const ImageLayout *layout) {
+  const SourceKind *kind = source_kind_find(data->kind);
+  int64_t height, width;
+  chain_size(data, &height, &width);
+  if (!height && kind->form == SOURCE_SAMPLES)
+    return builder_fail(b, loc,
+                        "images of %s(...) are of any size: make all of them %lld x %lld, as input "
+                        "'%s' wants, with center_crop, random_resized_crop or resize((h, w))",
+                        data->kind, (long long)layout->height, (long long)layout->width, name);
+  if (height && (height != layout->height || width != layout->width))
+    return builder_fail(b, loc,
+                        "behind its transforms an image of %s is %lld x %lld (height x width), but "
+                        "input '%s' wants %lld x %lld",
+                        data->split, (long long)height, (long long)width, name,
+                        (long long)layout->height, (long long)layout->width);
+  return true;
+}
+
+static bool input_check_step(Builder *b, const DataSource *data, Loc loc, const char *name,
+                             const ImageLayout *layout, DType dtype) {
+  const Transform *step = step_of(data);
+  for (int i = 0; step && i < transform_parameter_count(step->kind); i++) {
+    int count = step->argument[i].count;
+    if (count != 1 && count != layout->channels)
+      return builder_fail(b, loc, "%s: %d numbers for %s, but input '%s' has %lld channel%s",
+                          step->kind->name, count, step->kind->parameter[i].name, name,
+                          (long long)layout->channels, layout->channels == 1 ? "" : "s");
+  }
+  if (step && !dtype_is_float(dtype))
+    return builder_fail(b, loc, "%s makes floats, but input '%s' is %s: declare it f32[...]",
+                        step->kind->name, name, dtype_text(dtype));
+  if (!step && dtype != DT_U8)
+    return builder_fail(b, loc,
+                        "%s gives pixels, u8 from 0 to 255, but input '%s' is %s: end its "
+                        "transforms with normalize (without arguments: 0 to 1), or declare it u8",
+                        data->split, name, dtype_text(dtype));
+  return true;
+}
+
+/* The split whose normalize a graph has. NULL: no data. */
+static const DataSource *split_of(const Builder *b, bool training) {
+  static const char *const of_train[] = {"train", "valid", "test", NULL};
+  static const char *const of_eval[] = {"valid", "test", "train", NULL};
+  for (const char *const *split = training ? of_train : of_eval; *split; split++)
+    for (int i = 0; i < b->program->sources.count; i++)
+      if (strcmp(b->program->sources.at[i].split, *split) == 0) return &b->program->sources.at[i];
+  return NULL;
+}
+
+static bool check_split(Builder *b, int index, const char *name, const ImageLayout *layout,
+                        DType dtype) {
+  const DataSource *data = &b->program->sources.at[index], *eval = split_of(b, false);
+  Loc loc = b->source_locs.at[index];
+  if (!check_size(b, data, loc, name, layout) ||
+      !input_check_step(b, data, loc, name, layout, dtype))
+    return false;
+  if (eval && strcmp(data->split, "test") == 0 && step_of(data) && step_of(eval) &&
+      !transform_is_same(step_of(data), step_of(eval)))
+    return builder_fail(b, loc,
+                        "test has another normalize than valid, but one graph evaluates "
+                        "both");
+  return true;
+}
+
+bool input_check(Builder *b, const Ast *input, const Type *declared, Type *held) {
+  bool has_images = false;
+  *held = *declared;
+  if (b->frame->definition->kid[0]->kid[0] != input) return true; /* not the first */
+  for (int i = 0; i < b->program->sources.count; i++)
+    has_images = has_images || makes_images(&b->program->sources.at[i]);
+  if (!has_images) return true;
+  Shape sample = {.rank = declared->shape.rank - 1};
+  memcpy(sample.dim, declared->shape.dim + 1, sizeof sample.dim - sizeof *sample.dim);
+  ImageLayout layout;
+  char text[TYPE_TEXT];
+  if (sample.rank < 1 || !image_layout(&sample, &layout))
+    return builder_fail(b, input->loc,
+                        "the data's transforms make images, so input '%s' is [B, channels, height, "
+                        "width], [B, height, width, channels] or [B, height, width], of 1 or 3 "
+                        "channels, not %s",
+                        input->name, type_text(declared, text));
+  for (int i = 0; i < b->program->sources.count; i++)
+    if (!check_split(b, i, input->name, &layout, declared->dtype)) return false;
+  held->dtype = DT_U8;
+  return true;
+}
+
+/* ── normalize ────────────────────────────────────────────────────────────────────────────── */
+/* A number for each channel, of a shape that broadcasts to x. */
+static Node *per_channel(Builder *b, const ImageLayout *layout, int rank, const double *values,
+                         Loc loc) {
+  bool is_same = true;
+  for (int i = 1; i < layout->channels; i++) is_same = is_same && values[i] == values[0];
+  if (is_same) return tensor_const(b, DT_F32, values[0], loc);
+  Type type = {DT_I32, {.rank = rank}};
+  int axis = layout->is_channels_first ? rank - 3 : rank - 1;
+  for (int i = 0; i < rank; i++) type.shape.dim[i] = i == axis ? layout->channels : 1;
+  Attr attr = attr_int(ATTR_AXIS, axis);
+  Node *index = tensor_node(b, OP_IOTA, NULL, 0, &attr, 1, &type, loc);
+  Node *out = tensor_fill(b, DT_F32, type.shape, values[layout->channels - 1], loc);
+  for (int i = (int)layout->channels - 2; i >= 0 && index && out; i--) {
+    Node *is_here = tensor_binary(b, OP_EQ, "==", index, tensor_const(b, DT_I32, i, loc), loc);
+    out = tensor_select(b, is_here, tensor_fill(b, DT_F32, type.shape, values[i], loc), out, loc);
+  }
+  return out;
+}
+
+/* (x / 255 - mean) / std, as x - 255 mean times 1 / (255 std). */
+static Node *input_normalize(Builder *b, Node *x, const Transform *step, const ImageLayout *layout,
+                             Loc loc) {
+  const TransformArgument *mean = transform_argument(step, "mean");
+  const TransformArgument *std = transform_argument(step, "std");
+  double shift[3], factor[3];
+  for (int i = 0; i < 3; i++) {
+    shift[i] = 255 * mean->number[mean->count > i ? i : 0];
+    factor[i] = 1 / (255 * std->number[std->count > i ? i : 0]);
+  }
+  int rank = x->type.shape.rank;
+  x = tensor_cast(b, x, DT_F32, loc);
+  x = tensor_binary(b, OP_SUB, "-", x, per_channel(b, layout, rank, shift, loc), loc);
+  return tensor_binary(b, OP_MUL, "*", x, per_channel(b, layout, rank, factor, loc), loc);
+}
+
+Node *input_value(Builder *b, Node *input, const Type *declared, Loc loc) {
+  const DataSource *data = split_of(b, b->training);
+  if (!input || input->type.dtype == declared->dtype) return input;
+  Shape sample = {.rank = declared->shape.rank - 1};
+  memcpy(sample.dim, declared->shape.dim + 1, sizeof sample.dim - sizeof *sample.dim);
+  ImageLayout layout;
+  if (!image_layout(&sample, &layout)) return NULL; /* input_check has passed it */
+  return tensor_cast(b, input_normalize(b, input, step_of(data), &layout, loc), declared->dtype,
+                     loc);
+}

@@ -1,0 +1,76 @@
+/* transform: the rows of transforms.def, for the language, which checks what a recipe says, for the
+ * plan, which holds it, and for the runtime, which does it. */
+#ifndef FT_PLAN_TRANSFORM_H
+#define FT_PLAN_TRANSFORM_H
+#include "base/text.h"
+#include "ir/type.h"
+
+enum { TRANSFORM_PARAMETERS = 4, TRANSFORM_NUMBERS = 4, LONGEST_CHAIN = 32 };
+typedef enum { TRANSFORM_WORKER, TRANSFORM_RANDOM, TRANSFORM_STEP } TransformWhere;
+typedef enum {
+  PARAMETER_SIZE,
+  PARAMETER_WHOLE,
+  PARAMETER_ODD,
+  PARAMETER_NUMBER,
+  PARAMETER_RANGE,
+  PARAMETER_CHANNELS,
+  PARAMETER_WORD /* a number from 0: which of `words` */
+} ParameterType;
+
+typedef struct {
+  int count;
+  double number[TRANSFORM_NUMBERS];
+} TransformArgument;
+
+typedef struct {
+  const char *name;
+  ParameterType type;
+  double low, high;
+  bool is_needed;
+  TransformArgument otherwise;
+  const char *words;
+} TransformParameter;
+
+typedef struct {
+  const char *name;
+  TransformWhere where;
+  TransformParameter parameter[TRANSFORM_PARAMETERS];
+} TransformKind;
+extern const TransformKind transform_kinds[];
+extern const int transform_kind_count;
+
+/* One of a chain. Invariant: transform_check has passed every argument, and there is one for each
+ * parameter. */
+typedef struct {
+  const TransformKind *kind;
+  TransformArgument argument[TRANSFORM_PARAMETERS];
+} Transform;
+
+/* The last of a chain, if it is a part of the step; else NULL. */
+const Transform *transform_of_step(const Transform *chain, int count);
+bool transform_is_same(const Transform *a, const Transform *b); /* kind and arguments */
+const TransformKind *transform_find(const char *name); /* NULL: there is none */
+int transform_parameter_count(const TransformKind *kind);
+/* The argument for the parameter of this name, which the row has. */
+const TransformArgument *transform_argument(const Transform *transform, const char *parameter);
+/* Is this what the parameter takes? NULL: yes; else what it takes: "a whole number from 1 to 9". */
+const char *transform_check(const TransformParameter *parameter, const TransformArgument *argument,
+                            char buffer[96]);
+/* The word of that number among words separated by spaces: its first byte, and its length in
+ * *length; NULL: there are fewer. */
+const char *transform_word(const char *words, int which, int *length);
+/* The number of the word; -1: it is none of them. */
+int transform_which(const char *words, const char *word, size_t length);
+
+/* As a recipe has it: " | resize(size=256, filter=bilinear) | hflip(p=0.5)". */
+void transform_print(const Transform *chain, int count, Text *out);
+
+/* How images lie in the samples of an input: [height, width], [channels, height, width] or
+ * [height, width, channels], of 1 or 3 channels; the first of these that fits. */
+typedef struct {
+  int64_t channels, height, width;
+  bool is_channels_first;
+} ImageLayout;
+/* Of a sample's shape, without the batch; false: such a sample is no image. */
+bool image_layout(const Shape *sample, ImageLayout *out);
+#endif

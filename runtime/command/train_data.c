@@ -1,0 +1,78 @@
+/* train_data: the training's batches (declared in train_state.h): how they are prepared, whether that
+ * is tried out while training (data_tune.h), and what is said where steps waited for them. */
+#include "runtime/command/train_state.h"
+#include <math.h>
+#include <string.h>
+
+enum { MOST_AUTO_WORKERS = 16, AUTO_PREFETCH = 4 };
+static const double told_share = 0.05, told_seconds = 0.5;
+
+static bool is_auto(const Training *training, const char *key) {
+  return train_number(training, key) == SETTING_AUTO;
+}
+
+int train_prefetch(const Plan *plan) {
+  double number = setting_number(plan->settings, "data.prefetch");
+  return number == SETTING_AUTO ? AUTO_PREFETCH : (int)fmin(fmax(number, 1), 4096);
+}
+
+Status train_start_feed(Training *training) {
+  int cores = train_cores(training->ranks.cores);
+  FeedOptions options = {
+      .source = training->train,
+      .shuffle = training->shuffle,
+      .seed = training->seed,
+      .first_step = training->first_step,
+      .end_step = training->total_steps,
+      .repeat_first = training->options->overfit_batch,
+      .workers =
+          train_workers(training->plan, training->train, training->threads, training->ranks.cores),
+      .prefetch = train_prefetch(training->plan),
+      .by_batch =
+          training->options->trace || training->options->check_nan || training->options->dry_run,
+      .spans = trace_spans(training->trace),
+  };
+  training->data.tune = data_tune_start(
+      is_auto(training, "data.workers"), is_auto(training, "data.prefetch"), options.workers,
+      options.prefetch, cores < MOST_AUTO_WORKERS ? cores : MOST_AUTO_WORKERS);
+  training->data.cores = cores;
+  STATUS_TRY(feed_new(training->exec, PROGRAMME_STEP, &options, &training->feed));
+  if (feed_is_kept(training->feed)) training->data.tune.is_over = true;
+  return STATUS_OK;
+}
+
+Status train_note_data(Training *training, int64_t steps, double took) {
+  TrainData *data = &training->data;
+  DataTune *tune = &data->tune;
+  double waited = feed_wait(training->feed) - data->waited;
+  data->waited += waited;
+  data->took += took;
+  data->steps += steps;
+  if (!data_tune_note(tune, steps, took, waited)) return STATUS_OK;
+  if (tune->is_over)
+    log_say(training->log, "data: no faster: back to workers=%d, prefetch=%d", tune->workers,
+            tune->prefetch);
+  else
+    log_say(training->log,
+            "data: steps wait %.0f %% of the time for batches: workers=%d, prefetch=%d",
+            100 * tune->share, tune->workers, tune->prefetch);
+  return feed_resize(training->feed, tune->workers, tune->prefetch);
+}
+
+void train_say_data(const Training *training) {
+  const TrainData *data = &training->data;
+  double share = data->took > 0 ? data->waited / data->took : 0;
+  char advice[120];
+  if (share <= told_share || data->took < told_seconds || !data->steps) return;
+  if (data->tune.workers < data->cores && !is_auto(training, "data.workers"))
+    snprintf(advice, sizeof advice, "data.workers=auto, or %d, may help",
+             data->tune.workers ? 2 * data->tune.workers : 1);
+  else if (data->tune.workers && !is_auto(training, "data.prefetch"))
+    snprintf(advice, sizeof advice, "data.prefetch=auto, or %d, may help", 2 * data->tune.prefetch);
+  else
+    snprintf(advice, sizeof advice, "with %d workers on %d cores a cheaper source would help",
+             data->tune.workers, data->cores);
+  log_say(training->log,
+          "data: steps waited %.0f %% of their time for batches (%.3g of %.3g ms): %s", 100 * share,
+          data->waited * 1e3 / (double)data->steps, data->took * 1e3 / (double)data->steps, advice);
+}

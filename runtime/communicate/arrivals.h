@@ -1,0 +1,26 @@
+/* arrivals: the ranks of this machine before all have joined. MPI says nothing of a rank that has
+ * not come, or has died or been stopped on its way: it waits, and mpirun ends the others with words
+ * that name no rank. So each rank has a socket whose name says that it is there, and a thread that
+ * looks for those of the others: names end with their processes. Once joined, the watch (watch.c)
+ * sees to it. Of one process, which is one of several ranks; where arrivals_begin has not been
+ * called the other functions do nothing. */
+#ifndef FT_RUNTIME_ARRIVALS_H
+#define FT_RUNTIME_ARRIVALS_H
+#include "runtime/communicate/comm.h"
+
+/* As early as can be; the second call does nothing. From then on, until arrivals_end: where another
+ * rank of this machine dies, or a signal comes (signals.h), this process says so, if none of the
+ * others has, and ends. */
+void arrivals_begin(const CommPlace *place);
+/* It is where ranks join: a rank that never comes so far keeps the others waiting. */
+void arrivals_join(void);
+/* All have joined. */
+void arrivals_end(void);
+
+/* Who of this machine keeps the others waiting for so many seconds: not there, stopped, or about
+ * something else. False: nobody that is known here. */
+bool arrivals_find_missing(double seconds, char *sentence, size_t size);
+/* This rank fails, or ends before it has joined, with this exit code: the others of this machine
+ * are told, and end too. False: another one has said why the job ends. True everywhere else. */
+bool arrivals_first_word(int code);
+#endif

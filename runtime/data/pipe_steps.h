@@ -1,0 +1,32 @@
+/* pipe_steps: one transform of plan/transforms.def on one picture, `step_<name>`. It takes
+ * worker->now, and puts what it makes there, in place or in the other picture. */
+#ifndef FT_RUNTIME_PIPE_STEPS_H
+#define FT_RUNTIME_PIPE_STEPS_H
+#include "runtime/data/pipe.h"
+
+typedef struct {
+  const Transform *transform;
+  int place; /* in the chain, from 0 */
+  PipeDraw draw;
+} PipeStep;
+typedef Status PipeStepRun(const PipeStep *step, PipeWorker *worker);
+
+#define WORKER(name) STATUS_CHECKED Status step_##name(const PipeStep *step, PipeWorker *worker);
+#define RANDOM WORKER
+#define STEP(name)
+#define TRANSFORM(name, where, parameters) where(name)
+#include "plan/transforms.def"
+#undef TRANSFORM
+#undef WORKER
+#undef RANDOM
+#undef STEP
+
+/* The n-th number that the transform draws for this sample: in [low, high); 0 .. end - 1, of which
+ * each is as likely to within end / 2^32. */
+double pipe_uniform(const PipeStep *step, int n, double low, double high);
+int pipe_below(const PipeStep *step, int n, int end);
+/* Does the flips that are noted. */
+void pipe_flip_now(PipeWorker *worker);
+/* The picture that is free. */
+Image *pipe_other(PipeWorker *worker);
+#endif

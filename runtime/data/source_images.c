@@ -1,0 +1,305 @@
+/* source_images: see source_images.h. */
+#include "runtime/data/source_images.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+Status source_worker_new(const Source *source, uint64_t seed, SourceWorker **out) {
+  *out = NULL;
+  if (!source_takes_worker(source)) return STATUS_OK;
+  SourceWorker *worker = calloc(1, sizeof *worker);
+  if (!worker) return status_errno(ENOMEM, "data workers");
+  worker->seed = seed;
+  Status status = pipe_worker_new(&worker->pipe);
+  if (status == STATUS_OK)
+    *out = worker;
+  else
+    source_worker_free(worker);
+  return status;
+}
+
+void source_worker_free(SourceWorker *worker) {
+  if (!worker) return;
+  pipe_worker_free(&worker->pipe);
+  free(worker->sample.at);
+  free(worker);
+}
+
+void images_close(SourceImages *images) {
+  sample_set_close(images->set);
+  image_cache_free(images->cache);
+}
+
+static Shape sample_shape(const PlanTensor *input) {
+  Shape sample = input->type.shape;
+  sample.rank--;
+  memmove(sample.dim, sample.dim + 1, sizeof sample.dim - sizeof *sample.dim);
+  return sample;
+}
+
+/* The compiler makes such inputs; a plan may say anything. */
+static Status images_bind_input(const DataSource *data, const PlanTensor *input,
+                                SourceImages *out) {
+  char text[TYPE_TEXT];
+  Shape sample = sample_shape(input);
+  ImageLayout layout;
+  if (input->type.shape.rank < 1 || input->type.dtype != DT_U8 || !image_layout(&sample, &layout))
+    return status_fail(STATUS_USER,
+                       "%s: its images want an input of u8[B, channels, height, width] or the "
+                       "like, of 1 or 3 channels, but %s is %s",
+                       data->split, input->name, type_text(&input->type, text));
+  out->label = data->split;
+  out->image = input;
+  out->pipe = pipe_of(data, &layout);
+  return STATUS_OK;
+}
+
+static Status images_bind_classes(const DataSource *data, const PlanTensor *input,
+                                  SourceImages *out) {
+  char text[TYPE_TEXT];
+  DType dtype = input->type.dtype;
+  int64_t below = input->below, classes = out->set->class_count;
+  if (input->type.shape.rank != 1 ||
+      (dtype != DT_I32 && dtype != DT_I64 && dtype != DT_U32 && (dtype != DT_U8 || classes > 256)))
+    return status_fail(STATUS_USER, "%s: classes are for an input of i32[B], but %s is %s",
+                       data->split, input->name, type_text(&input->type, text));
+  for (int i = 0; i < input->part_count; i++)
+    if (!below || input->parts[i].below < below) below = input->parts[i].below;
+  if (below && classes > below)
+    return status_fail(STATUS_USER,
+                       "%s: %s has folders for %lld classes, but input %s takes 0 to "
+                       "%lld",
+                       data->split, data->files[0], (long long)classes, input->name,
+                       (long long)below - 1);
+  out->target = input;
+  return STATUS_OK;
+}
+
+typedef Status Open(const DataSource *data, const char *path, SampleSet **out);
+static Open *open_of(const char *kind) {
+#define SAMPLES(name)                                                                              \
+  if (strcmp(kind, #name) == 0) return name##_samples;
+#define ARRAYS(name)
+#define TEXT(name)
+#define RECORDS(name)
+#define SOURCE(name, form, ...) form(name)
+#include "plan/sources.def"
+#undef SOURCE
+#undef SAMPLES
+#undef ARRAYS
+#undef TEXT
+#undef RECORDS
+  return NULL;
+}
+
+Status images_open_set(const Plan *plan, const DataSource *data, const char *path,
+                       SourceImages *out) {
+  *out = (SourceImages){0};
+  if (plan->inputs.count > 2)
+    return status_fail(STATUS_USER,
+                       "%s: %s(...) is for a model of one input (images) or two (images and their "
+                       "classes), not %d",
+                       data->split, data->kind, plan->inputs.count);
+  STATUS_TRY(images_bind_input(data, &plan->inputs.at[0], out));
+  if (!pipe_fixes_size(&out->pipe))
+    return status_fail(STATUS_USER,
+                       "%s: no transform makes the images of %s(...) of one size: center_crop, "
+                       "random_resized_crop or resize((h, w)) does",
+                       data->split, data->kind);
+  STATUS_TRY(status_prefix(open_of(data->kind)(data, path, &out->set), "%s", data->split));
+  STATUS_TRY(image_open_libraries());
+  if (plan->inputs.count == 2) STATUS_TRY(images_bind_classes(data, &plan->inputs.at[1], out));
+  double budget = setting_number(plan->settings, "data.cache");
+  if (!(budget >= 1)) return STATUS_OK;
+  return image_cache_new(out->set->count, (int64_t)fmin(budget, 0x1p60), &out->cache);
+}
+
+Status images_bind_column(const DataSource *data, const PlanTensor *input, int64_t rows,
+                          Column *column, SourceImages *out) {
+  const DataArray *array = column->file[0].array;
+  char have[TYPE_TEXT];
+  ArrayHeader row = array->header;
+  *out = (SourceImages){0};
+  if (input->type.shape.rank < 1 || input->type.shape.dim[0] != rows)
+    return status_fail(STATUS_USER, "%s: the model's input %s has no batch dimension: it is %s",
+                       data->split, input->name, type_text(&input->type, have));
+  STATUS_TRY(images_bind_input(data, input, out));
+  row.shape.rank--;
+  memmove(row.shape.dim, row.shape.dim + 1, sizeof row.shape.dim - sizeof *row.shape.dim);
+  if (row.element != ELEMENT_U8 || !image_layout(&row.shape, &out->from) ||
+      out->from.channels != out->pipe.layout.channels || out->from.height > IMAGE_MOST_SIDE ||
+      out->from.width > IMAGE_MOST_SIDE)
+    return status_fail(STATUS_USER,
+                       "%s: samples are %s in %s, but its transforms and input %s want u8 images "
+                       "of %lld channel%s",
+                       data->split, array_header_text(&row, have), column_file_name(array),
+                       input->name, (long long)out->pipe.layout.channels,
+                       out->pipe.layout.channels == 1 ? "" : "s");
+  column->input = input;
+  column->row_elements = shape_elements(&row.shape);
+  column->row_from = array_header_pitch(&array->header);
+  column->row_bytes = array_header_sample(&array->header);
+  column->row_to = (size_t)(type_bytes(&input->type) / rows);
+  column->is_piped = true;
+  return STATUS_OK;
+}
+
+static void write_label(const PlanTensor *input, int64_t label, int64_t row, uint8_t *batch) {
+  uint8_t *at = batch + input->offset;
+  switch (input->type.dtype) {
+  case DT_I64:
+    ((int64_t *)at)[row] = label;
+    break;
+  case DT_I32:
+    ((int32_t *)at)[row] = (int32_t)label;
+    break;
+  case DT_U32:
+    ((uint32_t *)at)[row] = (uint32_t)label;
+    break;
+  default:
+    at[row] = (uint8_t)label;
+  }
+}
+
+/* "train: sample 12, photos/cat/3.jpg is cut off". */
+static Status name_sample(const SourceImages *images, int64_t index, Status status) {
+  Text name = {0}, why = {0};
+  text_printf(&why, "%s", status_message());
+  images->set->name(images->set, index, &name);
+  text_make_printable(name.at);
+  status = status_fail(status, "%s: sample %lld, %s %s", images->label, (long long)index,
+                       text_cstr(&name), text_cstr(&why));
+  text_free(&name);
+  text_free(&why);
+  return status;
+}
+
+/* The picture of sample `index` behind the first `fixed` transforms, read or as it was kept. */
+static Status images_get(const SourceImages *images, SourceWorker *worker, PipeDraw draw,
+                         int64_t index, int fixed) {
+  Sample *sample = &worker->sample;
+  Image *image = pipe_start(&worker->pipe);
+  const KeptImage *kept = images->cache ? image_cache_find(images->cache, index) : NULL;
+  if (kept) {
+    STATUS_TRY(image_reserve(image, kept->height, kept->width, kept->channels));
+    memcpy(image->at, kept->at,
+           (size_t)kept->height * (size_t)kept->width * (size_t)kept->channels);
+    sample->label = kept->label;
+    return STATUS_OK;
+  }
+  STATUS_TRY(status_prefix(images->set->read(images->set, index, sample), "%s: sample %lld",
+                           images->label, (long long)index));
+  Status status = image_decode(worker->pipe.images, sample->at, sample->count,
+                               (int)images->pipe.layout.channels, 0, 0, image);
+  if (status == STATUS_OK) status = pipe_run(&images->pipe, 0, fixed, &worker->pipe, draw);
+  if (status != STATUS_OK) return name_sample(images, index, status);
+  if (images->cache) image_cache_keep(images->cache, index, worker->pipe.now, sample->label);
+  return STATUS_OK;
+}
+
+/* Makes sample `index` and writes its pixels. */
+static Status images_make(const SourceImages *images, SourceWorker *worker, uint64_t epoch,
+                          int64_t index, uint8_t *out) {
+  const Pipe *pipe = &images->pipe;
+  PipeDraw draw = {worker->seed, epoch, (uint64_t)index};
+  int fixed = pipe_fixed(pipe);
+  STATUS_TRY(images_get(images, worker, draw, index, fixed));
+  Status status = pipe_run(pipe, fixed, pipe->count, &worker->pipe, draw);
+  if (status == STATUS_OK) status = pipe_write(pipe, &worker->pipe, out);
+  return status == STATUS_OK ? status : name_sample(images, index, status);
+}
+
+Status images_fill_row(const SourceImages *images, SourceWorker *worker, uint64_t epoch,
+                       int64_t index, int64_t row, void *batch) {
+  const ImageLayout *layout = &images->pipe.layout;
+  int64_t bytes = layout->channels * layout->height * layout->width;
+  uint8_t *out = (uint8_t *)batch + images->image->offset + row * bytes;
+  STATUS_TRY(images_make(images, worker, epoch, index, out));
+  if (images->target) write_label(images->target, worker->sample.label, row, batch);
+  return STATUS_OK;
+}
+
+Status images_fill_from(const SourceImages *images, SourceWorker *worker, uint64_t epoch,
+                        int64_t index, const char *file, const uint8_t *at, uint8_t *out) {
+  PipeDraw draw = {worker->seed, epoch, (uint64_t)index};
+  const Pipe *pipe = &images->pipe;
+  Status status = pipe_load(&worker->pipe, &images->from, at);
+  if (status == STATUS_OK) status = pipe_run(pipe, 0, pipe->count, &worker->pipe, draw);
+  if (status == STATUS_OK) status = pipe_write(pipe, &worker->pipe, out);
+  if (status == STATUS_OK) return status;
+  char *why = strdup(status_message());
+  status = status_fail(status, "%s: sample %lld of %s %s", images->label, (long long)index, file,
+                       why ? why : "is wrong");
+  free(why);
+  return status;
+}
+
+/* ── what a set is ────────────────────────────────────────────────────────────────────────── */
+uint64_t images_list_sum(const SourceImages *images) {
+  Text name = {0};
+  uint64_t sum = 14695981039346656037u; /* FNV-1a, 64 bits */
+  for (int64_t i = 0; images->set && i < images->set->count; i++) {
+    name.count = 0;
+    images->set->name(images->set, i, &name);
+    for (size_t k = strlen(images->set->path); k <= name.count; k++)
+      sum = (sum ^ (uint8_t)text_cstr(&name)[k]) * 1099511628211u;
+  }
+  text_free(&name);
+  return images->set ? sum : 0;
+}
+
+/* Makes the largest one, for what a thread needs for that. */
+static Status try_largest(const SourceImages *images, int64_t index, int *height, int *width,
+                          int64_t *memory) {
+  const ImageLayout *layout = &images->pipe.layout;
+  SourceWorker worker = {0};
+  uint8_t *out = malloc((size_t)(layout->channels * layout->height * layout->width));
+  Status status = out ? pipe_worker_new(&worker.pipe) : status_errno(ENOMEM, "%s", images->label);
+  if (status == STATUS_OK) status = images_make(images, &worker, 0, index, out);
+  *memory = pipe_worker_memory(&worker.pipe) + (int64_t)worker.sample.room;
+  if (status == STATUS_OK)
+    status = image_size(worker.sample.at, worker.sample.count, height, width);
+  pipe_worker_free(&worker.pipe);
+  free(worker.sample.at);
+  free(out);
+  return status;
+}
+
+Status images_describe(const SourceImages *images, int workers, Text *out) {
+  int64_t which, largest, total, memory;
+  int height, width;
+  const SampleSet *set = images->set;
+  if (!set) return STATUS_OK;
+  STATUS_TRY(status_prefix(set->measure(set, &which, &largest, &total), "%s", images->label));
+  STATUS_TRY(try_largest(images, which, &height, &width, &memory));
+  text_printf(out, "%s: %s: %lld files of %lld classes, %.1f MiB in all; the largest, ",
+              images->label, set->path, (long long)set->count, (long long)set->class_count,
+              (double)total / 0x1p20);
+  set->name(set, which, out);
+  text_printf(out,
+              ", has %.1f KiB and %d x %d pixels (height x width), which takes %.1f MiB in each of "
+              "%d worker%s; the list of files takes %.1f MiB",
+              (double)largest / 0x1p10, height, width, (double)memory / 0x1p20, workers,
+              workers == 1 ? "" : "s", (double)set->memory / 0x1p20);
+  if (images->cache) text_printf(out, "; decoded images are kept in memory, up to data.cache");
+  text_make_printable(out->at);
+  return STATUS_OK;
+}
+
+Status images_same_classes(const SourceImages *train, const SourceImages *other) {
+  const SampleSet *a = train->set, *b = other->set;
+  if (!a || !b) return STATUS_OK;
+  for (int64_t i = 0; i < a->class_count || i < b->class_count; i++) {
+    const char *left = i < a->class_count ? a->classes[i] : NULL;
+    const char *right = i < b->class_count ? b->classes[i] : NULL;
+    if (left && right && strcmp(left, right) == 0) continue;
+    bool is_extra = right && (!left || strcmp(right, left) < 0);
+    return status_fail(STATUS_USER,
+                       "%s: class '%s' is in %s, but not in %s: then the same number would mean "
+                       "another class in each",
+                       other->label, is_extra ? right : left, is_extra ? b->path : a->path,
+                       is_extra ? a->path : b->path);
+  }
+  return STATUS_OK;
+}

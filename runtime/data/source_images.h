@@ -1,0 +1,44 @@
+/* source_images: how the first input of a split is made where its data is a set of image files, or
+ * where transforms stand behind an array of images; for files, the second input is their class. */
+#ifndef FT_RUNTIME_SOURCE_IMAGES_H
+#define FT_RUNTIME_SOURCE_IMAGES_H
+#include "runtime/data/image_cache.h"
+#include "runtime/data/pipe.h"
+#include "runtime/data/sample_set.h"
+#include "runtime/data/source.h"
+#include "runtime/data/source_column.h"
+
+typedef struct {
+  const char *label; /* the split */
+  SampleSet *set;    /* NULL: an array */
+  ImageCache *cache; /* of what the transforms make before the first random one; NULL: none */
+  Pipe pipe;
+  const PlanTensor *image, *target; /* target NULL: the model has one input */
+  ImageLayout from;                 /* of an array's samples */
+} SourceImages;
+
+struct SourceWorker {
+  uint64_t seed;
+  PipeWorker pipe;
+  Sample sample;
+};
+
+void images_close(SourceImages *images);
+/* Opens the set that `path` names and checks it against the model's inputs. */
+STATUS_CHECKED Status images_open_set(const Plan *plan, const DataSource *data, const char *path,
+                                      SourceImages *out);
+/* Samples of the column, which has its files, go through the transforms of `data` to the input. */
+STATUS_CHECKED Status images_bind_column(const DataSource *data, const PlanTensor *input,
+                                         int64_t rows, Column *column, SourceImages *out);
+/* Reads sample `index` and writes row `row` of the batch's inputs. */
+STATUS_CHECKED Status images_fill_row(const SourceImages *images, SourceWorker *worker,
+                                      uint64_t epoch, int64_t index, int64_t row, void *batch);
+/* The same of an array's sample, which is in memory. file: what a message calls its file. */
+STATUS_CHECKED Status images_fill_from(const SourceImages *images, SourceWorker *worker,
+                                       uint64_t epoch, int64_t index, const char *file,
+                                       const uint8_t *at, uint8_t *out);
+/* See source.h: source_list_sum, source_describe, source_same_classes. */
+uint64_t images_list_sum(const SourceImages *images);
+STATUS_CHECKED Status images_describe(const SourceImages *images, int workers, Text *out);
+STATUS_CHECKED Status images_same_classes(const SourceImages *train, const SourceImages *other);
+#endif

@@ -1,0 +1,5 @@
+/* image_rows_v4: the loops over rows for x86-64-v4 processors; CMakeLists.txt sets the flags. */
+#if defined(__x86_64__)
+#define ROWS_NAME image_rows_v4
+#include "runtime/image/image_rows.inc"
+#endif

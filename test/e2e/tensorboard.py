@@ -1,0 +1,217 @@
+"""Event files as TensorBoard itself and tbparse (PyPI, in the environment that scripts/watch-peers makes) read them:
+every record by TensorBoard's loader with its sums, scalars equal to those of the JSON lines, histograms to numpy's of
+the saved weights, hyperparameters and the graph, one run, and resumed runs without a step twice."""
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+MODEL = """
+model M(x: f32[B, 6], y: i32[B]) {
+  h = relu(Linear(16, name="in")(x))
+  logits = Linear(4, name="out")(h)
+  loss = mean(cross_entropy(logits, y))
+  metric accuracy = mean(f32(argmax(logits, axis=-1) == y))
+}
+data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
+train { batch = 8; epochs = 3; seed = 5; optimizer = adam(lr=0.01)
+  eval every 1 epoch
+  checkpoint { dir="runs"; every=1 epoch; keep=100 }
+  log { jsonl; every=2 steps; tensorboard="tb/a" }
+}
+"""
+
+READ = """
+import glob, json, os, sys
+from tensorboard.backend.event_processing import event_accumulator, event_file_loader
+from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+from tensorboard.compat.proto import event_pb2
+folder = sys.argv[1]
+out = {"records": {}, "scalars": {}, "histograms": {}, "hparams": {}, "nodes": {}}
+for path in sorted(glob.glob(os.path.join(folder, "*"))):
+    out["records"][os.path.basename(path)] = [[event.step, event.WhichOneof("what")] for event in event_file_loader.LegacyEventFileLoader(path).Load()]
+all_ = event_accumulator.EventAccumulator(folder, size_guidance={key: 0 for key in ("scalars", "histograms", "tensors")})
+all_.Reload()
+tags = all_.Tags()
+for tag in tags["scalars"]:
+    out["scalars"][tag] = [[e.step, e.value, e.wall_time] for e in all_.Scalars(tag)]
+for tag in tags["histograms"]:
+    out["histograms"][tag] = [[e.step, e.histogram_value.min, e.histogram_value.max, e.histogram_value.num, e.histogram_value.sum, e.histogram_value.sum_squares,
+                               list(e.histogram_value.bucket_limit), list(e.histogram_value.bucket)] for e in all_.Histograms(tag)]
+if tags["graph"]:
+    for node in all_.Graph().node:
+        shapes = [[dim.size for dim in shape.dim] for shape in node.attr["_output_shapes"].list.shape]
+        out["nodes"][node.name] = {"op": node.op, "inputs": list(node.input), "shapes": shapes}
+try:
+    start = metadata.parse_session_start_info_plugin_data(all_.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content)
+    out["hparams"] = {key: getattr(value, value.WhichOneof("kind")) for key, value in start.hparams.items()}
+except KeyError:
+    pass
+import tbparse
+frame = tbparse.SummaryReader(os.path.dirname(folder), extra_columns={"dir_name"}).scalars
+out["tbparse"] = sorted([row.tag, int(row.step), float(row.value), row.dir_name] for row in frame.itertuples())
+json.dump(out, sys.stdout)
+"""
+
+
+class TensorBoard(support.Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.python = support.watch_python()
+
+    def setUp(self):
+        super().setUp()
+        random = numpy.random.default_rng(3)
+        numpy.save(self.path("x.npy"), random.standard_normal((70, 6)).astype("f4"))
+        numpy.save(self.path("y.npy"), random.integers(0, 4, 70).astype("i4"))
+        self.compile(MODEL)
+
+    def train(self, *flags, check=True):
+        return support.run("ftrun", self.path("model.so"), "--data", self.folder, *flags, cwd=self.folder, check=check)
+
+    def read(self, folder="tb/a"):
+        done = subprocess.run([self.python, "-c", READ, self.path(folder)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        return json.loads(done.stdout)
+
+    def scalars_of_json(self):
+        wanted = {}
+        for line in support.read_log(self.path("log.jsonl")):
+            if "ft" in line:
+                continue
+            values = {f"{name}/{line['split']}": line[name] for name in ("loss", "accuracy")}
+            values.update({name: line[name] for name in ("lr", "samples_per_s", "data_wait", "epoch") if name in line})
+            for tag, value in values.items():
+                wanted.setdefault(tag, []).append([line["step"], float(numpy.float32(value)), line["time"]])
+        return wanted
+
+    def assert_scalars(self, found, clocks=True):
+        wanted = self.scalars_of_json()
+        self.assertEqual(set(found["scalars"]), set(wanted))
+        for tag, points in wanted.items():
+            self.assertEqual([p[0] for p in found["scalars"][tag]], [p[0] for p in points], tag)
+            if tag in ("samples_per_s", "data_wait"):  # nine digits in JSON
+                numpy.testing.assert_allclose([p[1] for p in found["scalars"][tag]], [p[1] for p in points], rtol=1e-6)
+            else:
+                self.assertEqual([p[1] for p in found["scalars"][tag]], [p[1] for p in points], tag)
+            numpy.testing.assert_allclose([p[2] for p in found["scalars"][tag]], [p[2] for p in points], atol=2)
+        rows = sorted([tag, p[0], p[1]] for tag, points in wanted.items() for p in points if tag not in ("samples_per_s", "data_wait"))
+        self.assertEqual([row[:3] for row in found["tbparse"] if row[0] not in ("samples_per_s", "data_wait")], rows)
+        self.assertEqual(len({row[3] for row in found["tbparse"]}), 1)
+
+    def test_everything_is_read(self):
+        self.train()
+        found = self.read()
+        kinds = [name.rsplit(".", 1)[1] for name in found["records"]]
+        self.assertEqual(kinds, ["ft-graph", "ft-histograms", "ft-hparams", "ft-scalars"])
+        for name, records in found["records"].items():
+            self.assertEqual(records[0], [0, "file_version"], name)
+        self.assertEqual({tuple(r)[1] for r in list(found["records"].values())[3][1:]}, {"summary"})
+        self.assert_scalars(found)
+
+        for tag in ("in.weight", "in.bias", "out.weight", "out.bias"):
+            rows = found["histograms"]["weights/" + tag]
+            self.assertEqual([row[0] for row in rows], [8, 16, 24])
+            for step, least, most, count, total, squares, limits, counts in rows:
+                value = support.read_safetensors(self.path("runs", f"step-{step:08d}.safetensors"))[tag].astype("f8").ravel()
+                bins, edges = numpy.histogram(value, bins=30)
+                self.assertEqual((least, most, count), (value.min(), value.max(), value.size))
+                numpy.testing.assert_allclose([total, squares], [value.sum(), (value**2).sum()], rtol=1e-12)
+                self.assertEqual(counts, bins.tolist(), tag)
+                numpy.testing.assert_allclose(limits, edges[1:], rtol=1e-15, atol=1e-15)
+
+        self.assertEqual({key: found["hparams"][key] for key in ("train.lr", "train.batch", "train.optimizer", "data.shuffle", "train.seed")},
+                         {"train.lr": 0.01, "train.batch": 8, "train.optimizer": "adam", "data.shuffle": True, "train.seed": 5})
+        self.assertFalse([key for key in found["hparams"] if key.startswith("train.log.") or "steps_per_epoch" in key])
+
+        nodes = found["nodes"]
+        self.assertEqual(nodes["in/weight"], {"op": "Parameter", "inputs": [], "shapes": [[16, 6]]})
+        self.assertEqual(nodes["input-x"], {"op": "Input", "inputs": [], "shapes": [[8, 6]]})
+        for name, node in nodes.items():
+            for given in node["inputs"]:
+                at, _, output = given.partition(":")
+                self.assertIn(at, nodes, name)
+                self.assertLess(int(output or 0), len(nodes[at]["shapes"]), given)
+        first = [node for node in nodes.values() if "in/weight" in node["inputs"] and "input-x" in node["inputs"]]
+        self.assertTrue(first)
+
+    def test_resumed_runs_draw_no_step_twice(self):
+        self.train("--steps", 20)
+        first = self.read()
+        for path in glob.glob(self.path("tb/a/*.ft-scalars")):
+            with open(path, "ab") as file:
+                file.write(b"\x18\0\0\0\0\0\0\0half a record")
+        self.train("--steps", 24, "--resume", self.path("runs/step-00000008.safetensors"))
+        found = self.read()
+        self.assert_scalars(found)
+        files = [name for name in found["records"] if name.endswith("ft-scalars")]
+        self.assertEqual(len(files), 2)
+        old, new = sorted((found["records"][name] for name in files), key=lambda records: min([r[0] for r in records[1:]]))
+        self.assertEqual(max(r[0] for r in old), 8)
+        self.assertEqual({tuple(r)[1] for r in new[1:]}, {"summary"})
+        (again,) = (records for name, records in found["records"].items() if name.endswith("ft-again"))
+        self.assertEqual(again[1:], [[9, "session_log"]])
+        self.assertEqual([row[0] for row in found["histograms"]["weights/in.bias"]], [8, 16, 24])
+        self.assertEqual(len([name for name in found["records"] if name.endswith("ft-graph")]), 1)
+        self.assertEqual(found["hparams"], first["hparams"])
+
+    def test_a_reader_that_saw_the_steps_before_forgets_them(self):
+        """TensorBoard stays open while the training is killed and resumed."""
+        watch = """
+import json, sys
+from tensorboard.backend.event_processing import event_accumulator
+all_ = event_accumulator.EventAccumulator(sys.argv[1], size_guidance={"scalars": 0})
+for line in sys.stdin:
+    all_.Reload()
+    print(json.dumps([[e.step, e.value] for e in all_.Scalars("loss/train")]), flush=True)
+"""
+        self.train("--steps", 20)
+        with subprocess.Popen([self.python, "-c", watch, self.path("tb/a")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as reader:
+            ask = lambda: (reader.stdin.write("\n"), reader.stdin.flush(), json.loads(reader.stdout.readline()))[2]
+            self.assertEqual([step for step, _ in ask()], list(range(2, 21, 2)))
+            self.train("--steps", 24, "--resume", self.path("runs/step-00000008.safetensors"))
+            self.assertEqual([step for step, _ in ask()], list(range(2, 25, 2)))
+            reader.stdin.close()
+
+    def test_a_new_run_replaces_ours_and_nothing_else(self):
+        self.train("--steps", 20)
+        for name in ("events.out.tfevents.1.other.2.0", "notes.ft-scalars", "README"):
+            with open(self.path("tb/a", name), "w") as file:
+                file.write("someone else's")
+        self.train("--steps", 6)
+        self.assertEqual(len(glob.glob(self.path("tb/a/*.ft-*"))), 4)  # graph, hparams, scalars, and notes
+        for name in ("events.out.tfevents.1.other.2.0", "notes.ft-scalars", "README"):
+            self.assertEqual(open(self.path("tb/a", name)).read(), "someone else's")
+            os.remove(self.path("tb/a", name))
+        self.assert_scalars(self.read())
+
+    def test_flags_and_settings(self):
+        shutil.rmtree(self.path("tb"), ignore_errors=True)
+        self.train("--steps", 3, "--dry-run")
+        self.assertFalse(os.path.exists(self.path("tb")))
+        self.train("--steps", 17, "--tensorboard", self.path("b/c"), "--set", "train.log.histograms=2")
+        self.assertFalse(os.path.exists(self.path("tb")))
+        found = self.read("b/c")
+        self.assert_scalars(found)
+        self.assertEqual([row[0] for row in found["histograms"]["weights/in.bias"]], [16])
+        self.train("--steps", 17, "--set", "train.log.histograms=0")
+        self.assertFalse(self.read()["histograms"])
+        with open(self.path("file"), "w"):
+            pass
+        self.fails(1, "file", "ftrun", self.path("model.so"), "--data", self.folder, "--tensorboard", self.path("file"), cwd=self.folder)
+        self.compile(MODEL.replace('tensorboard="tb/a"', 'tensorboard="../tb"'))
+        self.fails(1, "train.log.tensorboard is '../tb' in the model's file", "ftrun", self.path("model.so"), "--data", self.folder, cwd=self.folder)
+        self.compile(MODEL.replace('tensorboard="tb/a"', "tensorboard"))
+        self.train("--steps", 3)
+        self.assertTrue(glob.glob(self.path("tensorboard/*.ft-scalars")))
+
+
+if __name__ == "__main__":
+    support.main()
