@@ -83,7 +83,7 @@ class Elastic(support.Case):
         again = re.search(r"elastic: from step (\d+) on with 4 ranks again\n", told)
         self.assertTrue(first and again, told)
         self.assertGreater(int(again[1]), int(first[1]))
-        self.assertRegex(told, r"error: step \d+: rank \d \(host ")
+        self.assertRegex(told, r"error: (step \d+: )?rank \d \(host ")  # without, where it was writing a checkpoint
         alone = self.compile(MODEL.replace("BATCH", "8"), name="one.so")
         support.run("ftrun", alone, "--log-jsonl", "one", "--save", "v.safetensors", cwd=self.folder)
         lines, expected = support.read_jsonl(self.path("log")), support.read_jsonl(self.path("one"))
