@@ -165,11 +165,14 @@ Status ckpt_keep(const char *folder, int64_t step, int64_t keep) {
   return STATUS_OK;
 }
 
-/* What a killed writer has left: step-….tmp and best….tmp that no process has locked. */
+/* What a killed writer has left: step-….tmp, best….tmp and .ft-try….tmp (which asks whether all ranks see
+ * the folder) that no process has locked. */
 static void remove_leftover(const char *folder, const char *name) {
   size_t length = strlen(name);
-  if (length < 4 || strcmp(name + length - 4, ".tmp") != 0 || !strstr(name, ".safetensors.") ||
-      (strncmp(name, "step-", 5) != 0 && strncmp(name, "best.", 5) != 0))
+  bool is_checkpoint = (strncmp(name, "step-", 5) == 0 || strncmp(name, "best.", 5) == 0) &&
+                       strstr(name, ".safetensors.");
+  if (length < 4 || strcmp(name + length - 4, ".tmp") != 0 ||
+      (!is_checkpoint && strncmp(name, ".ft-try", 7) != 0))
     return;
   Text path = {0};
   text_printf(&path, "%s/%s", folder, name);

@@ -1,7 +1,7 @@
 /* train_save: the files that a training leaves: whether they can be written is tried before the
  * first step, and what cannot be written after the last one goes elsewhere rather than be lost.
  * Declared in train_state.h. */
-#define _GNU_SOURCE /* O_NOFOLLOW */
+#define _GNU_SOURCE /* O_NOFOLLOW; O_TMPFILE */
 #include "runtime/command/train_state.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -21,9 +21,13 @@ static void append_folder(Text *out, const char *path) {
     text_append(out, path, slash == path ? 1 : (size_t)(slash - path));
 }
 
-/* Can a file be made here? Returns 0, or an errno value. */
+/* Can a file be made here? One without a name where the file system has such, so that a run that is
+ * killed just now leaves nothing. Returns 0, or an errno value. */
 static int can_write_in(const char *folder) {
   Text path = {0};
+  int nameless = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+  if (nameless >= 0) return close(nameless), 0;
+  if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return errno;
   text_printf(&path, "%s/.ft-try-%d.tmp", folder, (int)getpid());
   int fd = open(path.at, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   int error = fd < 0 ? errno : 0;
