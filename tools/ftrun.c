@@ -403,12 +403,9 @@ static void split_settings(Line *line) {
   line->set_count = kept;
 }
 
-static int run_compiler(Line *line, const char *source, const char *artifact, const char *gpu) {
-  split_settings(line);
-  const SourcePlaces *places = &line->train.run.places;
-  return compile_source(&(Compilation){source, artifact, gpu, places,
-                                       line->command == TRAIN && !line->find_batch, line->pass,
-                                       line->pass_count, line->find_batch});
+static bool begin_as_rank(const Line *line, void (*leave)(void)) {
+  return line->command & (TRAIN | EVAL) && !line->find_lr && !line->find_batch &&
+         ranks_begin(line->command == TRAIN, leave);
 }
 
 /* ── commands ─────────────────────────────────────────────────────────────────────────────── */
@@ -478,7 +475,7 @@ static int run_command(Line *line) {
     Status status = ranks_refuse(line->find_lr ? "--find-lr" : name);
     if (status != STATUS_OK) return report(status);
   }
-  if (line->command & (TRAIN | EVAL) && !line->find_lr) ranks_begin(line->command == TRAIN);
+  begin_as_rank(line, NULL);
   run->sets = line->set;
   run->set_count = line->set_count;
   switch (line->command) {
@@ -511,11 +508,14 @@ static int run_command(Line *line) {
 
 static int run_source(Line *line) {
   const char *source = line->train.run.artifact, *artifact, *gpu;
-  bool is_ptx;
+  bool is_ptx, is_rank, opens_data = line->command == TRAIN && !line->find_batch;
   dev_compile_for(line->train.run.device, &is_ptx, &gpu);
   int code = folder_open(is_ptx, &artifact);
   if (code) return code;
-  code = run_compiler(line, source, artifact, gpu);
+  split_settings(line);
+  is_rank = begin_as_rank(line, folder_leave);
+  code = compile_source(&(Compilation){source, artifact, gpu, &line->train.run.places, opens_data,
+                                       line->pass, line->pass_count, line->find_batch, is_rank});
   if (code == 0 && !line->find_batch) {
     line->train.run.artifact = artifact;
     code = run_command(line);

@@ -1,10 +1,16 @@
 /* ftrun_compile: see ftrun_compile.h. */
+#define _GNU_SOURCE /* memfd_create */
 #include "tools/ftrun_compile.h"
+#include "runtime/command/ranks.h"
+#include "runtime/common/signals.h"
 #include "runtime/data/source_early.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,10 +29,13 @@ static void find_compiler(char *out, size_t capacity) {
 }
 
 static int start_and_wait_for(const char *compiler, const char *const *arguments,
-                              const Compilation *c) {
+                              const Compilation *c, int output, FILE *to) {
   int status = 0;
   pid_t child = fork();
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (output >= 0 && (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0))
+      _exit(127);
     execvp(compiler, (char **)(uintptr_t)arguments);
     fprintf(stderr, "error: cannot run the compiler %s: %s\n", compiler, strerror(errno));
     _exit(127);
@@ -35,12 +44,41 @@ static int start_and_wait_for(const char *compiler, const char *const *arguments
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (child < 0) {
-    fprintf(stderr, "error: cannot start the compiler: %s\n", strerror(errno));
+    fprintf(to, "error: cannot start the compiler: %s\n", strerror(errno));
     return 3;
   }
   if (WIFEXITED(status)) return WEXITSTATUS(status) == 127 ? 1 : WEXITSTATUS(status);
-  fprintf(stderr, "error: the compiler %s ended by signal %d\n", compiler, WTERMSIG(status));
+  fprintf(to, "error: the compiler %s ended by signal %d\n", compiler, WTERMSIG(status));
   return 3;
+}
+
+/* One of several ranks: what it and ftc have to say is kept, and most often the same as rank 0's. */
+static int compile_as_rank(const char *compiler, const char *const *arguments,
+                           const Compilation *c) {
+  char self[160], line[4096];
+  int output = memfd_create("ftc", MFD_CLOEXEC);
+  FILE *said = output >= 0 ? fdopen(output, "r+") : NULL;
+  if (!said) return fprintf(stderr, "error: out of memory\n"), 3;
+  ranks_name_self(self, sizeof self);
+  int code = start_and_wait_for(compiler, arguments, c, output, said);
+  if (code) usleep(200000);
+  if (code && signals_pending()) { /* a launcher ends ftc too; communicate/arrivals.c says why */
+    fclose(said);
+    sleep(1);
+    return 128 + signals_pending();
+  }
+  bool is_first = !strncmp(self, "rank 0 ", 7), speaks = code ? ranks_may_say(code) : is_first;
+  fseek(said, 0, SEEK_SET);
+  for (bool names = code != 0; speaks && fgets(line, sizeof line, said);) {
+    bool is_error = names && !strncmp(line, "error: ", 7); /* others begin with the file's name */
+    if (names && !is_error) fprintf(stderr, "error: %s%s is not compiled:\n", self, c->source);
+    fprintf(stderr, "%s%s%s", is_error ? "error: " : "", is_error ? self : "",
+            line + (is_error ? 7 : 0));
+    names = false;
+  }
+  fflush(stderr);
+  fclose(said);
+  return code;
 }
 
 int compile_source(const Compilation *c) {
@@ -60,7 +98,8 @@ int compile_source(const Compilation *c) {
   if (c->find_batch) arguments[count++] = "--find-batch";
   if (c->places->allow_paths) arguments[count++] = "--allow-paths";
   for (int i = 0; i < c->pass_count; i++) arguments[count++] = c->pass[i];
-  int code = start_and_wait_for(compiler, arguments, c);
+  int code = c->is_rank ? compile_as_rank(compiler, arguments, c)
+                        : start_and_wait_for(compiler, arguments, c, -1, stderr);
   free(arguments);
   return code;
 }

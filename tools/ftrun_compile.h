@@ -11,6 +11,9 @@ typedef struct {
   const char *const *pass; /* more arguments */
   int pass_count;
   bool find_batch; /* print its table (ftc --find-batch), compile nothing */
+  /* Of several ranks, which all compile it: ranks_begin has been called. What ftc says is told by rank
+   * 0, or by the one that fails alone. */
+  bool is_rank;
 } Compilation;
 /* The exit code; a failure has been told. */
 int compile_source(const Compilation *compilation);

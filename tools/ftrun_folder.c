@@ -127,6 +127,13 @@ int folder_open(bool is_ptx, const char **artifact) {
   return 0;
 }
 
+void folder_leave(void) {
+  int at = folder.path ? open(folder.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  if (at >= 0) remove_files(at); /* the compiler's too, which ends */
+  if (at >= 0) close(at);
+  if (folder.path) rmdir(folder.path);
+}
+
 void folder_close(void) {
   remove_folder();
   catch_signals(SIG_DFL);

@@ -8,4 +8,6 @@
 /* 0, and the artifact's path, or an exit code with a message on standard error. Once a process. */
 int folder_open(bool is_ptx, const char **artifact);
 void folder_close(void);
+/* Removes it where another thread than main's ends the process. */
+void folder_leave(void);
 #endif

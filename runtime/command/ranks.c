@@ -78,11 +78,34 @@ static Status share_cores(Ranks *ranks) {
   return status;
 }
 
-void ranks_begin(bool trains) {
+bool ranks_begin(bool trains, void (*leave)(void)) {
   CommPlace place;
-  if (comm_place(&place) != STATUS_OK || place.ranks == 1) return; /* it is told later */
+  if (comm_place(&place) != STATUS_OK || place.ranks == 1) return false; /* it is told later */
   if (trains) signals_listen();
+  if (leave) arrivals_before_end(leave);
   arrivals_begin(&place);
+  return true;
+}
+
+void ranks_name_self(char *out, size_t size) {
+  char host[HOST] = "";
+  CommPlace place;
+  out[0] = 0;
+  if (comm_place(&place) != STATUS_OK || place.ranks == 1) return;
+  if (gethostname(host, sizeof host - 1) != 0) host[0] = 0;
+  snprintf(out, size, "rank %d (host %s): ", place.rank, host);
+}
+
+/* Launchers end all ranks when one has failed: those that have not joined leave the first word to
+ * rank 0, which most often fails likewise. */
+static bool has_first_word(int rank, int code) {
+  if (rank > 0) sleep(2);
+  return arrivals_first_word(code);
+}
+
+bool ranks_may_say(int code) {
+  CommPlace place;
+  return comm_place(&place) != STATUS_OK || has_first_word(place.rank, code);
 }
 
 static Status ranks_join(const RunOptions *options, Ranks *ranks, Artifact **artifact) {
@@ -134,13 +157,6 @@ static void ranks_say(const Ranks *ranks) {
   fflush(stderr);
 }
 
-/* Launchers end all ranks when one has failed: those that have not joined leave the first word to
- * rank 0, which most often fails likewise. */
-static void say_unless_rank_0_does(const Ranks *ranks, Status status) {
-  if (ranks->place.rank > 0) sleep(2);
-  if (arrivals_first_word(status)) ranks_say(ranks);
-}
-
 /* Who says it: of what all know to have failed, the one that has; of what the ranks were told while
  * they worked, the one that speaks then. A failure of this rank alone goes to that one. */
 static bool speaks(const Ranks *ranks) {
@@ -178,9 +194,8 @@ Status ranks_close(Ranks *ranks, Status status) {
   if (status == STATUS_OK) status = ranks_leave(ranks);
   if (status == STATUS_FAULT) admit_fault(ranks);
   if (status == STATUS_OK || ranks->place.ranks == 1 || ranks->has_left) return status;
-  if (!ranks->comm)
-    say_unless_rank_0_does(ranks, status);
-  else if (speaks(ranks) && arrivals_first_word(status))
+  if (ranks->comm ? speaks(ranks) && arrivals_first_word(status)
+                  : has_first_word(ranks->place.rank, status))
     ranks_say(ranks);
   if (ranks->is_agreed) (void)!comm_barrier(ranks->comm, "end of the run"); /* it has been said */
   if (ranks->comm) part(ranks, ranks->is_agreed ? STATUS_OK : status);

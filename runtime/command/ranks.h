@@ -32,8 +32,14 @@ typedef struct {
 } Ranks;
 
 /* As early as can be, of a command that may be one of several ranks: where a launcher has lost one
- * it asks the others to end, and they say why. `trains`: the command asks for signals itself. */
-void ranks_begin(bool trains);
+ * it asks the others to end, and they say why. `trains`: the command asks for signals itself. `leave`,
+ * or NULL: is called where the process is ended by another thread than main's before it has joined.
+ * False: this process is alone. May be called again. */
+bool ranks_begin(bool trains, void (*leave)(void));
+/* From there to ranks_open: this rank fails, with this exit code. Is it the one that says why? */
+bool ranks_may_say(int code);
+/* "rank 2 (host n3): ", or nothing where this process is alone. */
+void ranks_name_self(char *out, size_t size);
 /* Opens the artifact with its settings, looks whether it may run on so many ranks, and joins the
  * others. After any outcome: ranks_close. */
 STATUS_CHECKED Status ranks_open(const RunOptions *options, Ranks *out, Artifact **artifact);

@@ -24,7 +24,7 @@ enum { ASKS = 1, ANSWERS, HAS_SAID };
 enum { IS_JOINING = 1, WAS_AWAY = 2 };
 enum { TICK = 50 /* ms */, QUICK = 16 /* ranks of a machine; more look less often */ };
 static const int64_t away_after = 2000000000, answer_time = 1500000000;
-static const int64_t quiet_time = 3000000000, word_time = 1000000000;
+static const int64_t quiet_time = 3000000000, word_time = 1000000000, coming_time = 2000000000;
 
 typedef struct {
   int32_t kind, rank, value; /* of ANSWERS: IS_JOINING, WAS_AWAY; of HAS_SAID: its exit code */
@@ -47,6 +47,7 @@ static struct {
   bool has_thread, is_quiet; /* is_quiet: this rank speaks, or another has */
   int64_t said_at;           /* another has; 0: none */
   int said_code;
+  void (*leave)(void); /* before the process is ended here; NULL: nothing is to be done */
 } here = {
     .socket = -1, .questions = -1, .word = -1, .launcher = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -159,6 +160,8 @@ static void add_name(Names *names, int rank) {
   size_t length = strlen(names->text);
   if (names->count++ < MOST_NAMED)
     snprintf(names->text + length, sizeof names->text - length, "%s%d", length ? ", " : "", rank);
+  else if (names->count == MOST_NAMED + 1)
+    snprintf(names->text + length, sizeof names->text - length, ", …");
 }
 
 static const char *of_several(const Names *names) { return names->count == 1 ? "" : "s"; }
@@ -256,15 +259,21 @@ static bool take_word(int code) {
   return here.word >= 0;
 }
 
+static _Noreturn void end_process_as(int code) {
+  if (here.leave) here.leave();
+  _exit(code);
+}
+
 /* The word is held until the others have heard it. */
 static _Noreturn void say_and_end(const char *sentence) {
   if (take_word(STATUS_FAULT)) {
     fprintf(stderr, "error: %s\n", sentence);
     fflush(stderr);
+    if (here.leave) here.leave(); /* launchers kill those that take long */
     usleep((useconds_t)(word_time / 1000));
   }
   launcher_see_off(here.launcher);
-  _exit(STATUS_FAULT);
+  end_process_as(STATUS_FAULT);
 }
 
 static void end_by_signal(int number, char *sentence, size_t size) {
@@ -272,7 +281,7 @@ static void end_by_signal(int number, char *sentence, size_t size) {
   if (number == SIGTERM && (find_dead(sentence, size) || find_never_come(sentence, size)))
     say_and_end(sentence);
   tell_all_said(128 + number);
-  _exit(128 + number);
+  end_process_as(128 + number);
 }
 
 /* With the lock held. */
@@ -282,7 +291,8 @@ static void look(void) {
   read_messages();
   if (here.is_quiet) return;
   if (here.said_at) { /* it has ended, or waits for the launcher: so do these */
-    if (clock_nanoseconds() - here.said_at > quiet_time) _exit(here.said_code);
+    bool is_due = number || clock_nanoseconds() - here.said_at > quiet_time;
+    if (is_due) end_process_as(here.said_code);
     return;
   }
   if (number && number != SIGPIPE) end_by_signal(number, sentence, sizeof sentence);
@@ -329,6 +339,8 @@ void arrivals_begin(const CommPlace *place) {
   if (here.of) here.has_thread = pthread_create(&here.thread, NULL, arrivals_main, NULL) == 0;
 }
 
+void arrivals_before_end(void (*leave)(void)) { here.leave = leave; }
+
 void arrivals_join(void) { atomic_store(&here.is_joining, true); }
 
 /* The name stays: others may not be as far. */
@@ -358,9 +370,41 @@ bool arrivals_find_missing(double seconds, char *sentence, size_t size) {
   return is_found;
 }
 
+bool arrivals_say_elsewhere(double seconds, char *sentence, size_t size) {
+  Names absent, came;
+  if (!here.of || !here.has_thread || is_one_machine()) return false;
+  pthread_mutex_lock(&here.lock);
+  look_around();
+  find_absent(&absent, &came);
+  pthread_mutex_unlock(&here.lock);
+  snprintf(
+      sentence, size,
+      "nothing is heard from rank%s %s of %d, on other machines (stopped, or cut off), and the "
+      "ranks have not joined within %g s; rank%s %s (host %s), all of this machine, %s come",
+      of_several(&absent), absent.text, here.place.ranks, seconds, of_several(&came), came.text,
+      here.host, has(&came));
+  return true;
+}
+
+/* A launcher ends a rank that comes later than this one goes, which would not know why. */
+static void tell_those_that_come(int code) {
+  int64_t end = clock_nanoseconds() + coming_time;
+  for (bool all = !here.of || !here.has_thread; !all && clock_nanoseconds() < end;) {
+    int told = 0;
+    pthread_mutex_lock(&here.lock);
+    look_around();
+    for (int r = 0; r < here.place.ranks; r++) told += here.of[r].has_come;
+    tell_all_said(code);
+    pthread_mutex_unlock(&here.lock);
+    all = told >= here.place.local_ranks;
+    if (!all) usleep(TICK * 1000);
+  }
+}
+
 bool arrivals_first_word(int code) {
   pthread_mutex_lock(&here.lock);
   bool is_first = take_word(code);
   pthread_mutex_unlock(&here.lock);
+  if (is_first) tell_those_that_come(code);
   return is_first;
 }

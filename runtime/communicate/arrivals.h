@@ -12,6 +12,8 @@
  * rank of this machine dies, or a signal comes (signals.h), this process says so, if none of the
  * others has, and ends. */
 void arrivals_begin(const CommPlace *place);
+/* `leave` is called where this process is ended here, by another thread than main's. */
+void arrivals_before_end(void (*leave)(void));
 /* It is where ranks join: a rank that never comes so far keeps the others waiting. */
 void arrivals_join(void);
 /* All have joined. */
@@ -20,7 +22,11 @@ void arrivals_end(void);
 /* Who of this machine keeps the others waiting for so many seconds: not there, stopped, or about
  * something else. False: nobody that is known here. */
 bool arrivals_find_missing(double seconds, char *sentence, size_t size);
+/* Of a job on several machines of which all ranks of this one have come: those that have not joined
+ * these. False: it is not known which they are. */
+bool arrivals_say_elsewhere(double seconds, char *sentence, size_t size);
 /* This rank fails, or ends before it has joined, with this exit code: the others of this machine
- * are told, and end too. False: another one has said why the job ends. True everywhere else. */
+ * are told, and end too; where they have not all come it waits a second or two, so that they hear it.
+ * False: another one has said why the job ends. True everywhere else. */
 bool arrivals_first_word(int code);
 #endif

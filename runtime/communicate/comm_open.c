@@ -20,6 +20,11 @@ static Status not_all_came(const Comm *comm) {
     return status_fail(STATUS_FAULT, "%s", sentence);
   /* the machine of those that are missing knows them, and has the first word */
   if (place->local_ranks < place->ranks) sleep(PATIENCE);
+  if (comm->type == &tcp_engine &&
+      tcp_find_missing(place, comm->timeout, sentence, sizeof sentence))
+    return status_fail(STATUS_FAULT, "%s", sentence);
+  if (arrivals_say_elsewhere(comm->timeout, sentence, sizeof sentence))
+    return status_fail(STATUS_FAULT, "%s", sentence);
   return status_fail(STATUS_FAULT,
                      "the %d ranks have not joined within %g s; all %d of host %s came",
                      place->ranks, comm->timeout, place->local_ranks, comm->host);

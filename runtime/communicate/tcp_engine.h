@@ -14,4 +14,7 @@ enum { TCP_PORTS = 16 }; /* from MASTER_PORT on */
 extern const EngineType tcp_engine;
 /* Fills link[r] with a socket to rank r; its own is -1. False, and why. */
 bool tcp_join(const CommPlace *place, int *link, char *why);
+/* For other threads, while tcp_join of this rank has not returned for so many seconds: which ranks it
+ * waits for, as far as it knows. False: it does not. */
+bool tcp_find_missing(const CommPlace *place, double seconds, char *sentence, size_t size);
 #endif

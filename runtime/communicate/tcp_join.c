@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +57,18 @@ typedef struct {
   int *link;
   struct sockaddr_in6 master; /* where rank 0 was found */
   char *why;
+  bool has_list;
 } Join;
+
+/* What joins now, for tcp_find_missing: with the lock its links are set, and it is looked at. */
+static pthread_mutex_t joining_lock = PTHREAD_MUTEX_INITIALIZER;
+static const Join *joining;
+
+static void set_link(Join *join, int rank, int socket) {
+  pthread_mutex_lock(&joining_lock);
+  join->link[rank] = socket;
+  pthread_mutex_unlock(&joining_lock);
+}
 
 static bool tcp_fail(Join *join, const char *what) {
   if (!join->why[0]) snprintf(join->why, ENGINE_WHY, "%s: %s", what, strerror(errno));
@@ -189,7 +201,7 @@ static bool take_visitor(Join *join) {
     close(visitor);
     return false;
   }
-  join->link[who.rank] = visitor;
+  set_link(join, who.rank, visitor);
   Entry *entry = &join->entry[who.rank];
   as_six((struct sockaddr *)&name, &six);
   if (!is_loopback(&six.sin6_addr)) memcpy(entry->host, &six.sin6_addr, sizeof entry->host);
@@ -245,7 +257,7 @@ static bool try_port(Join *join, const struct addrinfo *at, int port) {
   if (made < 0) return false;
   int result = introduce(join, made, port_of(join->listening), &answer);
   if (result == TAKEN) {
-    join->link[0] = made;
+    set_link(join, 0, made);
     return true;
   }
   close(made);
@@ -290,7 +302,7 @@ static bool tcp_reach(Join *join, int rank) {
   to.sin6_port = htons((uint16_t)entry->port);
   Visit visit = {.from = join->place->rank, .to = rank};
   memcpy(visit.token, entry->token, sizeof visit.token);
-  join->link[rank] = tcp_connect(&to);
+  set_link(join, rank, tcp_connect(&to));
   if (join->link[rank] >= 0 && tcp_put(join->link[rank], &visit, sizeof visit)) return true;
   snprintf(join->why, ENGINE_WHY, "rank %d cannot reach rank %d: %s; is there a firewall?",
            join->place->rank, rank, strerror(errno));
@@ -306,7 +318,7 @@ static bool take_higher(Join *join) {
       !memcmp(visit.token, join->entry[0].token, sizeof visit.token) &&
       visit.to == join->place->rank && visit.from > visit.to && visit.from < join->place->ranks &&
       join->link[visit.from] < 0) {
-    join->link[visit.from] = visitor;
+    set_link(join, visit.from, visitor);
     return true;
   }
   close(visitor);
@@ -322,6 +334,9 @@ static bool join_as_other(Join *join) {
     snprintf(join->why, ENGINE_WHY, "rank 0 at %.200s has gone", join->host);
     return false;
   }
+  pthread_mutex_lock(&joining_lock);
+  join->has_list = true;
+  pthread_mutex_unlock(&joining_lock);
   for (int r = 1; r < rank; r++)
     if (!tcp_reach(join, r)) return false;
   for (int missing = ranks - 1 - rank; missing > 0;) missing -= take_higher(join);
@@ -334,6 +349,56 @@ static uint64_t job_hash(void) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (; at && *at; at++) hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
   return hash;
+}
+
+static void set_joining(const Join *join) {
+  pthread_mutex_lock(&joining_lock);
+  joining = join;
+  pthread_mutex_unlock(&joining_lock);
+}
+
+/* Of at most so many ranks: "ranks 2, 3". */
+static int name_missing(const Join *join, char *out, size_t size) {
+  enum { MOST_NAMED = 16 };
+  int count = 0;
+  size_t at = 0;
+  out[0] = 0;
+  for (int r = 0; r < join->place->ranks; r++) {
+    if (r == join->place->rank || join->link[r] >= 0 || ++count > MOST_NAMED + 1) continue;
+    at += count > MOST_NAMED ? (size_t)snprintf(out + at, size - at, ", …")
+                             : (size_t)snprintf(out + at, size - at, "%s%d", at ? ", " : "", r);
+  }
+  return count;
+}
+
+bool tcp_find_missing(const CommPlace *place, double seconds, char *sentence, size_t size) {
+  char names[256], host[64] = "";
+  gethostname(host, sizeof host - 1);
+  pthread_mutex_lock(&joining_lock);
+  const Join *join = joining && joining->place == place ? joining : NULL;
+  int missing = join ? name_missing(join, names, sizeof names) : 0;
+  const char *several = missing == 1 ? "" : "s", *have = missing == 1 ? "has" : "have";
+  if (missing && place->rank == 0)
+    snprintf(sentence, size,
+             "rank%s %s of %d %s not come to rank 0 (host %s, port %d) within %g s (not started, "
+             "stopped, or cut off)",
+             several, names, place->ranks, have, host, port_of(join->listening), seconds);
+  else if (missing && join->link[0] < 0)
+    snprintf(
+        sentence, size,
+        "rank %d (host %s) has not found rank 0 at MASTER_ADDR=%.200s, MASTER_PORT=%d within %g "
+        "s: has it been started there, and does the network between them work?",
+        place->rank, host, join->host, join->port, seconds);
+  else if (missing && join->has_list)
+    snprintf(
+        sentence, size,
+        "rank %d (host %s) and rank%s %s have not found each other within %g s (stopped, or cut "
+        "off)",
+        place->rank, host, several, names, seconds);
+  else
+    missing = 0;
+  pthread_mutex_unlock(&joining_lock);
+  return missing > 0;
 }
 
 bool tcp_join(const CommPlace *place, int *link, char *why) {
@@ -357,7 +422,9 @@ bool tcp_join(const CommPlace *place, int *link, char *why) {
   join.entry = calloc((size_t)place->ranks, sizeof *join.entry);
   for (int r = 0; r < place->ranks; r++) link[r] = -1;
   if (!join.entry) return tcp_fail(&join, "ranks");
+  set_joining(&join);
   bool is_good = place->rank == 0 ? join_as_first(&join) : join_as_other(&join);
+  set_joining(NULL);
   if (join.listening >= 0) close(join.listening);
   free(join.entry);
   return is_good;

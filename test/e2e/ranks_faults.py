@@ -29,12 +29,16 @@ MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"] + (["--allow-run-as-
 RANKS, TIMEOUT = 4, int(os.environ.get("FT_TIMEOUT", 6 if os.environ.get("FT_SOAK") else 15))  # joining takes seconds where other tests run
 LIMIT = 60  # seconds: what takes longer hangs; documented are distributed.timeout and 20 on a machine that is not busy
 SAMPLES = 400
-# of 200: the first ones are the daily test
-DAILY = ["killed", "stopped", "delayed", "differs", "held"]
-SOAK = DAILY + ["held"] * 19 + ["killed"] * 47 + ["stopped"] * 37 + ["delayed"] * 22 + ["late"] * 21 + ["cut"] * 26 + ["flap"] * 8 + ["differs"] * 35
+# the first ones are the daily test
+DAILY = ["killed", "stopped", "delayed", "differs", "held", "compiles"]
+SOAK = (DAILY + ["held"] * 15 + ["killed"] * 47 + ["stopped"] * 37 + ["delayed"] * 18 + ["slowed"] * 10 + ["late"] * 17 + ["cut"] * 26 + ["flap"] * 8
+        + ["differs"] * 23 + ["compiles"] * 16)
+# four ranks that take 8 samples a step together: what they share out
+MESHES = {"data": ["data=any"], "zero 2": ["data=4", "zero=2"], "zero 3": ["data=4", "zero=3"], "tensor": ["data=2", "tensor=2"],
+          "pipeline": ["data=2", "pipeline=2"], "pipeline, tensor": ["data=1", "pipeline=2", "tensor=2"], "tensor, zero 3": ["data=2", "tensor=2", "zero=3"]}
 MACHINES = ["mpirun on 2 machines", "tcp on 2 machines"]
 ANY = ["mpirun"] * 4 + ["ftrun --ranks"] * 2 + ["tcp"] * 2 + MACHINES
-LAUNCHERS = {"killed": ANY, "stopped": ANY, "delayed": ANY, "late": ANY, "cut": MACHINES, "flap": MACHINES, "held": ANY[:-2], "differs": ["mpirun", "tcp"]}
+LAUNCHERS = {"killed": ANY, "stopped": ANY, "delayed": ANY, "slowed": ANY, "compiles": ["mpirun", "mpirun", "tcp"] + MACHINES, "late": ANY, "cut": MACHINES, "flap": MACHINES, "held": ANY[:-2], "differs": ["mpirun", "tcp"]}
 MODEL = """
 model M(x: f32[B, 8], y: i32[B]) {
   h = dropout(ACTIVATION(Linear(16, name="fc1")(x)), 0.2)
@@ -92,9 +96,25 @@ class Faults(support.Case):
             numpy.save(self.path(folder, "x.npy"), x[:count])
             numpy.save(self.path(folder, "y.npy"), y[:count])
         of = lambda activation, batch: MODEL.replace("ACTIVATION", activation).replace("BATCH", str(batch))
-        self.model = self.compile(of("relu", 2), "--set", "distributed.data=any", name="four.so")
-        self.other = self.compile(of("gelu", 2), "--set", "distributed.data=any", name="other.so")
+        self.of, self.artifacts = of, {}
         self.alone = self.compile(of("relu", 2 * RANKS), name="one.so")
+        self.choose("data")
+
+    def choose(self, mesh):
+        """What the next job's ranks share out; a pipeline takes two micro-batches at a time."""
+        self.mesh, sets = mesh, dict(word.split("=") for word in MESHES[mesh])
+        groups = 4 if sets["data"] == "any" else int(sets["data"])
+        parts = 2 if "pipeline" in sets else 1
+        flags = [word for name, value in sets.items() for word in ("--set", f"distributed.{name}={value}")] + ["--set", f"train.accumulate={parts}"]
+        self.source = self.path("".join(letter for letter in mesh if letter.isalnum()) + ".ft")
+        if mesh not in self.artifacts:
+            batch = 2 * RANKS // groups // parts
+            self.artifacts[mesh] = [self.compile(self.of(activation, batch), *flags, name=f"{activation}-{mesh}.so".replace(" ", ""))
+                                    for activation in ("relu", "gelu")]
+            block = "".join(f"{name} = {value}; " for name, value in sets.items())
+            with open(self.source, "w") as file:
+                file.write(self.of("relu", batch).replace("epochs = ", f"accumulate = {parts}; epochs = ") + f"distributed {{ {block}}}\n")
+        self.model, self.other = self.artifacts[mesh]
 
     # ── a job ──
     def start(self, launcher, by_rank=None):
@@ -284,10 +304,43 @@ class Faults(support.Case):
         os.kill(victim, signal.SIGCONT)
         return self.goes_on(process)
 
+    def slowed(self, choice):
+        """It has a tenth of its time, for longer than the timeout: it goes on, and so do all."""
+        process, _, victim, _, since = self.lose("slowed", choice)
+        while time.monotonic() - since < TIMEOUT + 2:
+            os.kill(victim, signal.SIGSTOP)
+            time.sleep(0.18)
+            os.kill(victim, signal.SIGCONT)
+            time.sleep(0.02)
+            self.assertIsNone(process.poll(), self.said(self.err))
+        return self.goes_on(process)
+
+    def compiles(self, choice):
+        """It is lost while each rank compiles the model for itself; or its compiler is."""
+        self.model = self.source
+        launcher, lost = choice.choice(LAUNCHERS["compiles"]), choice.randrange(RANKS)
+        is_compiler, number = choice.random() < 0.3, choice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
+        process, end = self.start(launcher), time.monotonic() + LIMIT
+        children = lambda pid: list(map(int, subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()))
+        while not self.sees_signals(self.processes().get(lost)) or not children(self.processes().get(lost, 0)):
+            self.assertLess(time.monotonic(), end, "it does not compile\n" + self.said(self.err))
+            time.sleep(0.001)
+            if self.steps():  # it was too fast to be seen
+                break
+        victim, is_early = self.processes()[lost], not self.steps()
+        compiler = children(victim)
+        os.kill(compiler[0] if is_compiler and compiler else victim, number)
+        self.was_blind = number == signal.SIGKILL and not any(self.sees_signals(pid) for pid in self.processes().values() if pid != victim)
+        if is_compiler and number == signal.SIGSTOP and not compiler:
+            number = signal.SIGKILL
+        names = rf"\branks? (\d+, )*{lost}\b" + ("|only ranks? .* had come" if number == signal.SIGKILL else "")
+        said = self.check_sentence(process, self.end(process, time.monotonic()), names, is_early)
+        return "its compiler: " + said if is_compiler else said
+
     def cut(self, choice):
         process, is_early, _, _, since = self.lose("cut", choice)
         self.machines.pull()
-        names = r"ranks? [123]|does the network between them work|nothing is heard|have not joined|have not come"
+        names = r"\branks? (\d+, )*[0-3]\b" + ("" if is_early else "|does the network between them work")
         return self.check_sentence(process, self.end(process, since), names, is_early)
 
     def flap(self, choice):
@@ -334,14 +387,15 @@ class Faults(support.Case):
             with self.subTest(trial=trial, kind=kind, seed=seed):
                 choice = random.Random(seed * 1000 + trial)
                 self.machines, self.was_blind = None, False
+                self.choose(choice.choice(["data"] * 3 + [*MESHES][1:]))
                 try:
                     outcome = getattr(self, kind)(choice)
                     self.check_checkpoints()
                     counts[kind, self.launcher, outcome] = counts.get((kind, self.launcher, outcome), 0) + 1
                     if os.environ.get("FT_SOAK"):
-                        print(f"trial {trial}, {kind}, {self.launcher}: {outcome}", file=sys.stderr, flush=True)
+                        print(f"trial {trial}, {kind}, {self.launcher}, {self.mesh}: {outcome}", file=sys.stderr, flush=True)
                 except AssertionError as failure:  # in a long run, now and not at its end
-                    print(f"trial {trial}, {kind}, {self.launcher}: {str(failure)[-2000:]}", file=sys.stderr, flush=True)
+                    print(f"trial {trial}, {kind}, {self.launcher}, {self.mesh}: {str(failure)[-2000:]}", file=sys.stderr, flush=True)
                     raise
                 finally:
                     self.clear()
