@@ -147,6 +147,14 @@ static void write_text(Text *out, const Ast *ast) {
     text_printf(out, " %s ", ast_kind_text[ast->kind]);
     write_text(out, ast->kid[1]);
     break;
+  case AST_OF:
+    write_text(out, ast->kid[0]);
+    if (ast->name)
+      text_printf(out, " of %s", ast->name);
+    else
+      text_printf(out, " of %lld", (long long)ast->integer);
+    if (ast->text) text_printf(out, " by %s", ast->text);
+    break;
   case AST_LIST:
   case AST_SHAPE:
     write_list(out, ast, 0, "[", "]");

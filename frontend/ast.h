@@ -9,24 +9,24 @@
 
 /* X(ID, text): the comment gives name and kids. */
 #define AST_KINDS(X)                                                                               \
-  X(FILE, "file")             /* declarations... */                                                \
-  X(IMPORT, "import")         /* name: path */                                                     \
-  X(HYPER, "hyper")           /* name; type?, value */                                             \
-  X(PRESET, "preset")         /* name; entry... */                                                 \
-  X(BLOCK, "block")           /* name; config, parameters, returns?, body */                       \
-  X(FN, "fn")                 /* name; parameters, returns?, body */                               \
-  X(MODEL, "model")           /* name; parameters, body */                                         \
-  X(DATA, "data")             /* name; entry... */                                                 \
-  X(TRAIN, "train")           /* entry... */                                                       \
+  X(FILE, "file")               /* declarations... */                                              \
+  X(IMPORT, "import")           /* name: path */                                                   \
+  X(HYPER, "hyper")             /* name; type?, value */                                           \
+  X(PRESET, "preset")           /* name; entry... */                                               \
+  X(BLOCK, "block")             /* name; config, parameters, returns?, body */                     \
+  X(FN, "fn")                   /* name; parameters, returns?, body */                             \
+  X(MODEL, "model")             /* name; parameters, body */                                       \
+  X(DATA, "data")               /* name; entry... */                                               \
+  X(TRAIN, "train")             /* entry... */                                                     \
   X(DISTRIBUTED, "distributed") /* entry... */                                                     \
-  X(ENTRY, "entry")           /* name; value? (missing: a bare flag) */                            \
-  X(SECTION, "section")       /* name; entry... */                                                 \
-  X(PARAMETERS, "parameters") /* parameter... */                                                   \
-  X(PARAMETER, "parameter")   /* name; type?, default? */                                          \
-  X(RETURNS, "returns")       /* type... */                                                        \
-  X(TYPE, "type")             /* name?: dtype or int, float...; shape? */                          \
-  X(SHAPE, "shape")           /* dimension... : an expression, `dimension`, or `...` */            \
-  X(DIMENSION, "dimension")   /* name; size */                                                     \
+  X(ENTRY, "entry")             /* name; value? (missing: a bare flag) */                          \
+  X(SECTION, "section")         /* name; entry... */                                               \
+  X(PARAMETERS, "parameters")   /* parameter... */                                                 \
+  X(PARAMETER, "parameter")     /* name; type?, default? */                                        \
+  X(RETURNS, "returns")         /* type... */                                                      \
+  X(TYPE, "type")               /* name?: dtype or int, float...; shape? */                        \
+  X(SHAPE, "shape")             /* dimension... : an expression, `dimension`, or `...` */          \
+  X(DIMENSION, "dimension")     /* name; size */                                                   \
   X(ELLIPSIS, "...")                                                                               \
   X(BODY, "body")     /* statement... */                                                           \
   X(ASSIGN, "assign") /* value, then a name for each target */                                     \
@@ -58,6 +58,7 @@
   X(BINARY, "binary")           /* name: operator; left, right */                                  \
   X(ON, "on")                   /* value, which parameters: `0.1x on "head.*"` */                  \
   X(PER, "per")                 /* value, samples: `0.1 per 256` */                                \
+  X(OF, "of")                   /* name: of which split, text: by what?, or integer; share */      \
   X(CONDITIONAL, "conditional") /* condition, value, other value */
 
 typedef enum {

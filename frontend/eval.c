@@ -264,6 +264,11 @@ static Value eval_kind(Builder *b, const Ast *ast) {
     if (!eval_condition(b, ast->kid[0], &holds)) return value_error();
     return eval(b, ast->kid[holds ? 1 : 2]);
   }
+  case AST_OF:
+    builder_fail(b, ast->loc,
+                 "`of` is for data { ... }: valid = 0.1 of train, valid = fold of train by label, "
+                 "fold = 2 of 5");
+    return value_error();
   case AST_FACTOR:
   case AST_ON:
   case AST_PER:

@@ -41,7 +41,7 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
 %token IMPORT "import" HYPER "hyper" PRESET "preset" BLOCK "block" FN "fn" MODEL "model"
 %token DATA "data" TRAIN "train" DISTRIBUTED "distributed"
 %token PARAM "param" STATE "state" UPDATE "update" METRIC "metric"
-%token OUTPUT "output" CHECK "check" ON "on" PER "per" EVERY "every" IF "if" ELSE "else" REPEAT "repeat" IN "in"
+%token OUTPUT "output" CHECK "check" ON "on" PER "per" OF "of" BY "by" EVERY "every" IF "if" ELSE "else" REPEAT "repeat" IN "in"
 %token AS "as" RETURN "return" AND "and" OR "or" NOT "not" TRUE "true" FALSE "false" NONE "none"
 %token ELLIPSIS "..." RANGE ".." ARROW "->" POWER "**" EQ "==" NE "!=" LE "<=" GE ">="
 %token ADD_TO "+="
@@ -65,7 +65,7 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
 %type <AstVec *> parameters parameter_list dimensions dimension_list types names more_values
 %type <AstVec *> arguments argument_list subscripts items
 %type <Ast *> declaration statement entry parameter type dimension returns body else_part
-%type <Ast *> setting expr value operation argument subscript optional primary parameter_type default
+%type <Ast *> setting share expr value operation argument subscript optional primary parameter_type default
 %type <const char *> name prefix
 %%
 file: declarations { parser->root = LIST(FILE, @$, NULL, $1); }
@@ -123,10 +123,16 @@ entry: name '=' setting { $$ = NODE(ENTRY, @1, $1, 1, $3); }
       }
     | name '{' entries '}' { $$ = LIST(SECTION, @1, $1, $3); }
     ;
-/* `lr = 0.1x on "head.*"`, `lr = 0.1 per 256` */
+/* `lr = 0.1x on "head.*"`, `lr = 0.1 per 256`, `valid = 0.1 of train by label | resize(224)` */
 setting: expr
     | expr ON expr { $$ = NODE(ON, @2, NULL, 2, $1, $3); }
     | expr PER expr { $$ = NODE(PER, @2, NULL, 2, $1, $3); }
+    | share
+    | operation OF INTEGER { $$ = NODE(OF, @2, NULL, 1, $1); $$->integer = $3; }
+    ;
+share: operation OF name { $$ = NODE(OF, @2, $3, 1, $1); }
+    | operation OF name BY name { $$ = NODE(OF, @2, $3, 1, $1); $$->text = $5; }
+    | share '|' primary { $$ = BINARY(@2, "|", $1, $3); }
     ;
 
 /* ── signatures ── */
@@ -318,7 +324,7 @@ name: IDENTIFIER
     | DISTRIBUTED { $$ = "distributed"; } | PARAM { $$ = "param"; }
     | STATE { $$ = "state"; } | UPDATE { $$ = "update"; } | METRIC { $$ = "metric"; }
     | OUTPUT { $$ = "output"; } | CHECK { $$ = "check"; } | ON { $$ = "on"; }
-    | PER { $$ = "per"; } | EVERY { $$ = "every"; }
+    | PER { $$ = "per"; } | OF { $$ = "of"; } | BY { $$ = "by"; } | EVERY { $$ = "every"; }
     ;
 %%
 static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *message) {
@@ -347,7 +353,7 @@ static bool is_operator(yysymbol_kind_t kind) {
   bool pair = strpbrk(name, "=*<>") != NULL && name[0] != '\'';
   return sign || (pair && kind != YYSYMBOL_ARROW && kind != YYSYMBOL_ADD_TO) ||
          kind == YYSYMBOL_AND || kind == YYSYMBOL_OR || kind == YYSYMBOL_IF ||
-         kind == YYSYMBOL_ON || kind == YYSYMBOL_PER;
+         kind == YYSYMBOL_ON || kind == YYSYMBOL_PER || kind == YYSYMBOL_OF;
 }
 
 /* What may stand here, in a person's words: "an expression" for its dozen first tokens. */

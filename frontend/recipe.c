@@ -164,15 +164,31 @@ static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const A
 }
 
 /* ── data ─────────────────────────────────────────────────────────────────────────────────── */
+/* `fold = 2 of 5` */
+static bool data_fold(Builder *b, const Ast *of) {
+  return recipe_set_text(b, "data.folds", arena_printf(b->arena, "%lld", (long long)of->integer),
+                         of->loc) &&
+         recipe_set_ast(b, "data.fold", of->kid[0]);
+}
+
+/* Is the entry a split, and is it one whose samples are those of files, or a part of another? */
+static bool is_split(const Ast *entry, bool is_part) {
+  bool is_named = !strcmp(entry->name, "train") || !strcmp(entry->name, "valid") ||
+                  !strcmp(entry->name, "test");
+  return entry->kind == AST_ENTRY && is_named && recipe_is_part(entry) == is_part;
+}
+
 static bool data_block(Builder *b, const Ast *data, const Ast *model) {
   static const char *const more[] = {"train", "valid", "test", NULL};
   bool fine = true;
   for (int i = 0; i < data->count; i++) {
     const Ast *entry = data->kid[i];
-    bool split = !strcmp(entry->name, "train") || !strcmp(entry->name, "valid") ||
-                 !strcmp(entry->name, "test");
-    if (entry->kind == AST_ENTRY && split) {
+    const Ast *value = entry->kind == AST_ENTRY ? entry->kid[0] : NULL;
+    if (is_split(entry, true)) continue; /* below: its files may stand behind it */
+    if (is_split(entry, false)) {
       fine = recipe_source(b, entry, model) && fine;
+    } else if (value && value->kind == AST_OF && !strcmp(entry->name, "fold") && !value->name) {
+      fine = data_fold(b, value) && fine;
     } else {
       const char *key = arena_printf(b->arena, "data.%s", entry->name);
       if (setting_find(key) < 0)
@@ -181,6 +197,8 @@ static bool data_block(Builder *b, const Ast *data, const Ast *model) {
         fine = section_entry(b, "data.", entry) && fine;
     }
   }
+  for (int i = 0; i < data->count; i++)
+    if (is_split(data->kid[i], true)) fine = recipe_part(b, data->kid[i], model) && fine;
   return fine;
 }
 

@@ -25,6 +25,9 @@ bool recipe_stop(Builder *b, const Ast *ast);
 /* The entry `train = idx(...)` becomes a source of the program. The model may be NULL: not
  * known. */
 bool recipe_source(Builder *b, const Ast *entry, const Ast *model);
+/* `valid = 0.1 of train by label`: once the sources that name files are there. */
+bool recipe_is_part(const Ast *entry);
+bool recipe_part(Builder *b, const Ast *entry, const Ast *model);
 
 /* ── recipe_pipe.c ── */
 /* The data source at the head of `source | transform | ...`, and its transforms. */

@@ -1,6 +1,7 @@
 /* recipe_source: `train = idx("images", "labels", limit=1000)` in a data block, as plan/sources.def
  * has it. */
 #include "frontend/recipe.h"
+#include "plan/data_part.h"
 #include "plan/source_kind.h"
 #include <math.h>
 #include <string.h>
@@ -154,6 +155,72 @@ static bool fits_model(Builder *b, const Ast *call, const SourceKind *kind, int 
                files == 1 ? "" : "s", model->name, inputs, inputs == 1 ? "" : "s");
   builder_note(b, model->loc, "the model is declared here");
   return false;
+}
+
+static const DataSource *find_source(const Builder *b, const char *split) {
+  for (int i = 0; i < b->program->sources.count; i++)
+    if (!strcmp(b->program->sources.at[i].split, split)) return &b->program->sources.at[i];
+  return NULL;
+}
+
+static bool part_share(Builder *b, const Ast *ast, double *out) {
+  if (ast->kind == AST_NAME && !strcmp(ast->name, "fold") && !builder_find(b, "fold")) return true;
+  Value v = eval(b, ast);
+  if (v.kind == VALUE_ERROR) return false;
+  *out = value_is_number(&v) ? value_number(&v) : 0;
+  return (*out > 0 && *out < 1) ||
+         builder_fail(b, ast->loc,
+                      "a part of a split is a share between 0 and 1, or fold (data.fold of "
+                      "data.folds), not %s",
+                      value_describe(b->arena, &v));
+}
+
+static bool part_label(Builder *b, const Ast *head, const Ast *model) {
+  const Ast *inputs = model ? model->kid[0] : NULL;
+  const char **names = ARENA_ARRAY(b->arena, const char *, inputs ? inputs->count + 1 : 1);
+  if (!head->text || !inputs) return true;
+  for (int i = 0; i < inputs->count; i++) {
+    names[i] = inputs->kid[i]->name;
+    if (!strcmp(names[i], head->text)) return true;
+  }
+  return builder_fail(b, head->loc, "by %s: model '%s' has no input '%s'%s", head->text,
+                      model->name, head->text, builder_hint(b, head->text, names, inputs->count));
+}
+
+bool recipe_is_part(const Ast *entry) {
+  const Ast *head = recipe_pipe_head(entry->kid[0]);
+  return head && head->kind == AST_OF;
+}
+
+bool recipe_part(Builder *b, const Ast *entry, const Ast *model) {
+  const Ast *head = recipe_pipe_head(entry->kid[0]);
+  const DataSource *whole = head->name ? find_source(b, head->name) : NULL;
+  if (!whole)
+    return builder_fail(b, head->loc,
+                        "there is no split '%s' with files that %s could have a part of",
+                        head->name ? head->name : "", entry->name);
+  DataSource source = *whole;
+  source.split = entry->name;
+  source.part = (DataPart){.of = head->name, .label = head->text};
+  bool fine = part_share(b, head->kid[0], &source.part.share);
+  fine = part_label(b, head, model) && fine;
+  if (source_kind_find(source.kind)->form == SOURCE_TEXT && (head->text || !source.part.share))
+    fine = fine && builder_fail(b, head->loc,
+                                "a text is cut where it ends: 0.1 of %s takes its last tenth, and "
+                                "folds and `by` are for samples apart from each other",
+                                head->name);
+  fine = recipe_pipe(b, entry->kid[0], &source) && fine;
+  if (fine && source.transform_count && source_kind_find(source.kind)->form == SOURCE_TEXT)
+    fine = builder_fail(b, entry->kid[0]->loc, "transforms are for images, and %s is a text",
+                        source.kind);
+  VEC_PUSH(b->arena, b->source_locs, head->loc);
+  VEC_PUSH(b->arena, b->program->sources, source);
+  Text why = {0};
+  int last = b->program->sources.count - 1;
+  if (fine && !data_part_check(b->program->sources.at, last + 1, last, &why))
+    fine = builder_fail(b, head->loc, "%s", text_cstr(&why));
+  text_free(&why);
+  return fine;
 }
 
 bool recipe_source(Builder *b, const Ast *entry, const Ast *model) {

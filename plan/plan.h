@@ -91,6 +91,14 @@ typedef struct {
   double number;
 } DataOption;
 
+/* Some samples of another split's files, which that split has no more: `valid = 0.1 of train by
+ * label`. Kind, files and options are that split's. See data_part.h. */
+typedef struct {
+  const char *of;    /* that split; NULL: a split has all samples of its files */
+  double share;      /* 0: the fold data.fold of data.folds */
+  const char *label; /* the input whose classes all parts have alike; NULL: none */
+} DataPart;
+
 /* Where data comes from: `train = idx("images", "labels")`. files in the order of the model's
  * inputs. `kind` is the constructor's name; options are as plan/source_options.def has them. */
 typedef struct {
@@ -100,6 +108,7 @@ typedef struct {
   int file_count;
   DataOption *options;
   int option_count;
+  DataPart part;
   const Transform *transforms; /* of the first input, one behind the other */
   int transform_count;
 } DataSource;

@@ -3,6 +3,7 @@
  * ends it with "line N: ...". Invariant: a Plan that is returned can be executed without looking
  * at any of its numbers again. */
 #include "base/lookup.h"
+#include "plan/data_part.h"
 #include "plan/plan_check.h"
 #include "plan/plan_programme.h"
 #include "plan/plan_step.h"
@@ -155,7 +156,8 @@ static bool read_data(Parser *p) {
   }
   source.files = files.at, source.file_count = files.count;
   source.options = options.at, source.option_count = options.count;
-  if (!plan_read_chain(&p->words, &source)) return false;
+  if (!data_part_read(&p->words, &source.part) || !plan_read_chain(&p->words, &source))
+    return false;
   VEC_PUSH(p->words.arena, p->plan->sources, source);
   return check_options(p, &source);
 }

@@ -1,6 +1,7 @@
 /* plan_print: a Plan as text. One line per thing, indented by the graph it belongs to; every
  * string is quoted, every number prints in the shortest form that reads back to itself, so that
  * print, parse, print is the identity. The last line is a checksum of all before it. */
+#include "plan/data_part.h"
 #include "plan/plan_map.h"
 #include "plan/plan_programme.h"
 #include "plan/plan_text.h"
@@ -139,6 +140,7 @@ static void print_sources(Text *out, const Plan *plan) {
       else
         plan_print_number(out, option->number);
     }
+    data_part_print(&source->part, out);
     plan_print_chain(out, source);
     text_printf(out, "\n");
   }

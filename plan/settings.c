@@ -73,6 +73,8 @@ static const struct {
     {"train.max_time.spare", 0, 1e9},
     {"train.log.histograms", 0, 9007199254740992.0},
     {"train.log.every", 1, 9007199254740992.0},
+    {"data.fold", 1, 1 << 20},
+    {"data.folds", 2, 1 << 20},
     {"data.workers", 0, 256},
     {"data.prefetch", 1, 4096},
     {"distributed.bucket", 0, 1e6},

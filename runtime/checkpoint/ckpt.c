@@ -38,6 +38,7 @@ Status ckpt_begin(Exec *exec, Comm *comm, const char *folder, const char *path,
              {{"batch", text[2]}, true},
              {{"samples", text[3]}, true},
              {{"shuffled", text[4]}, true},
+             {{"drawn", info->drawn}, info->drawn[0]},
              {{"owes_evaluation", text[5]}, true},
              {{"best", text[6]}, info->has_best},
              {{"best_of", info->best_of}, info->has_best},
@@ -116,6 +117,8 @@ static Status read_info(const Safetensors *file, const char *path, CkptInfo *out
     return status_fail(STATUS_USER, "%s is damaged: its metadata is incomplete", path);
   out->seed = strtoull(seed, NULL, 10);
   out->is_shuffled = shuffled != 0;
+  const char *drawn = safetensors_text(file, "drawn");
+  snprintf(out->drawn, sizeof out->drawn, "%s", drawn ? drawn : "");
   out->has_best = best != NULL;
   out->best = best ? strtod(best, NULL) : 0;
   out->owes_evaluation = ckpt_read_number(file, "owes_evaluation", &owes) && owes != 0;

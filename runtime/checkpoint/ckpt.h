@@ -33,6 +33,7 @@ typedef struct {
   uint64_t seed;
   int64_t batch, samples; /* of the training data: with `step` they are the place in the order */
   bool is_shuffled;
+  char drawn[240];      /* what chose these samples, runtime/data/source_part.h; or "" */
   bool owes_evaluation; /* the one after this step was due, and a signal came before its end */
   bool has_best;
   double best;       /* value of train.checkpoint.best so far */

@@ -108,7 +108,14 @@ static Status read_checkpoint(Training *training, CkptInfo *info, char **used) {
 static Status check_place(Training *training, const CkptInfo *info, const char *used) {
   int64_t samples = source_samples(training->train);
   int64_t own = training->batch / training->ranks.shares;
-  char advice[48] = "";
+  char advice[48] = "", drawn[240];
+  train_drawn(training, drawn);
+  if (strcmp(info->drawn, drawn) != 0)
+    return status_fail(STATUS_USER,
+                       "%s comes from a training on other samples (%s), this one has: %s; it "
+                       "cannot go on exactly (--init %s starts a new training from its weights)",
+                       used, info->drawn[0] ? info->drawn : "all of its files",
+                       drawn[0] ? drawn : "all of its files", used);
   if (info->batch == training->batch && info->samples == samples) return STATUS_OK;
   if (info->samples == samples && info->batch % own == 0 &&
       setting_ranks(training->plan->settings) == 0)

@@ -32,6 +32,7 @@ CkptInfo train_checkpoint_info(const Training *training, int64_t step) {
                    .has_best = training->has_best,
                    .best = training->best,
                    .stop = training->stop.memory};
+  train_drawn(training, info.drawn);
   snprintf(info.best_of, sizeof info.best_of, "%s", train_text(training, "train.checkpoint.best"));
   return info;
 }

@@ -1,11 +1,19 @@
 /* train_data: the training's batches (declared in train_state.h): how they are prepared, whether that
  * is tried out while training (data_tune.h), and what is said where steps waited for them. */
 #include "runtime/command/train_state.h"
+#include "runtime/data/source_part.h"
 #include <math.h>
 #include <string.h>
 
 enum { MOST_AUTO_WORKERS = 16, AUTO_PREFETCH = 4 };
 static const double told_share = 0.05, told_seconds = 0.5;
+
+void train_drawn(const Training *training, char out[240]) {
+  Text text = {0};
+  source_part_describe(training->plan, source_find_split(training->plan, "train"), &text);
+  snprintf(out, 240, "%s", text.count ? text_cstr(&text) : "");
+  text_free(&text);
+}
 
 static bool is_auto(const Training *training, const char *key) {
   return train_number(training, key) == SETTING_AUTO;

@@ -99,6 +99,8 @@ Status train_end_writing(Training *training, Status status);
 STATUS_CHECKED Status train_logged(Training *training, Status status);
 /* What is due after a step. */
 STATUS_CHECKED Status train_after_step(Training *training, int64_t step);
+/* What chose the samples of the training data; longer text is cut. */
+void train_drawn(const Training *training, char out[240]);
 CkptInfo train_checkpoint_info(const Training *training, int64_t step);
 
 /* ── train_watch.c: what is told to those who watch ── */

@@ -224,6 +224,10 @@ static Status folder_read(const SampleSet *set, int64_t index, Sample *out) {
   return status;
 }
 
+static int64_t folder_label(const SampleSet *set, int64_t index) {
+  return ((const Folder *)set)->entries[index].label;
+}
+
 static Status folder_measure(const SampleSet *set, int64_t *which, int64_t *largest,
                              int64_t *total) {
   Text path = {0};
@@ -270,6 +274,7 @@ Status folder_samples(const DataSource *data, const char *path, SampleSet **out)
   while (length > 1 && folder->path[length - 1] == '/') folder->path[--length] = 0;
   folder->set = (SampleSet){.path = folder->path,
                             .read = folder_read,
+                            .label = folder_label,
                             .name = folder_name,
                             .measure = folder_measure,
                             .close = folder_close};

@@ -21,6 +21,8 @@ struct SampleSet {
   const char **classes; /* by label */
   /* *out is of this thread. The failure names the file. */
   Status (*read)(const SampleSet *set, int64_t index, Sample *out);
+  /* The label alone, without reading; NULL: it takes reading. */
+  int64_t (*label)(const SampleSet *set, int64_t index);
   /* Appends what a message calls the sample: the path of its file. */
   void (*name)(const SampleSet *set, int64_t index, Text *out);
   /* Looks at all samples: which has the most bytes, how many, and those of all. */

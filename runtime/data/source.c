@@ -5,6 +5,7 @@
 #include "runtime/data/source_column.h"
 #include "runtime/data/source_early.h"
 #include "runtime/data/source_images.h"
+#include "runtime/data/source_part.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,9 @@ struct Source {
   int64_t samples;
   int64_t batch, rows; /* of a part, and of all that a step takes at once (plan_parts_at_once) */
   int64_t window; /* text: tokens of a sample, less the one that follows; else 0 */
-  int64_t last;   /* text: where the last window of the file begins */
+  int64_t first;  /* text: the first window of the split */
+  int64_t last;   /* text: where the last window begins */
+  SourcePart part;     /* of a split that shares its files: its samples */
   SourceImages images; /* of a set of files, then there are no columns; or of the first column */
 };
 
@@ -103,7 +106,8 @@ static Status bind_text(Source *source, const Plan *plan) {
 static size_t start_of(const Source *source, const Column *column, const ColumnFile *file,
                        int64_t index) {
   if (!source->window) return (size_t)(index - file->first) * column->row_from;
-  int64_t at = index % source->samples * source->window + index / source->samples;
+  int64_t at = (source->first + index % source->samples) * source->window;
+  at += index / source->samples;
   if (at > source->last) at = source->last;
   return (size_t)at * (column->row_from / (size_t)source->window) + column->shift;
 }
@@ -117,9 +121,40 @@ static Status source_check_options(const DataSource *data, const SourceKind *kin
   return status;
 }
 
-static void apply_limit(Source *source, const DataSource *data) {
+/* The sample of the files that the split's sample is; of a text `sample` itself. */
+static int64_t source_row(const Source *source, int64_t sample) {
+  return source->part.sample ? source->part.sample[sample] : sample;
+}
+
+/* What a message calls it: of a text the window, which may have moved. */
+static int64_t told_row(const Source *source, int64_t row) {
+  return source->window ? source->first + row % source->samples : row;
+}
+
+static Status class_of(const void *context, const char *input, int64_t sample, int64_t *out) {
+  const Source *source = context;
+  if (source->images.set) return images_label(&source->images, input, sample, out);
+  for (int i = 0; i < source->column_count; i++)
+    if (strcmp(source->column[i].input->name, input) == 0)
+      return column_integer(&source->column[i], source->label, sample, out);
+  return status_fail(STATUS_USER, "%s: by %s: the model has no such input", source->label, input);
+}
+
+/* Of the samples of its files those that the split has. */
+static Status source_choose(Source *source, const Plan *plan, const DataSource *data) {
   double limit = source_kind_number(data, "limit", (double)source->samples);
   if ((double)source->samples > limit) source->samples = (int64_t)limit;
+  if (!source_has_parts(plan, data)) return STATUS_OK;
+  int64_t samples = source->samples;
+  if (source->window) {
+    STATUS_TRY(source_part_windows(plan, data, samples, &source->first, &source->samples));
+    int64_t end = source->first + source->samples;
+    if (end < samples) source->last = (end - 1) * source->window;
+    return STATUS_OK;
+  }
+  STATUS_TRY(source_part_choose(plan, data, samples, class_of, source, &source->part));
+  source->samples = source->part.count;
+  return STATUS_OK;
 }
 
 static Status new_source(const Plan *plan, const char *label, int columns, Source **out) {
@@ -233,8 +268,7 @@ static Status open_images(Source *source, const Plan *plan, const DataSource *da
   free(path);
   STATUS_TRY(status);
   source->samples = source->images.set->count;
-  apply_limit(source, data);
-  return STATUS_OK;
+  return source_choose(source, plan, data);
 }
 
 /* Transforms stand behind the first column. */
@@ -261,8 +295,7 @@ static Status open_split(Source *source, const Plan *plan, const DataSource *dat
   for (int i = 0; i < source->column_count && !is_text; i++)
     STATUS_TRY(source_bind_column(source, plan, data, i));
   STATUS_TRY(is_text ? open_text(source, plan) : count_samples(source));
-  apply_limit(source, data);
-  return STATUS_OK;
+  return source_choose(source, plan, data);
 }
 
 static bool fits_files(const Plan *plan, const DataSource *data) {
@@ -308,6 +341,7 @@ void source_close(Source *source) {
   if (!source) return;
   for (int i = source->column_count; i-- > 0;) column_close(&source->column[i]);
   images_close(&source->images);
+  source_part_free(&source->part);
   free(source->column);
   free(source);
 }
@@ -366,11 +400,12 @@ int64_t source_moved(const Source *source, uint64_t seed, uint64_t epoch) {
 }
 
 /* Samples that follow each other in the file are copied at once. */
-static int64_t sample_run(const Column *column, const ColumnFile *file, const int64_t *sample,
-                          int64_t count) {
-  int64_t run = 1, end = file->first + file->array->header.shape.dim[0];
+static int64_t sample_run(const Source *source, const Column *column, const ColumnFile *file,
+                          const int64_t *sample, int64_t count) {
+  int64_t run = 1, first = source_row(source, sample[0]),
+          end = file->first + file->array->header.shape.dim[0];
   if (!column->is_copy || column->row_from != column->row_to) return 1;
-  while (run < count && sample[run] == sample[0] + run && sample[run] < end) run++;
+  while (run < count && source_row(source, sample[run]) == first + run && first + run < end) run++;
   return run;
 }
 
@@ -384,7 +419,7 @@ static Status convert_row(const Source *source, const Column *column, const Colu
   return status_fail(STATUS_USER,
                      "%s: sample %lld of %s holds a number that does not fit %s, the type of "
                      "input %s",
-                     source->label, (long long)(sample % source->samples - file->first),
+                     source->label, (long long)(told_row(source, sample) - file->first),
                      column_file_name(file->array), dtype_text(dtype), column->input->name);
 }
 
@@ -393,10 +428,11 @@ static Status convert_row(const Source *source, const Column *column, const Colu
 static Status fill_rows(const Source *source, const Column *column, SourceWorker *worker,
                         uint64_t epoch, const int64_t *sample, uint8_t *to) {
   for (int64_t i = 0, run; i < source->batch; i += run, to += run * (int64_t)column->row_to) {
-    const ColumnFile *file = column_find(column, sample[i]);
+    int64_t row = source_row(source, sample[i]);
+    const ColumnFile *file = column_find(column, row);
     const DataArray *array = file->array;
-    run = sample_run(column, file, sample + i, source->batch - i);
-    size_t start = start_of(source, column, file, sample[i]);
+    run = sample_run(source, column, file, sample + i, source->batch - i);
+    size_t start = start_of(source, column, file, row);
     size_t upto =
         array->header.offset + start + (size_t)(run - 1) * column->row_from + column->row_bytes;
     if (source->window || array->header.elements) upto = 0; /* it is all there */
@@ -404,12 +440,12 @@ static Status fill_rows(const Source *source, const Column *column, SourceWorker
     const uint8_t *from = array_at(array) + start;
     Status status = STATUS_OK;
     if (column->is_piped)
-      status = images_fill_from(&source->images, worker, epoch, sample[i], column_file_name(array),
-                                from, to);
+      status =
+          images_fill_from(&source->images, worker, epoch, row, column_file_name(array), from, to);
     else if (column->is_copy)
       memcpy(to, from, (size_t)run * column->row_bytes);
     else
-      status = convert_row(source, column, file, from, sample[i], to);
+      status = convert_row(source, column, file, from, row, to);
     STATUS_TRY(source_bytes_intact(array->bytes));
     STATUS_TRY(status);
   }
@@ -423,7 +459,7 @@ static Status check_values(const Source *source, const Column *column, const int
   int64_t count = source->batch * column->row_elements;
   int64_t i = source_find_outside(column->input, values, count, range);
   if (i < 0) return STATUS_OK;
-  int64_t at = sample[i / column->row_elements] % source->samples;
+  int64_t at = told_row(source, source_row(source, sample[i / column->row_elements]));
   const ColumnFile *file = column_find(column, at);
   return status_fail(STATUS_USER, "%s: sample %lld of %s holds %s", source->label,
                      (long long)(at - file->first), column_file_name(file->array), range);
@@ -431,7 +467,7 @@ static Status check_values(const Source *source, const Column *column, const int
 
 Status source_fill_row(const Source *source, SourceWorker *worker, uint64_t epoch, int64_t sample,
                        int64_t row, void *batch) {
-  return images_fill_row(&source->images, worker, epoch, sample, row, batch);
+  return images_fill_row(&source->images, worker, epoch, source_row(source, sample), row, batch);
 }
 
 Status source_fill_part(const Source *source, SourceWorker *worker, uint64_t epoch,
@@ -470,8 +506,9 @@ void source_prefetch(const Source *source, const int64_t *sample) {
     const Column *column = &source->column[i];
     size_t bytes = column->row_from < most ? column->row_from : most;
     for (int64_t j = 0; j < source->batch; j++) {
-      const ColumnFile *file = column_find(column, sample[j]);
-      const uint8_t *at = array_at(file->array) + start_of(source, column, file, sample[j]);
+      int64_t row = source_row(source, sample[j]);
+      const ColumnFile *file = column_find(column, row);
+      const uint8_t *at = array_at(file->array) + start_of(source, column, file, row);
       for (size_t k = 0; k < bytes; k += line) __builtin_prefetch(at + k);
     }
   }
@@ -499,13 +536,19 @@ Status source_check(const Source *source) {
 
 int64_t source_memory(const Source *source) {
   int64_t total = source->images.set ? source->images.set->memory : 0;
+  if (source->part.sample) total += source->part.count * (int64_t)sizeof *source->part.sample;
   for (int i = 0; i < source->column_count; i++)
     for (int k = 0; k < source->column[i].file_count && !source->column[i].is_shared; k++)
       total += (int64_t)array_memory(source->column[i].file[k].array);
   return total;
 }
 
-uint64_t source_list_sum(const Source *source) { return images_list_sum(&source->images); }
+uint64_t source_list_sum(const Source *source) {
+  uint64_t sum = images_list_sum(&source->images);
+  for (int64_t i = 0; source->part.sample && i < source->part.count; i++)
+    sum = (sum ^ source->part.sample[i]) * 1099511628211u;
+  return sum;
+}
 
 Status source_describe(const Source *source, int workers, Text *out) {
   return images_describe(&source->images, workers, out);

@@ -105,3 +105,19 @@ const ColumnFile *column_find(const Column *column, int64_t sample) {
   }
   return &column->file[low];
 }
+
+Status column_integer(const Column *column, const char *label, int64_t sample, int64_t *out) {
+  const ColumnFile *file = column_find(column, sample);
+  const DataArray *array = file->array;
+  const ArrayHeader *header = &array->header;
+  char text[TYPE_TEXT];
+  if (column->row_elements != 1 || column->is_piped || !element_converts(header->element, DT_I64))
+    return status_fail(
+        STATUS_USER, "%s: by %s: samples are split by a whole number for each, but %s holds %s",
+        label, column->input->name, column_file_name(array), array_header_text(header, text));
+  size_t start = (size_t)(sample - file->first) * column->row_from;
+  size_t upto = header->elements ? 0 : header->offset + start + column->row_bytes;
+  STATUS_TRY(source_bytes_wait(array->bytes, upto));
+  element_convert(array_at(array) + start, header->element, header->is_big_endian, 1, DT_I64, out);
+  return source_bytes_intact(array->bytes);
+}

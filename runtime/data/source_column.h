@@ -32,6 +32,9 @@ STATUS_CHECKED Status column_add(Column *column, const char *label, DataArray *a
 STATUS_CHECKED Status column_bind(Column *column, const char *label, const PlanTensor *input,
                                   int64_t rows);
 void column_close(Column *column);
+/* A sample that is one whole number; waits until it is there. */
+STATUS_CHECKED Status column_integer(const Column *column, const char *label, int64_t sample,
+                                     int64_t *out);
 /* The file with this sample; of a column of one file that. */
 const ColumnFile *column_find(const Column *column, int64_t sample);
 #endif

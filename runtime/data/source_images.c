@@ -236,6 +236,21 @@ Status images_fill_from(const SourceImages *images, SourceWorker *worker, uint64
 }
 
 /* ── what a set is ────────────────────────────────────────────────────────────────────────── */
+Status images_label(const SourceImages *images, const char *input, int64_t index, int64_t *out) {
+  const SampleSet *set = images->set;
+  if (!images->target || strcmp(images->target->name, input) != 0)
+    return status_fail(STATUS_USER, "%s: by %s: that input has no classes", images->label, input);
+  if (set->label) {
+    *out = set->label(set, index);
+    return STATUS_OK;
+  }
+  Sample sample = {0};
+  Status status = set->read(set, index, &sample);
+  *out = sample.label;
+  free(sample.at);
+  return status;
+}
+
 uint64_t images_list_sum(const SourceImages *images) {
   Text name = {0};
   uint64_t sum = 14695981039346656037u; /* FNV-1a, 64 bits */

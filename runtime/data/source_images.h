@@ -37,6 +37,9 @@ STATUS_CHECKED Status images_fill_row(const SourceImages *images, SourceWorker *
 STATUS_CHECKED Status images_fill_from(const SourceImages *images, SourceWorker *worker,
                                        uint64_t epoch, int64_t index, const char *file,
                                        const uint8_t *at, uint8_t *out);
+/* The class of sample `index`, if that is what the model's input of this name gets. */
+STATUS_CHECKED Status images_label(const SourceImages *images, const char *input, int64_t index,
+                                   int64_t *out);
 /* See source.h: source_list_sum, source_describe, source_same_classes. */
 uint64_t images_list_sum(const SourceImages *images);
 STATUS_CHECKED Status images_describe(const SourceImages *images, int workers, Text *out);

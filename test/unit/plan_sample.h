@@ -192,6 +192,7 @@ static inline Plan *sample(Arena *arena) {
   const DataOption options[] = {{.name = "limit", .number = 1e9 + 1},
                                 {.name = "dtype", .text = "u32"}};
   DataSource source = {.split = "train", .kind = "tokens", .file_count = 2, .option_count = 2};
+  source.part = (DataPart){.of = "whole", .share = 0.125, .label = "label"};
   source.files = ARENA_ARRAY(arena, const char *, 2);
   memcpy(source.files, files, sizeof files);
   source.options = ARENA_ARRAY(arena, DataOption, 2);
