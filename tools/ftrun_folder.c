@@ -112,9 +112,14 @@ static bool folder_make(const char *parent) {
 
 int folder_open(bool is_ptx, const char **artifact) {
   const char *chosen = getenv("TMPDIR"), *parent = chosen && chosen[0] ? chosen : "/tmp";
+  sigset_t all, before;
   sweep(parent);
-  if (!folder_make(parent)) {
-    int error = errno;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before); /* until the folder would be removed */
+  bool is_made = folder_make(parent);
+  int error = errno;
+  if (!is_made) {
+    sigprocmask(SIG_SETMASK, &before, NULL);
     fprintf(stderr, "error: cannot make a folder for the compiled model: %s/%s: %s\n", parent, NAME,
             strerror(error));
     free(folder.path);
@@ -123,6 +128,7 @@ int folder_open(bool is_ptx, const char **artifact) {
   folder.artifact = folder_joined(folder.path, is_ptx ? "/model.ptx" : "/model.so");
   folder.tuning = folder_joined(folder.artifact, ".tune");
   catch_signals(die_of);
+  sigprocmask(SIG_SETMASK, &before, NULL);
   *artifact = folder.artifact;
   return 0;
 }

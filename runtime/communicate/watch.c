@@ -29,6 +29,8 @@ enum {
 };
 enum { NOTES_IN_ONE = 64, TICK = 50 /* ms */ };
 static const int64_t second = 1000000000, ping_every = 250000000, grace = 10000000000;
+/* Rank 0 says nothing while it waits for others to come, and looks for them a while after its timeout. */
+static const int64_t gathering = 5000000000;
 
 /* Of FAILS and END; sent to the end of its sentence. */
 typedef struct {
@@ -53,6 +55,7 @@ struct Watch {
   Failure complaint; /* written before `fails` */
   /* of the thread alone: */
   bool has_told; /* of a failure */
+  bool has_heard;                  /* from rank 0: all have come to it */
   int64_t looked, pause, was_away; /* its last round and the time to it; how long it was stopped */
   bool has_said_leaves, has_printed;
   Progress said;
@@ -225,6 +228,7 @@ static void lost_rank_0(Watch *w) {
 static void hear_rank_0(Watch *w, int kind, size_t count) {
   Failure failure;
   w->peer[0].heard = clock_nanoseconds();
+  w->has_heard = true;
   if (kind == END && read_failure(w, count, &failure)) {
     w->has_told = true; /* rank 0 knows */
     comm_fail(w->comm, failure.status, failure.sentence);
@@ -294,7 +298,8 @@ static void judge_rank_0(Watch *w) {
   char sentence[COMM_SENTENCE];
   Judge j = judge_of(w);
   int64_t now = clock_nanoseconds(), silent = now - w->peer[0].heard;
-  if (!w->late || now - w->late_since < second || silent < second) return;
+  int64_t patience = w->has_heard ? second : gathering;
+  if (!w->late || now - w->late_since < patience || silent < patience) return;
   judge_silent_0(&j, &w->said, silent, sentence);
   comm_fail_without_rank_0(w->comm, sentence);
 }
@@ -455,6 +460,14 @@ static void *watch_main(void *argument) {
 }
 
 /* ── starting and ending ──────────────────────────────────────────────────────────────────── */
+/* To those that have come, which are at work already. */
+static Status gathering_failed(Watch *w) {
+  Failure failure = {.status = STATUS_FAULT};
+  snprintf(failure.sentence, sizeof failure.sentence, "%s", status_message());
+  tell_all(w, END, &failure, failure_bytes(&failure));
+  return STATUS_FAULT;
+}
+
 /* Rank 0: everybody else. */
 static Status gather(Watch *w) {
   Comm *comm = w->comm;
@@ -500,9 +513,8 @@ Status watch_start(Comm *comm, Watch **out) {
   w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (w->wake < 0) return status_fail(STATUS_FAULT, "out of file descriptors");
   for (int r = 0; r < comm->place.ranks; r++) peer[r].link.socket = -1;
-  if (is_judge(w))
-    STATUS_TRY(gather(w));
-  else
+  if (is_judge(w) && gather(w) != STATUS_OK) return gathering_failed(w);
+  if (!is_judge(w))
     STATUS_TRY(board_connect(&comm->board, comm->place.rank, comm->host, comm->timeout,
                              &peer[0].link));
   for (int r = 0; r < comm->place.ranks; r++) peer[r].heard = clock_nanoseconds();
