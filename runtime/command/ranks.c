@@ -120,7 +120,8 @@ static Status ranks_join(const RunOptions *options, Ranks *ranks, Artifact **art
   if (ranks->place.ranks == 1) return STATUS_OK;
   CommOptions comm = {.ranks = ranks->place.ranks,
                       .mesh = mesh,
-                      .timeout = setting_number(plan->settings, "distributed.timeout")};
+                      .timeout = setting_number(plan->settings, "distributed.timeout"),
+                      .is_apart = !setting_number(plan->settings, "distributed.shared_memory")};
   STATUS_TRY(comm_open(&comm, &ranks->comm));
   return share_cores(ranks);
 }

@@ -96,6 +96,11 @@ static uint64_t hash_note(const char *text) {
   return hash;
 }
 
+void comm_alert(Comm *comm) {
+  pthread_cond_broadcast(&comm->queued);
+  if (comm->shared) shared_ring(comm->shared);
+}
+
 /* ── the queue ────────────────────────────────────────────────────────────────────────────── */
 void comm_wait(Comm *comm, pthread_cond_t *condition, int64_t nanoseconds) {
   int64_t end = clock_nanoseconds() + nanoseconds;
@@ -128,7 +133,8 @@ static uint64_t hash_of(const Comm *comm, const CommWork *work, MeshAxis over, c
 }
 
 /* over: the axis of the work as it was given. */
-static Status queue(Comm *comm, const CommWork *work, MeshAxis over, int64_t *number) {
+static Status queue(Comm *comm, const CommWork *work, MeshAxis over, bool is_waited,
+                    int64_t *number) {
   Slot *slot = &comm->slot[(comm->begun + 1) % COMM_SLOTS];
   if (comm->has_failed) return failure(comm);
   if (slot->state != SLOT_FREE)
@@ -136,6 +142,8 @@ static Status queue(Comm *comm, const CommWork *work, MeshAxis over, int64_t *nu
   *slot = (Slot){.state = SLOT_QUEUED,
                  .number = ++comm->begun,
                  .work = *work,
+                 .is_shared = shared_can(comm->shared, work),
+                 .is_waited = is_waited,
                  .step = atomic_load(&comm->step)};
   *number = slot->number;
   if (comm->ended + 1 == slot->number) comm->since = clock_nanoseconds();
@@ -151,7 +159,7 @@ static Status queue(Comm *comm, const CommWork *work, MeshAxis over, int64_t *nu
   return STATUS_OK;
 }
 
-Status comm_begin(Comm *comm, const CommWork *work, int64_t *number) {
+static Status begin_work(Comm *comm, const CommWork *work, bool is_waited, int64_t *number) {
   int size = comm_size(comm, work->over);
   *number = 0;
   STATUS_TRY(comm_check(work, size));
@@ -164,10 +172,15 @@ Status comm_begin(Comm *comm, const CommWork *work, int64_t *number) {
   CommWork own = *work;
   own.over = comm_axis(comm, work->over);
   pthread_mutex_lock(&comm->lock);
-  Status status = queue(comm, &own, work->over, number);
-  pthread_cond_signal(&comm->queued);
+  Status status = queue(comm, &own, work->over, is_waited, number);
+  bool is_over = status == STATUS_OK && comm_enter(comm, &comm->slot[*number % COMM_SLOTS]);
   pthread_mutex_unlock(&comm->lock);
+  if (is_over && work->done) work->done(work->context, STATUS_OK);
   return status;
+}
+
+Status comm_begin(Comm *comm, const CommWork *work, int64_t *number) {
+  return begin_work(comm, work, false, number);
 }
 
 Status comm_end(Comm *comm, int64_t number) {
@@ -177,6 +190,7 @@ Status comm_end(Comm *comm, int64_t number) {
   pthread_mutex_lock(&comm->lock);
   if (slot->state == SLOT_FREE || slot->number != number || slot->work.done)
     status = status_fail(STATUS_USER, "work %lld has not been begun", (long long)number);
+  if (status == STATUS_OK && slot->is_shared && slot->is_waited) comm_drive(comm, slot);
   while (status == STATUS_OK && slot->state != SLOT_ENDED && slot->state != SLOT_FAILED)
     pthread_cond_wait(&comm->changed, &comm->lock);
   if (status == STATUS_OK) {
@@ -286,7 +300,7 @@ bool comm_fail(Comm *comm, Status status, const char *sentence) {
     snprintf(comm->sentence, sizeof comm->sentence, "%s", sentence);
     start_abort(comm);
   }
-  pthread_cond_broadcast(&comm->queued);
+  comm_alert(comm);
   /* when a work has ended its memory may be freed */
   int64_t end = clock_nanoseconds() + patience;
   while (is_first && comm->is_in_engine && clock_nanoseconds() < end)
@@ -314,7 +328,7 @@ bool comm_fail_without_rank_0(Comm *comm, const char *sentence) {
 void comm_let_leave(Comm *comm) {
   pthread_mutex_lock(&comm->lock);
   comm->may_leave = true;
-  pthread_cond_broadcast(&comm->queued);
+  comm_alert(comm);
   pthread_mutex_unlock(&comm->lock);
 }
 
@@ -401,7 +415,7 @@ Status comm_do(Comm *comm, const CommWork *work) {
   CommWork own = *work;
   int64_t number;
   own.done = NULL;
-  STATUS_TRY(comm_begin(comm, &own, &number));
+  STATUS_TRY(begin_work(comm, &own, true, &number));
   return comm_end(comm, number);
 }
 

@@ -31,6 +31,7 @@ typedef struct {
   const char *library; /* the engine's file; NULL: the one beside ftrun, then the loader's path */
   Mesh mesh;           /* of all ranks; zeros: they share a batch, and no more */
   int64_t piece; /* at most so many elements in one message; 0: as many as the engine likes */
+  bool is_apart; /* the engine does all works, also between ranks of one machine */
   const char *device; /* "cuda:1", for messages; NULL: there is nothing to say */
 } CommOptions;
 
@@ -101,6 +102,7 @@ typedef struct CommWork {
   const void *x;
   void *out;
   bool clears;       /* SEND, ABSENT: out becomes zeros, as many as x has elements */
+  bool is_shared;    /* on all ranks of the group x and out lie in memory of comm_memory_new */
   const char *label; /* for messages: "gradients of h.3.attn"; must outlive the Comm's work */
   /* NULL, or called by a thread of the Comm when the work has ended, whose status_message() is the
    * sentence of a failure. Such a work has no number, and comm_end knows nothing of it. */
@@ -120,6 +122,11 @@ STATUS_CHECKED Status comm_begin(Comm *comm, const CommWork *work, int64_t *numb
 STATUS_CHECKED Status comm_end(Comm *comm, int64_t number);
 /* Both, for the host's own affairs. On one rank alone (comm NULL) it copies x to out. */
 STATUS_CHECKED Status comm_do(Comm *comm, const CommWork *work);
+/* Memory that the other ranks of this machine may read and write: zeroed, and aligned as large blocks
+ * should be. NULL: there is none. It is given back before comm_close. */
+char *comm_memory_new(Comm *comm, int64_t bytes);
+bool comm_memory_free(Comm *comm, char *memory); /* false: it is none of these */
+bool comm_holds(Comm *comm, const void *at, int64_t bytes);
 /* What else joins the ranks, on their devices. `abort` is called when the job has failed, on a
  * thread of its own, and may take its time; `leave` by comm_leave when it has not. Afterwards, there
  * is no Comm. One at a time. */

@@ -54,7 +54,7 @@ static void leave_now(int status, void *unused) {
 void comm_leave_at_exit(void) { on_exit(leave_now, NULL); }
 
 /* ── opening ──────────────────────────────────────────────────────────────────────────────── */
-static bool do_now(Comm *comm, const CommWork *work, char *why) {
+bool comm_do_now(Comm *comm, const CommWork *work, char *why) {
   EngineWork *under_way;
   EngineState state = ENGINE_WAITS;
   if (!comm->type->begin(comm->engine, work, &under_way, why)) return false;
@@ -82,7 +82,7 @@ static bool exchange(Comm *comm, char *why) {
                     .x = &own,
                     .out = comm->seats,
                     .label = "the machines"};
-  bool is_good = do_now(comm, &where, why) && do_now(comm, &names, why);
+  bool is_good = comm_do_now(comm, &where, why) && comm_do_now(comm, &names, why);
   for (int r = 0; r < ranks && is_good; r++) {
     bool is_new = true;
     for (int i = 0; i < r; i++)
@@ -110,7 +110,7 @@ static bool open_engine(Comm *comm, char *why) {
   if (!type->open(&comm->place, comm->options.piece, &comm->engine, why)) return false;
   int rank = type->rank(comm->engine), ranks = type->ranks(comm->engine);
   if (rank == comm->place.rank && ranks == comm->place.ranks)
-    return exchange(comm, why) && split_axes(comm, why);
+    return exchange(comm, why) && split_axes(comm, why) && comm_share(comm, why);
   snprintf(why, ENGINE_WHY,
            "this is rank %d of %d for %s, and rank %d of %d for %s: start the ranks by mpirun, or "
            "by srun --mpi=pmix",
@@ -128,7 +128,7 @@ typedef struct {
 } UnderWay;
 
 /* With the lock held, as all of these; they leave it while they call the engine. */
-static void engine_failed(Comm *comm, const Slot *slot, const char *why) {
+void comm_engine_failed(Comm *comm, const Slot *slot, const char *why) {
   char sentence[COMM_SENTENCE];
   snprintf(sentence, sizeof sentence, "rank %d (host %s): %s (%s): %s", comm->place.rank,
            comm->host, comm_kind_text(slot->work.kind), slot->work.label, why);
@@ -156,24 +156,60 @@ static bool is_message(const Slot *slot) {
   return slot->work.kind == COMM_SEND || slot->work.kind == COMM_RECEIVE;
 }
 
-static void begin_next(Comm *comm, UnderWay *under_way) {
-  char why[ENGINE_WHY] = "";
-  int index = (int)(++comm->started % COMM_SLOTS);
-  Slot *slot = &comm->slot[index];
-  slot->state = SLOT_UNDER_WAY;
-  if (!slot->work.look) {
-    enter_engine(comm);
-    bool is_good = comm->type->begin(comm->engine, &slot->work, &slot->engine_work, why);
-    leave_engine(comm);
-    if (!is_good) engine_failed(comm, slot, why);
-  }
-  under_way->slot[under_way->count++] = index;
+static void add_to_list(UnderWay *under_way, const Comm *comm, const Slot *slot) {
+  under_way->slot[under_way->count++] = (int)(slot - comm->slot);
   under_way->collectives += !is_message(slot);
   under_way->idle_since = 0;
 }
 
+/* What callers have entered since (comm_enter), but what they wait for. */
+static void list_entered(Comm *comm, UnderWay *under_way) {
+  while (comm->listed < comm->started) {
+    int64_t number = ++comm->listed;
+    const Slot *slot = &comm->slot[number % COMM_SLOTS];
+    if (slot->number == number && slot->state == SLOT_UNDER_WAY && !slot->is_waited)
+      add_to_list(under_way, comm, slot);
+  }
+}
+
+static bool can_begin_next(const Comm *comm, const UnderWay *under_way) {
+  const Slot *slot = &comm->slot[(comm->started + 1) % COMM_SLOTS];
+  if (comm->started == comm->begun || under_way->collectives >= COMM_UNDER_WAY) return false;
+  return !slot->is_shared || shared_has_room(comm->shared, slot->work.over);
+}
+
+/* Its caller goes on with what he waits for. */
+static void begin_next_shared(Comm *comm, UnderWay *under_way, Slot *slot) {
+  slot->shared_work = shared_begin(comm->shared, &slot->work);
+  if (!slot->shared_work) comm_engine_failed(comm, slot, "out of memory");
+  if (slot->is_waited)
+    shared_ring(comm->shared);
+  else
+    add_to_list(under_way, comm, slot);
+}
+
+static void begin_next(Comm *comm, UnderWay *under_way) {
+  char why[ENGINE_WHY] = "";
+  Slot *slot = &comm->slot[++comm->started % COMM_SLOTS];
+  comm->listed = comm->started;
+  slot->state = SLOT_UNDER_WAY;
+  if (slot->is_shared) {
+    begin_next_shared(comm, under_way, slot);
+    return;
+  }
+  if (!slot->work.look) {
+    enter_engine(comm);
+    bool is_good = comm->type->begin(comm->engine, &slot->work, &slot->engine_work, why);
+    leave_engine(comm);
+    if (!is_good) comm_engine_failed(comm, slot, why);
+  }
+  add_to_list(under_way, comm, slot);
+}
+
 static void has_ended(Comm *comm, Slot *slot) {
   CommWork work = slot->work;
+  if (slot->shared_work) shared_leave(comm->shared, slot->shared_work);
+  slot->shared_work = NULL;
   comm_note_end(comm, slot);
   slot->state = work.done ? SLOT_FREE : SLOT_ENDED;
   if (!work.done) {
@@ -199,7 +235,8 @@ static bool look_at(Comm *comm, const Slot *slot, EngineState *state, char *why)
 static bool go_on_with(Comm *comm, const Slot *slot, EngineState *state, char *why) {
   if (slot->work.look) return look_at(comm, slot, state, why);
   enter_engine(comm);
-  bool is_good = comm->type->go_on(comm->engine, slot->engine_work, state, why);
+  bool is_good = slot->is_shared ? shared_go_on(comm->shared, slot->shared_work, state, why)
+                                 : comm->type->go_on(comm->engine, slot->engine_work, state, why);
   leave_engine(comm);
   return is_good;
 }
@@ -213,7 +250,7 @@ static bool go_on(Comm *comm, UnderWay *under_way) {
     EngineState state = ENGINE_WAITS;
     Slot *slot = &comm->slot[under_way->slot[i]];
     bool is_good = go_on_with(comm, slot, &state, why);
-    if (!is_good) engine_failed(comm, slot, why);
+    if (!is_good) comm_engine_failed(comm, slot, why);
     has_moved = has_moved || state != ENGINE_WAITS;
     if (is_good && state == ENGINE_DONE && !comm->has_failed) {
       under_way->collectives -= !is_message(slot);
@@ -226,14 +263,30 @@ static bool go_on(Comm *comm, UnderWay *under_way) {
   return has_moved;
 }
 
-/* Others yield the core for some 50 us, then it sleeps: an eighth of the time that it waits. */
-static void back_off(Comm *comm, UnderWay *under_way) {
-  enum { YIELDING = 50000, LEAST = 10000, MOST = 1000000 };
-  bool is_engines = false;
-  for (int i = 0; i < under_way->count; i++)
-    is_engines = is_engines || !comm->slot[under_way->slot[i]].work.look;
+/* Until there is more to do, at most so long. `bell` was read before the thread looked. */
+static void rest(Comm *comm, uint32_t bell, int64_t nanoseconds) {
+  if (!comm->shared) {
+    comm_wait(comm, &comm->queued, nanoseconds);
+    return;
+  }
+  pthread_mutex_unlock(&comm->lock);
+  shared_wait(comm->shared, bell, nanoseconds, false);
+  pthread_mutex_lock(&comm->lock);
+}
+
+/* What goes on in memory that ranks share is told of by the bell. Where the engine has something under
+ * way the thread yields the core for some 50 us, then it sleeps: an eighth of the time that it waits.
+ */
+static void back_off(Comm *comm, UnderWay *under_way, uint32_t bell) {
+  enum { YIELDING = 50000, LEAST = 10000, MOST = 1000000, LONG = 100000000 };
+  bool is_engines = false, is_devices = false, is_held_up = comm->started < comm->begun;
+  for (int i = 0; i < under_way->count; i++) {
+    const Slot *slot = &comm->slot[under_way->slot[i]];
+    is_devices = is_devices || slot->work.look;
+    is_engines = is_engines || (!slot->work.look && !slot->is_shared);
+  }
   if (!is_engines) { /* a device goes on by itself, and nobody waits here to hear of it */
-    comm_wait(comm, &comm->queued, MOST);
+    rest(comm, bell, is_devices || is_held_up ? MOST : LONG);
     return;
   }
   int64_t now = clock_nanoseconds();
@@ -246,21 +299,23 @@ static void back_off(Comm *comm, UnderWay *under_way) {
     return;
   }
   int64_t pause = waited / 8;
-  comm_wait(comm, &comm->queued, pause < LEAST ? LEAST : pause > MOST ? MOST : pause);
+  rest(comm, bell, pause < LEAST ? LEAST : pause > MOST ? MOST : pause);
 }
 
 static void work(Comm *comm) {
   UnderWay under_way = {0};
   while (!comm->has_failed) {
-    if (comm->started < comm->begun && under_way.collectives < COMM_UNDER_WAY) {
+    uint32_t bell = comm->shared ? shared_bell(comm->shared) : 0;
+    list_entered(comm, &under_way);
+    if (can_begin_next(comm, &under_way)) {
       begin_next(comm, &under_way);
     } else if (!under_way.count) {
       if (comm->is_closing && comm->may_leave) return;
-      pthread_cond_wait(&comm->queued, &comm->lock);
+      back_off(comm, &under_way, bell);
     } else if (go_on(comm, &under_way)) {
       under_way.idle_since = 0;
     } else if (!comm->has_failed) {
-      back_off(comm, &under_way);
+      back_off(comm, &under_way, bell);
     }
   }
 }

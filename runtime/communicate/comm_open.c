@@ -33,6 +33,7 @@ static Status not_all_came(const Comm *comm) {
 /* ── opening ──────────────────────────────────────────────────────────────────────────────── */
 static void comm_release(Comm *comm) {
   watch_stop(comm->watch);
+  comm_share_no_more(comm);
   board_close(&comm->board);
   if (comm->launcher >= 0) close(comm->launcher);
   pthread_mutex_destroy(&comm->lock);
@@ -154,7 +155,7 @@ void comm_leave(Comm *comm, Status status) {
   comm->is_left = true;
   pthread_mutex_lock(&comm->lock);
   comm->is_closing = true;
-  pthread_cond_broadcast(&comm->queued);
+  comm_alert(comm);
   pthread_mutex_unlock(&comm->lock);
   comm_leave_outside(comm, status == STATUS_OK);
   if (status == STATUS_OK)

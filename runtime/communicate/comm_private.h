@@ -8,6 +8,7 @@
 #define FT_RUNTIME_COMM_PRIVATE_H
 #include "runtime/communicate/board.h"
 #include "runtime/communicate/engine.h"
+#include "runtime/communicate/shared.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -23,6 +24,9 @@ typedef struct {
   int64_t number;
   CommWork work;
   EngineWork *engine_work;
+  SharedWork *shared_work;
+  bool is_shared; /* it is done in memory that the ranks share */
+  bool is_waited; /* … and its caller goes on with it, who waits for its end */
   CommOrder order;
   int64_t collective; /* its number in that, from 1; 0: between two ranks */
   int peer;           /* … of all ranks, the other one of these two */
@@ -70,6 +74,7 @@ struct Comm {
   char text[160];
   const EngineType *type;
   Engine *engine; /* of the engine's thread */
+  Shared *shared; /* NULL: there is none */
   Board board;
   Watch *watch;
   int launcher; /* launcher.h; -1 */
@@ -86,6 +91,7 @@ struct Comm {
   bool is_in_engine; /* its thread is, and may write to what works give out */
   Slot slot[COMM_SLOTS]; /* of work n: n % COMM_SLOTS, from 1 */
   int64_t begun, started;
+  int64_t listed; /* to here the engine's thread knows what has started */
   int64_t ended; /* all works to this one have */
   int64_t since; /* when work ended + 1 became the oldest */
   int64_t entered[ORDER_COUNT];
@@ -118,11 +124,26 @@ int comm_next_notes(Comm *comm, CommOrder order, Note *out, int most, int64_t *f
 /* The rank that this one's works of the order are compared with. */
 int comm_reference(const Comm *comm, CommOrder order, int rank);
 
+/* Wakes the engine's thread. */
+void comm_alert(Comm *comm);
 /* All ranks leave in peace. */
 void comm_let_leave(Comm *comm);
 void comm_leave_outside(Comm *comm, bool in_peace);
 
+/* comm_shared.c */
+/* By the engine's thread, before the first work. */
+bool comm_share(Comm *comm, char *why);
+/* With the lock held. True: this work, the last that was queued, has ended. */
+bool comm_enter(Comm *comm, Slot *slot);
+/* With the lock held, which it leaves meanwhile: returns when the work has ended, or failed. */
+void comm_drive(Comm *comm, Slot *slot);
+void comm_share_no_more(Comm *comm);
+
 /* comm_engine.c */
+/* By its thread, before the first work that is queued. */
+bool comm_do_now(Comm *comm, const CommWork *work, char *why);
+/* With the lock held, which it leaves meanwhile. */
+void comm_engine_failed(Comm *comm, const Slot *slot, const char *why);
 void *comm_engine_main(void *comm);
 /* Finds and opens the plug-in. */
 STATUS_CHECKED Status comm_find_engine(const char *library, int ranks, const EngineType **out);

@@ -9,7 +9,7 @@
 
 #define ENGINE_SYMBOL "ft_engine"
 /* The version grows with every change of the table, of CommWork or of DType. */
-enum { ENGINE_VERSION = 5, ENGINE_WHY = 512 };
+enum { ENGINE_VERSION = 6, ENGINE_WHY = 512 };
 
 typedef struct Engine Engine;
 typedef struct EngineWork EngineWork; /* under way */
@@ -19,6 +19,7 @@ typedef enum { ENGINE_WAITS, ENGINE_MOVES, ENGINE_DONE } EngineState;
 
 typedef struct {
   int version; /* ENGINE_VERSION; comes first for ever */
+  bool keeps_all; /* it does all works itself: none is done in memory that ranks share (shared.h) */
   /* Joins the others: returns when all have come. piece: at most so many elements in one message;
    * 0: as many as the engine likes. */
   bool (*open)(const CommPlace *place, int64_t piece, Engine **out, char *why);

@@ -68,6 +68,8 @@ typedef struct DeviceType {
   const char *(*describe)(const Device *device); /* "cpu, 2 threads" */
   /* Zeroed, at least 64-byte aligned; 0 bytes gives a valid address. */
   Status (*alloc)(Device *device, int64_t bytes, char **out);
+  /* The same for what ranks work on together. NULL: alloc does */
+  Status (*alloc_shared)(Device *device, int64_t bytes, char **out);
   void (*free)(Device *device, char *memory, int64_t bytes);
   /* Batches live here: host memory the device reads fast (pinned on a GPU). */
   Status (*alloc_host)(Device *device, int64_t bytes, char **out);

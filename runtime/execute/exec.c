@@ -115,18 +115,64 @@ static Status check_room(const Exec *exec) {
       exec->plan->model, (double)need / (1 << 30), (double)room / (1 << 30));
 }
 
-static Status make_memory(Exec *exec, const bool *is_bound) {
+static int place_under(const Plan *plan, int place) {
+  while (plan->places.at[place].is_window) place = plan->places.at[place].of;
+  return place;
+}
+
+static int64_t most_bytes(const PlanGraph *graph, const PlanStep *step) {
+  int64_t most = 0;
+  for (int i = 0; i < step->arg_count; i++) {
+    int64_t bytes = type_bytes(&graph->buffers.at[step->args[i]].type);
+    most = bytes > most ? bytes : most;
+  }
+  return most;
+}
+
+/* By place: do ranks work on it together, on so many bytes that they should all reach it? It is so on
+ * all ranks, whatever graphs these will run. */
+static void find_places_of_ranks(const Plan *plan, bool *is_shared) {
+  enum { LEAST = 1 << 13 };
+  const PlanRun *run;
+  for (int g = 0; g < plan->graphs.count; g++) {
+    const PlanGraph *graph = &plan->graphs.at[g];
+    for (int i = 0; i < graph->steps.count; i++) {
+      const PlanStep *step = &graph->steps.at[i];
+      bool is_large = step->kind == STEP_BEGIN && most_bytes(graph, step) >= LEAST;
+      for (int k = 0; k < step->arg_count && is_large; k++)
+        is_shared[place_under(plan, graph->buffers.at[step->args[k]].place)] = true;
+    }
+  }
+  for (int i = 0; (run = plan_run_at(plan, i)) != NULL; i++)
+    if (is_shared[place_under(plan, run->instead_of)])
+      is_shared[place_under(plan, run->reads)] = true;
+}
+
+static Status make_all_places(Exec *exec, const bool *is_shared) {
   const Plan *plan = exec->plan;
-  find_bytes(exec, is_bound);
-  STATUS_TRY(check_room(exec));
-  STATUS_TRY(artifact_load(exec->artifact));
-  for (int p = 0; p < plan->places.count; p++)
-    if (!plan->places.at[p].is_window && p != plan_batch_place(plan))
-      STATUS_TRY(exec->type->alloc(exec->device, exec->bytes[p], &exec->base[p]));
+  const DeviceType *type = exec->type;
+  for (int p = 0; p < plan->places.count; p++) {
+    bool can_share = is_shared[p] && exec->comm && type->alloc_shared;
+    if (plan->places.at[p].is_window || p == plan_batch_place(plan)) continue;
+    STATUS_TRY((can_share ? type->alloc_shared : type->alloc)(exec->device, exec->bytes[p],
+                                                              &exec->base[p]));
+  }
   for (int p = 0; p < plan->places.count; p++)
     if (plan->places.at[p].is_window)
       exec->base[p] = exec->base[plan->places.at[p].of] + plan->places.at[p].offset;
   return STATUS_OK;
+}
+
+static Status make_memory(Exec *exec, const bool *is_bound) {
+  bool *is_shared = calloc((size_t)exec->plan->places.count + 1, sizeof *is_shared);
+  if (!is_shared) return status_fail(STATUS_FAULT, "out of memory");
+  find_places_of_ranks(exec->plan, is_shared);
+  find_bytes(exec, is_bound);
+  Status status = check_room(exec);
+  if (status == STATUS_OK) status = artifact_load(exec->artifact);
+  if (status == STATUS_OK) status = make_all_places(exec, is_shared);
+  free(is_shared);
+  return status;
 }
 
 static Status exec_make(Exec *exec, const ExecOptions *options, bool *is_bound) {

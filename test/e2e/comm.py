@@ -72,6 +72,7 @@ def bits(values):
 
 class Comm(support.Case):
     faults = {}
+    apart = False  # the ranks share no memory
 
     def setUp(self):
         if not HAS_MPI:
@@ -86,7 +87,8 @@ class Comm(support.Case):
         command = ["mpirun", "--oversubscribe", "-n", str(ranks)]
         if os.getuid() == 0:
             command.insert(1, "--allow-run-as-root")
-        done = subprocess.run([*command, PROGRAM, what, *map(str, arguments)], capture_output=True, text=True, timeout=HANG)
+        done = subprocess.run([*command, PROGRAM, what, *map(str, arguments)], capture_output=True, text=True, timeout=HANG,
+                              env={**os.environ, **({"COMM_PROGRAM_APART": "1"} if self.apart else {})})
         return done.returncode, done.stdout, done.stderr
 
     # ── works ──
@@ -180,7 +182,7 @@ class Comm(support.Case):
         cases = [[c[0], *map(int, c[1:3]), c[3], *map(int, c[4:]), int(random.integers(0, 4)) if mesh else 0] for c in cases]
         for case in cases:
             case[2] = min(case[2], sizes[case[6]] - 1)
-        inputs = []
+        self.last_cases, inputs = cases, []
         with open(os.path.join(self.folder, "cases"), "w") as file:
             file.writelines(" ".join(map(str, case)) + "\n" for case in cases)
         for i, case in enumerate(cases):
@@ -214,7 +216,13 @@ class Comm(support.Case):
         self.works(3, 0, 2)
 
     def test_works_of_four(self):
-        self.works(4, 0, 3)
+        """What is done in shared memory and what by messages: the same bits of what is not added, and of large sums."""
+        shared = self.works(4, 0, 3)
+        self.apart = True
+        by_messages = self.works(4, 0, 3)
+        same = [a == b for case, a, b in zip(self.last_cases, shared, by_messages) if case[0] not in ("all_reduce", "reduce_scatter") or case[4] > 20000]
+        self.assertGreater(len(same), 40)
+        self.assertTrue(all(same))
 
     def test_works_of_groups(self):
         """Of the axes of a mesh: a group of one, of all, and of some."""
@@ -231,6 +239,7 @@ class Comm(support.Case):
 
     def test_works_in_pieces(self):
         """As if there were more elements than a call of MPI can have."""
+        self.apart = True
         self.works(2, 7, 4)
         self.works(4, 100, 5)
 

@@ -7,7 +7,8 @@
  *   comm_program stages MESSAGES 0 0 DATA 2 TENSOR
  *                                          the two stages of a pipeline, with programs of their own
  *   comm_program fault WHAT TIMEOUT        rank 1 does WHAT in the middle of it
- *   comm_program speed COUNT TIMES         times all_reduce of f32 */
+ *   comm_program speed COUNT TIMES         times all_reduce of f32
+ * COMM_PROGRAM_APART=1: the ranks share no memory */
 #include "base/clock.h"
 #include "runtime/communicate/nccl.h"
 #include "runtime/device/cuda/cuda_driver.h"
@@ -52,6 +53,7 @@ static bool read_case(const Comm *comm, const char *line, Case *c) {
   int ranks = comm_size(comm, (MeshAxis)over);
   *c = (Case){.work = {.op = (CommOp)op, .peer = peer, .count = count, .over = (MeshAxis)over},
               .in_place = in_place};
+  c->work.is_shared = true;
   while (strcmp(comm_kind_text(c->work.kind), kind)) c->work.kind++;
   if (!dtype_parse(dtype, &c->work.dtype)) return false;
   c->x_bytes = c->out_bytes = count * dtype_bytes(c->work.dtype);
@@ -75,10 +77,21 @@ static void transfer(const char *folder, char what, int index, int rank, char *b
   fclose(file);
 }
 
+/* Some that the ranks share as long as there is some; without, the work is not shared. */
+static char *shared_memory;
+static int64_t shared_left;
+static char *some_memory(int64_t bytes, bool *is_shared) {
+  int64_t whole = (bytes + 64) & ~(int64_t)63;
+  *is_shared = *is_shared && shared_memory && whole <= shared_left;
+  if (!*is_shared) return malloc((size_t)bytes + 1);
+  shared_left -= whole;
+  return shared_memory + shared_left;
+}
+
 static void prepare(const Comm *comm, Case *c, const char *folder, int index) {
   int rank = comm_rank(comm);
-  c->x = malloc((size_t)c->x_bytes + 1);
-  c->out = malloc((size_t)c->out_bytes + 1);
+  c->x = some_memory(c->x_bytes, &c->work.is_shared);
+  c->out = some_memory(c->out_bytes, &c->work.is_shared);
   transfer(folder, 'x', index, rank, c->x, c->x_bytes);
   memset(c->out, 0x55, (size_t)c->out_bytes);
   c->work.x = c->x;
@@ -94,7 +107,9 @@ static void prepare(const Comm *comm, Case *c, const char *folder, int index) {
 
 static Status do_works(Comm *comm, const char *folder, unsigned seed) {
   static Case cases[MOST];
+  enum { SHARED = 64 << 20 };
   int count = 0, rank = comm_rank(comm), begun = 0;
+  shared_memory = comm_memory_new(comm, shared_left = SHARED);
   char path[512], line[128];
   snprintf(path, sizeof path, "%s/cases", folder);
   FILE *file = fopen(path, "r");
@@ -164,9 +179,15 @@ static int compare(const void *a, const void *b) {
 }
 
 static Status do_speed(Comm *comm, int64_t count, int times) {
-  float *x = calloc((size_t)count, sizeof *x);
+  char *memory = comm_memory_new(comm, count * (int64_t)sizeof(float)); /* as trainings have it */
+  float *x = memory ? (float *)(void *)memory : calloc((size_t)count, sizeof *x);
   double *took = calloc((size_t)times, sizeof *took);
-  CommWork work = {.dtype = DT_F32, .count = count, .x = x, .out = x, .label = "speed"};
+  CommWork work = {.dtype = DT_F32,
+                   .count = count,
+                   .x = x,
+                   .out = x,
+                   .is_shared = memory != NULL,
+                   .label = "speed"};
   for (int i = 0; i < times; i++) {
     STATUS_TRY(comm_barrier(comm, "before"));
     int64_t start = clock_nanoseconds();
@@ -319,7 +340,10 @@ int main(int count, char **argument) {
   if (!rank) rank = getenv("RANK");
   if (is_fault && !strcmp(argument[2], "absent") && rank && !strcmp(rank, "1")) pause_for(3600);
   if (count > 7) mesh = (Mesh){atoi(argument[5]), atoi(argument[6]), atoi(argument[7])};
-  CommOptions options = {.timeout = timeout, .piece = piece, .mesh = mesh};
+  CommOptions options = {.timeout = timeout,
+                         .piece = piece,
+                         .mesh = mesh,
+                         .is_apart = getenv("COMM_PROGRAM_APART") != NULL};
   Status status = comm_open(&options, &comm);
   if (status != STATUS_OK) return ended(NULL, status);
   if (!mesh.data) mesh = (Mesh){comm_ranks(comm), 1, 1};

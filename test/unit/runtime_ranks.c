@@ -28,11 +28,12 @@ typedef struct {
 } Rank;
 typedef void Body(Rank *rank);
 static Body *body;
+static bool is_apart; /* the engine does all works */
 
 static void *rank_main(void *argument) {
   Rank *rank = argument;
   CommPlace place = {rank->rank, rank->ranks, rank->rank, rank->ranks, "a test"};
-  CommOptions options = {.timeout = rank->timeout, .library = engine};
+  CommOptions options = {.timeout = rank->timeout, .library = engine, .is_apart = is_apart};
   rank->status = comm_open_at(&place, &options, &rank->comm);
   if (rank->status == STATUS_OK) body(rank);
   snprintf(rank->message, sizeof rank->message, "%s",
@@ -103,9 +104,91 @@ static void do_many(Rank *rank) {
 static void many(void **state) {
   (void)state;
   Rank rank[RANKS];
-  run_ranks(RANKS, 60, do_many, rank);
-  expect_good(rank, RANKS);
+  for (int i = 0; i < 2; i++) {
+    is_apart = i == 1;
+    run_ranks(RANKS, 60, do_many, rank);
+    expect_good(rank, RANKS);
+  }
+  is_apart = false;
   assert_string_equal(comm_text(NULL), "1 rank");
+}
+
+/* ── large works in memory of all ranks ───────────────────────────────────────────────────── */
+enum { LARGE = 99 * 1000, LARGES = 90, LARGE_BYTES = LARGE * 4 };
+
+/* Whole numbers, so that the order of a sum does not show. */
+static float large_value(int rank, int i, int64_t j) { return (float)(rank * 7 + i + j % 1001); }
+
+static float large_sum(int i, int64_t j) {
+  float sum = 0;
+  for (int r = 0; r < RANKS; r++) sum += large_value(r, i, j);
+  return sum;
+}
+
+/* What element j of the result is. */
+static float large_expected(CommKind kind, int rank, int i, int64_t j) {
+  int64_t part = LARGE / RANKS;
+  switch (kind) {
+  case COMM_ALL_REDUCE:
+    return large_sum(i, j);
+  case COMM_REDUCE_SCATTER:
+    return large_sum(i, rank * part + j);
+  case COMM_ALL_GATHER:
+    return large_value((int)(j / LARGE), i, j % LARGE);
+  case COMM_ALL_TO_ALL:
+    return large_value((int)(j / part), i, rank * part + j % part);
+  default:
+    return large_value(1, i, j);
+  }
+}
+
+static void do_large_one(Rank *rank, int i, float *x, float *out) {
+  CommKind kind = (CommKind)(i % 5);
+  bool can_be_in_place = kind != COMM_REDUCE_SCATTER && kind != COMM_ALL_GATHER;
+  if (can_be_in_place && i % 2) out = x;
+  int64_t made = kind == COMM_ALL_GATHER       ? LARGE * RANKS
+                 : kind == COMM_REDUCE_SCATTER ? LARGE / RANKS
+                                               : LARGE;
+  for (int64_t j = 0; j < LARGE; j++) x[j] = large_value(rank->rank, i, j);
+  CommWork work = {.kind = kind,
+                   .peer = kind == COMM_BROADCAST,
+                   .dtype = DT_F32,
+                   .count = LARGE,
+                   .x = x,
+                   .out = out,
+                   .is_shared = true,
+                   .label = "large"};
+  int64_t number;
+  rank->status = i % 3 ? comm_begin(rank->comm, &work, &number) : comm_do(rank->comm, &work);
+  if (i % 3 && rank->status == STATUS_OK) rank->status = comm_end(rank->comm, number);
+  for (int64_t j = 0; j < made && rank->status == STATUS_OK; j += j % 7 + 1)
+    rank->wrong += out[j] != large_expected(kind, rank->rank, i, j);
+}
+
+/* Memory comes and goes, and is not had for ever. */
+static void do_large(Rank *rank) {
+  enum { PER_MEMORY = 30, MOST = 100 };
+  char *more[MOST];
+  int count = 0;
+  for (int i = 0; i < LARGES && rank->status == STATUS_OK; i += PER_MEMORY) {
+    char *memory = comm_memory_new(rank->comm, (RANKS + 1) * LARGE_BYTES);
+    if (!memory || !comm_holds(rank->comm, memory + 4, LARGE_BYTES)) rank->wrong++;
+    if (rank->wrong) return;
+    for (int k = i; k < i + PER_MEMORY && rank->status == STATUS_OK; k++)
+      do_large_one(rank, k, (float *)(void *)memory, (float *)(void *)(memory + LARGE_BYTES));
+    if (rank->status == STATUS_OK) rank->status = comm_barrier(rank->comm, "a memory");
+    rank->wrong += !comm_memory_free(rank->comm, memory);
+  }
+  while (count < MOST && (more[count] = comm_memory_new(rank->comm, 100))) count++;
+  rank->wrong += count == 0 || count == MOST || comm_memory_free(rank->comm, (char *)rank);
+  while (count) rank->wrong += !comm_memory_free(rank->comm, more[--count]);
+}
+
+static void large(void **state) {
+  (void)state;
+  Rank rank[RANKS];
+  run_ranks(RANKS, 60, do_large, rank);
+  expect_good(rank, RANKS);
 }
 
 static void do_differently(Rank *rank) {
@@ -158,9 +241,11 @@ static void missing(void **state) {
 static void cut(void **state) {
   (void)state;
   Rank rank[RANKS];
+  is_apart = true;
   setenv("FAKE_ENGINE_FAILS", "40", 1);
   run_ranks(RANKS, 60, do_many, rank);
   unsetenv("FAKE_ENGINE_FAILS");
+  is_apart = false;
   for (int r = 0; r < RANKS; r++) {
     assert_int_equal(rank[r].status, STATUS_FAULT);
     assert_non_null(strstr(rank[r].message, "rank 1 (host"));
@@ -393,9 +478,11 @@ static void plans(void **state) {
 static void plan_is_cut(void **state) {
   (void)state;
   Rank rank[RANKS];
+  is_apart = true;
   setenv("FAKE_ENGINE_FAILS", "40", 1);
   run_ranks(RANKS, 60, do_plan, rank);
   unsetenv("FAKE_ENGINE_FAILS");
+  is_apart = false;
   for (int r = 0; r < RANKS; r++) {
     assert_int_equal(rank[r].status, STATUS_FAULT);
     assert_non_null(strstr(rank[r].message, "all_reduce (a bucket): the cable is cut"));
@@ -404,8 +491,8 @@ static void plan_is_cut(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(many),    cmocka_unit_test(another_work), cmocka_unit_test(missing),
-      cmocka_unit_test(cut),     cmocka_unit_test(alone),        cmocka_unit_test(refused),
-      cmocka_unit_test(plans),   cmocka_unit_test(plan_is_cut)};
+      cmocka_unit_test(many),  cmocka_unit_test(another_work), cmocka_unit_test(missing),
+      cmocka_unit_test(cut),   cmocka_unit_test(alone),        cmocka_unit_test(refused),
+      cmocka_unit_test(plans), cmocka_unit_test(plan_is_cut),  cmocka_unit_test(large)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

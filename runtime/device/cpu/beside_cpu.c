@@ -35,6 +35,7 @@ void cpu_beside_begin(CpuBeside *beside, void *const *args, uint64_t ticket) {
   int64_t number;
   if (beside->has_input) work.x = args[0];
   if (beside->has_output) work.out = args[beside->has_input];
+  work.is_shared = beside->is_held && *all->is_shared;
   atomic_store(&beside->begun_at, clock_nanoseconds());
   atomic_store(&beside->begun, ticket);
   atomic_fetch_add(&all->under_way, 1);
@@ -48,13 +49,17 @@ void cpu_besides_settle(CpuBesides *all) {
 
 /* ── binding ──────────────────────────────────────────────────────────────────────────────── */
 Status cpu_beside_new(CpuBesides *all, Arena *arena, const Artifact *artifact,
-                      const PlanGraph *graph, const PlanStep *step, CpuBeside **out) {
+                      const PlanGraph *graph, const PlanStep *step, void *const *args,
+                      CpuBeside **out) {
   CpuBeside *beside = ARENA_NEW(arena, CpuBeside);
   *out = beside;
   beside->all = all;
   STATUS_TRY(beside_work(all->comm, artifact, graph, step, &beside->work));
   beside->has_input = step->input_count > 0;
   beside->has_output = step->arg_count > step->input_count;
+  beside->is_held = true;
+  for (int i = 0; i < step->arg_count; i++)
+    beside->is_held = beside->is_held && comm_holds(all->comm, args[i], 1);
   beside->work.done = beside_ended;
   beside->work.context = beside;
   return STATUS_OK;

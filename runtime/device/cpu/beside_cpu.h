@@ -9,6 +9,7 @@
 /* All of a graph. */
 typedef struct {
   Comm *comm; /* NULL: alone */
+  const bool *is_shared; /* works may be done in memory that the ranks share */
   Pool *pool;
   /* grows with every end, and while threads sleep until it grows, with all that others do */
   _Alignas(64) _Atomic uint64_t ends;
@@ -24,6 +25,7 @@ typedef struct {
   CpuBesides *all;
   CommWork work;
   bool has_input, has_output;
+  bool is_held;                  /* its operand and result lie in memory that other ranks reach */
   _Atomic uint64_t begun, ended; /* the run that began it last; that one plus 1 */
   _Atomic int64_t begun_at, ended_at; /* when, by clock_nanoseconds */
 } CpuBeside;
@@ -31,7 +33,7 @@ typedef struct {
 /* Refused if these ranks cannot do it. The label must outlive it. */
 STATUS_CHECKED Status cpu_beside_new(CpuBesides *all, Arena *arena, const Artifact *artifact,
                                      const PlanGraph *graph, const PlanStep *step,
-                                     CpuBeside **out);
+                                     void *const *args, CpuBeside **out);
 /* In the run of this ticket. Does not wait. */
 void cpu_beside_begin(CpuBeside *beside, void *const *args, uint64_t ticket);
 static inline void cpu_besides_wake(CpuBesides *all) {

@@ -8,7 +8,7 @@
  * own, and loads.
  * Invariant: nothing is allocated in a run; the batch's address is patched into the tasks. */
 #include "runtime/device/cpu/beside_cpu.h"
-#include "runtime/device/cpu/calls_cpu.h"
+#include "runtime/device/cpu/dev_cpu.h"
 #include "runtime/device/cpu/memory_cpu.h"
 #include "base/clock.h"
 #include "runtime/device/dev.h"
@@ -18,13 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct Device {
-  Pool *pool;
-  CpuLibrary *library;
-  Comm *comm;
-  char text[64];
-};
 
 /* A launch, one phase of a call, a BEGIN, or the END of one, which has no part for a thread to do:
  * it is done when all that it waits for is and the work has ended. */
@@ -129,6 +122,7 @@ static Status cpu_open(const Artifact *artifact, const DeviceOptions *options, D
     return status;
   }
   device->comm = options->comm;
+  device->has_shared = options->comm != NULL;
   int threads = pool_threads(device->pool);
   int length = snprintf(device->text, sizeof device->text, "cpu, %d thread%s", threads,
                         threads == 1 ? "" : "s");
@@ -191,7 +185,8 @@ static Status bind_beside(DeviceGraph *graph, const Artifact *artifact, const Pl
                           const PlanStep *step, void **args) {
   Task task = {.args = args, .parts = 1, .begin = -1};
   if (step->kind == STEP_BEGIN) {
-    STATUS_TRY(cpu_beside_new(&graph->besides, graph->arena, artifact, plan, step, &task.beside));
+    STATUS_TRY(
+        cpu_beside_new(&graph->besides, graph->arena, artifact, plan, step, args, &task.beside));
   } else {
     task.parts = 0;
     task.begin = graph->first_task[step->partner];
@@ -276,6 +271,7 @@ static Status cpu_bind(Device *device, const Artifact *artifact, int which, char
   for (int i = 0; i < steps; i++) args += plan->steps.at[i].arg_count;
   graph->device = device;
   graph->besides.comm = device->comm;
+  graph->besides.is_shared = &device->is_shared;
   graph->besides.pool = device->pool;
   graph->threads = pool_threads(device->pool);
   graph->arena = arena_new();
@@ -582,7 +578,9 @@ const DeviceType dev_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .join = cpu_join,
     .alloc = cpu_alloc,
+    .alloc_shared = cpu_alloc_shared,
     .free = cpu_free,
     .alloc_host = cpu_alloc,
     .free_host = cpu_free,

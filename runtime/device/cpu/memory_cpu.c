@@ -1,6 +1,7 @@
 /* memory_cpu: see memory_cpu.h. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
 #include "runtime/device/cpu/memory_cpu.h"
+#include "runtime/device/cpu/dev_cpu.h"
 #include <string.h>
 #include <sys/mman.h>
 
@@ -30,8 +31,29 @@ Status cpu_alloc(Device *device, int64_t bytes, char **out) {
   return STATUS_OK;
 }
 
+Status cpu_alloc_shared(Device *device, int64_t bytes, char **out) {
+  *out = comm_memory_new(device->comm, bytes);
+  if (*out) return STATUS_OK;
+  device->has_shared = false;
+  return cpu_alloc(device, bytes, out);
+}
+
+/* Works are done in shared memory where every rank has it: the ranks must find the same. */
+Status cpu_join(Device *device) {
+  uint8_t own = device->has_shared, all = 0;
+  STATUS_TRY(comm_do(device->comm, &(CommWork){.kind = COMM_ALL_REDUCE,
+                                               .op = COMM_MIN,
+                                               .dtype = DT_U8,
+                                               .count = 1,
+                                               .x = &own,
+                                               .out = &all,
+                                               .label = "memory that all ranks share"}));
+  device->is_shared = all;
+  return STATUS_OK;
+}
+
 void cpu_free(Device *device, char *memory, int64_t bytes) {
-  (void)device;
+  if (memory && comm_memory_free(device->comm, memory)) return;
   if (memory) munmap(memory, mapped_bytes(bytes));
 }
 

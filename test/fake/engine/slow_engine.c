@@ -100,6 +100,7 @@ static bool slow_go_on(Engine *engine, EngineWork *work, EngineState *state, cha
 __attribute__((visibility("default"))) extern const EngineType ft_engine;
 const EngineType ft_engine = {
     .version = ENGINE_VERSION,
+    .keeps_all = true,
     .open = slow_open,
     .close = slow_close,
     .rank = slow_rank,
