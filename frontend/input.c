@@ -7,8 +7,7 @@
 #include <string.h>
 
 static bool makes_images(const DataSource *data) {
-  const SourceKind *kind = source_kind_find(data->kind);
-  return data->transform_count || (kind && kind->form == SOURCE_SAMPLES);
+  return data->transform_count || source_makes_images(data);
 }
 
 /* Its normalize; NULL: it has none. */
@@ -42,10 +41,9 @@ static void chain_size(const DataSource *data, int64_t *height, int64_t *width) 
 
 static bool check_size(Builder *b, const DataSource *data, Loc loc, const char *name,
                        const ImageLayout *layout) {
-  const SourceKind *kind = source_kind_find(data->kind);
   int64_t height, width;
   chain_size(data, &height, &width);
-  if (!height && kind->form == SOURCE_SAMPLES)
+  if (!height && source_makes_images(data))
     return builder_fail(b, loc,
                         "images of %s(...) are of any size: make all of them %lld x %lld, as input "
                         "'%s' wants, with center_crop, random_resized_crop or resize((h, w))",

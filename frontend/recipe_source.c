@@ -121,6 +121,7 @@ static bool file_names(Builder *b, const Ast *call, const SourceKind *kind, Data
     fine = builder_fail(b, call->loc, "%s needs %s", kind->name,
                         kind->form == SOURCE_ARRAYS ? "file names, one for each input of the model"
                         : kind->form == SOURCE_SAMPLES ? "the name of a folder"
+                        : kind->form == SOURCE_SHARDS  ? "the names of its shards"
                                                        : "the name of a file");
   return fine;
 }
@@ -139,7 +140,7 @@ static bool fits_model(Builder *b, const Ast *call, const SourceKind *kind, int 
                         "ones that follow), but model '%s' has %d",
                         model->name, inputs);
   }
-  if (kind->form == SOURCE_RECORDS) return true;
+  if (kind->form == SOURCE_RECORDS || kind->form == SOURCE_SHARDS) return true;
   if (kind->form == SOURCE_SAMPLES) {
     if (files > 1)
       fine = builder_fail(b, call->loc, "%s(...) takes one folder, not %d", kind->name, files);
@@ -236,6 +237,10 @@ bool recipe_source(Builder *b, const Ast *entry, const Ast *model) {
   if (fine && source.transform_count && kind->form == SOURCE_TEXT)
     fine = builder_fail(b, entry->kid[0]->loc, "transforms are for images, and %s is a text",
                         kind->name);
+  if (fine && source.transform_count && kind->form == SOURCE_SHARDS &&
+      !source_makes_images(&source))
+    fine = builder_fail(b, entry->kid[0]->loc,
+                        "transforms are for images, and keys= gives the first input another file");
   const Ast *last = entry->kid[0]->kind == AST_BINARY ? entry->kid[0]->kid[1] : call;
   VEC_PUSH(b->arena, b->source_locs, last->loc);
   VEC_PUSH(b->arena, b->program->sources, source);

@@ -57,6 +57,27 @@ bool source_file_is_remote(const char *file, Text *why) {
   return true;
 }
 
+bool source_is_single_kind(const SourceKind *kind) {
+  return kind && (kind->form == SOURCE_SAMPLES || kind->form == SOURCE_SHARDS);
+}
+
+/* Of shards where the first ending that keys= has for it is an image's. */
+bool source_makes_images(const DataSource *data) {
+  static const char *const images[] = {"jpg", "jpeg", "png"};
+  const SourceKind *kind = source_kind_find(data->kind);
+  const char *keys = source_kind_text(data, "keys", "jpg");
+  if (!source_is_single_kind(kind) || kind->form == SOURCE_SAMPLES)
+    return source_is_single_kind(kind);
+  size_t length = strcspn(keys, ";,");
+  while (length && strchr(" \t\n", keys[length - 1])) length--;
+  for (size_t i = 0; i < sizeof images / sizeof *images; i++) {
+    size_t count = strlen(images[i]);
+    bool is_all = length == count || (length > count && strchr(" \t\n.", keys[length - count - 1]));
+    if (is_all && !strncasecmp(keys + length - count, images[i], count)) return true;
+  }
+  return false;
+}
+
 void source_kind_list(Text *out) {
   for (int i = 0; i < source_kind_count; i++)
     text_printf(out, "%s%s",

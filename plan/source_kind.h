@@ -4,7 +4,13 @@
 #define FT_PLAN_SOURCE_KIND_H
 #include "plan/plan.h"
 
-typedef enum { SOURCE_ARRAYS, SOURCE_RECORDS, SOURCE_TEXT, SOURCE_SAMPLES } SourceForm;
+typedef enum {
+  SOURCE_ARRAYS,
+  SOURCE_RECORDS,
+  SOURCE_TEXT,
+  SOURCE_SAMPLES,
+  SOURCE_SHARDS
+} SourceForm;
 typedef enum { SOURCE_HEAD, SOURCE_SIZE, SOURCE_ALL } SourceReads;
 /* A row of sources.def. */
 typedef struct {
@@ -23,6 +29,9 @@ const SourceKind *source_kind_guess(const uint8_t *head, size_t count);
 /* Is it the address of something elsewhere, "https://…", "s3://…"? Then *why, to be freed, says how to
  * get it. */
 bool source_file_is_remote(const char *file, Text *why);
+/* Are the samples read one by one, and does the first input get images of any size? */
+bool source_is_single_kind(const SourceKind *kind);
+bool source_makes_images(const DataSource *data);
 /* "idx, npy, …, bytes and tokens" */
 void source_kind_list(Text *out);
 

@@ -3,15 +3,11 @@
  * its bytes, and the values that training starts from. Declared in ranks.h. */
 #include "runtime/checkpoint/safetensors_sum.h"
 #include "runtime/command/ranks.h"
+#include "runtime/data/file_sum.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-enum { PIECE = 64 << 10, PIECES = 8 };
 
 /* The failure is that of all ranks. */
 static Status ranks_compare(Ranks *ranks, const char *what, const void *bytes, int64_t count) {
@@ -20,48 +16,16 @@ static Status ranks_compare(Ranks *ranks, const char *what, const void *bytes, i
 }
 
 /* ── files ────────────────────────────────────────────────────────────────────────────────── */
-
-typedef struct {
-  int64_t size;
-  uint64_t sum;
-} FileSum;
-
-/* All of a file, or so many pieces of it, the last one at its end, where a compressed one has a sum
- * of all. */
-static Status sum_file(const char *path, int64_t most_pieces, FileSum *out) {
-  struct stat info;
-  SafeSum sum;
-  char *piece = malloc(PIECE);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  int error = !piece ? ENOMEM : fd < 0 || fstat(fd, &info) != 0 ? errno : 0;
-  *out = (FileSum){0};
-  safetensors_sum_start(&sum, 0);
-  if (!error) out->size = info.st_size;
-  int64_t pieces = (out->size + PIECE - 1) / PIECE, step = 1;
-  if (pieces > most_pieces) step = pieces / most_pieces;
-  for (int64_t i = 0; i < pieces && !error; i += step) {
-    if (i + step >= pieces) i = pieces - 1;
-    int64_t at = i + 1 < pieces || out->size < PIECE ? i * PIECE : out->size - PIECE;
-    ssize_t count = pread(fd, piece, PIECE, (off_t)at);
-    if (count < 0) error = errno;
-    if (count > 0) safetensors_sum_add(&sum, piece, (size_t)count);
-  }
-  out->sum = safetensors_sum_end(&sum);
-  if (fd >= 0) close(fd);
-  free(piece);
-  return error ? status_errno(error, "cannot read %s", path) : STATUS_OK;
-}
-
 static Status same_artifact(Ranks *ranks, const char *path) {
   FileSum sum;
-  STATUS_TRY(ranks_agree(ranks, sum_file(path, INT64_MAX, &sum)));
+  STATUS_TRY(ranks_agree(ranks, file_sum(path, INT64_MAX, &sum)));
   return ranks_compare(ranks, "the artifact", &sum, sizeof sum);
 }
 
 static Status same_program(Ranks *ranks) {
   FileSum sum;
   const char *library = comm_text(ranks->comm);
-  STATUS_TRY(ranks_agree(ranks, sum_file("/proc/self/exe", INT64_MAX, &sum)));
+  STATUS_TRY(ranks_agree(ranks, file_sum("/proc/self/exe", INT64_MAX, &sum)));
   STATUS_TRY(ranks_compare(ranks, "the program (ftrun)", &sum, sizeof sum));
   return ranks_compare(ranks, "the library that joins the ranks", library,
                        (int64_t)strlen(library));
@@ -76,7 +40,7 @@ static Status same_data(Ranks *ranks, const Source *source) {
   const char *path;
   for (int i = 0; status == STATUS_OK && (path = source_path(source, i)) != NULL; i++) {
     FileSum sum;
-    status = sum_file(path, PIECES, &sum);
+    status = file_sum(path, FILE_SUM_PIECES, &sum);
     text_append(&text, (const char *)&sum, sizeof sum);
   }
   uint64_t list = source_list_sum(source);

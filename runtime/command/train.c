@@ -19,11 +19,12 @@
 /* ── setting up ───────────────────────────────────────────────────────────────────────────── */
 
 static Status open_data(Training *training) {
-  const SourcePlaces *places = &training->options->run.places;
-  STATUS_TRY(source_open(training->plan, "train", places, &training->train));
+  SourcePlaces places = training->options->run.places;
+  places.may_index = !training->options->dry_run;
+  STATUS_TRY(source_open(training->plan, "train", &places, &training->train));
   source_start(training->train);
   if (train_number(training, "train.eval.every") > 0 && source_find_split(training->plan, "valid"))
-    STATUS_TRY(source_open(training->plan, "valid", places, &training->valid));
+    STATUS_TRY(source_open(training->plan, "valid", &places, &training->valid));
   if (training->valid) STATUS_TRY(source_same_classes(training->train, training->valid));
   int64_t samples = source_samples(training->train);
   training->parts = plan_batches(plan_find_programme(training->plan, PROGRAMME_STEP)) *

@@ -19,12 +19,12 @@ static void install(void) {
   json_set_alloc_funcs(allocate, release);
 }
 
-Status json_parse(const char *bytes, size_t count, json_t **out) {
+static Status parse_with(const char *bytes, size_t count, size_t flags, json_t **out) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   json_error_t error;
   pthread_once(&once, install);
   has_failed = false;
-  *out = json_loadb(bytes, count, JSON_REJECT_DUPLICATES, &error);
+  *out = json_loadb(bytes, count, JSON_REJECT_DUPLICATES | flags, &error);
   if (has_failed) {
     json_decref(*out);
     *out = NULL;
@@ -32,4 +32,12 @@ Status json_parse(const char *bytes, size_t count, json_t **out) {
   }
   if (*out) return STATUS_OK;
   return status_fail(STATUS_USER, "line %d: %.80s", error.line, error.text);
+}
+
+Status json_parse(const char *bytes, size_t count, json_t **out) {
+  return parse_with(bytes, count, 0, out);
+}
+
+Status json_parse_any(const char *bytes, size_t count, json_t **out) {
+  return parse_with(bytes, count, JSON_DECODE_ANY, out);
 }

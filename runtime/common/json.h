@@ -7,4 +7,6 @@
 /* Keys given twice are refused. NULL with a status: STATUS_USER says what jansson says, as the end
  * of a sentence: "line 3: '}' expected". */
 STATUS_CHECKED Status json_parse(const char *bytes, size_t count, json_t **out);
+/* The same of a text that may be a number or a string alone. */
+STATUS_CHECKED Status json_parse_any(const char *bytes, size_t count, json_t **out);
 #endif

@@ -3,6 +3,7 @@
  * in the order of the folders' paths, then of their names. Files whose names do not end as those of
  * images are left out. The list is made once; it takes a file's name and 16 bytes for each. */
 #define _DEFAULT_SOURCE /* DT_DIR */
+#include "runtime/common/fnv.h"
 #include "runtime/data/sample_set.h"
 #include <dirent.h>
 #include <errno.h>
@@ -261,8 +262,21 @@ static void folder_close(SampleSet *set) {
   free(folder);
 }
 
-Status folder_samples(const DataSource *data, const char *path, SampleSet **out) {
-  (void)data;
+static uint64_t folder_sum(const SampleSet *set) {
+  Text name = {0};
+  uint64_t sum = FNV_START;
+  for (int64_t i = 0; i < set->count; i++) {
+    name.count = 0;
+    folder_name(set, i, &name);
+    size_t root = strlen(set->path); /* and the NUL at the end counts */
+    sum = fnv_add(sum, text_cstr(&name) + root, name.count - root + 1);
+  }
+  text_free(&name);
+  return sum;
+}
+
+Status folder_samples(const SampleSetOptions *options, SampleSet **out) {
+  const char *path = options->path[0];
   *out = NULL;
   Folder *folder = calloc(1, sizeof *folder);
   if (folder) folder->path = strdup(path);
@@ -277,6 +291,8 @@ Status folder_samples(const DataSource *data, const char *path, SampleSet **out)
                             .label = folder_label,
                             .name = folder_name,
                             .measure = folder_measure,
+                            .sum = folder_sum,
+                            .is_image = true,
                             .close = folder_close};
   Arena *arena = arena_new();
   Status status = folder_is_folder(folder->path)

@@ -1,6 +1,6 @@
-/* sample_set: samples that are read one by one, each an image file and its class: the sources of
- * form SAMPLES in plan/sources.def. `<name>_samples` makes a set; a set is read-only, any number of
- * threads read from it. */
+/* sample_set: samples that are read one by one: the sources of forms SAMPLES and SHARDS in
+ * plan/sources.def. `<name>_samples` makes a set; a set is read-only, any number of threads read from
+ * it. Its first input is an image file's bytes, the second their class; or a set writes inputs itself. */
 #ifndef FT_RUNTIME_SAMPLE_SET_H
 #define FT_RUNTIME_SAMPLE_SET_H
 #include "plan/plan.h"
@@ -18,20 +18,52 @@ struct SampleSet {
   int64_t count, class_count;
   int64_t memory;       /* bytes that it takes */
   const char *path;     /* what it was opened from */
-  const char **classes; /* by label */
-  /* *out is of this thread. The failure names the file. */
+  const char **classes; /* by label; class_count 0: it has no names for them */
+  char *const *files;   /* the shards; NULL: a folder */
+  int file_count;
+  bool
+      is_image; /* the first input is an image, by `read`; else written by `write`, as the others */
+  /* Of the image: *out is of this thread. The failure names the file. */
   Status (*read)(const SampleSet *set, int64_t index, Sample *out);
   /* The label alone, without reading; NULL: it takes reading. */
   int64_t (*label)(const SampleSet *set, int64_t index);
+  /* Where the set has more than images and classes: writes one sample of an input to `row`, in the
+   * type that the plan has; the room is this thread's. The failure names the file. NULL: the second
+   * input is the label. */
+  Status (*write)(const SampleSet *set, int64_t index, int input, Sample *room, void *row);
   /* Appends what a message calls the sample: the path of its file. */
   void (*name)(const SampleSet *set, int64_t index, Text *out);
   /* Looks at all samples: which has the most bytes, how many, and those of all. */
   Status (*measure)(const SampleSet *set, int64_t *which, int64_t *largest, int64_t *total);
+  /* What distinguishes the list of samples, wherever it lies, from another one. */
+  uint64_t (*sum)(const SampleSet *set);
   void (*close)(SampleSet *set);
 };
 
-/* Of the folder (file) of this path. data: its options, may be NULL. */
-STATUS_CHECKED Status folder_samples(const DataSource *data, const char *path, SampleSet **out);
+/* What a set is made from: the paths that the recipe's names stand for, and the model's inputs. */
+typedef struct {
+  const DataSource *data; /* its options, may be NULL */
+  char *const *path;
+  int path_count;
+  const PlanTensor *inputs;
+  int input_count;
+  int64_t rows;   /* of the inputs' batch */
+  bool may_write; /* an index beside a file */
+} SampleSetOptions;
+#define SAMPLES(name)                                                                              \
+  STATUS_CHECKED Status name##_samples(const SampleSetOptions *options, SampleSet **out);
+#define SHARDS SAMPLES
+#define ARRAYS(name)
+#define TEXT(name)
+#define RECORDS(name)
+#define SOURCE(name, form, ...) form(name)
+#include "plan/sources.def"
+#undef SOURCE
+#undef SAMPLES
+#undef SHARDS
+#undef ARRAYS
+#undef TEXT
+#undef RECORDS
 static inline void sample_set_close(SampleSet *set) {
   if (set) set->close(set);
 }

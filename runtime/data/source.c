@@ -238,11 +238,10 @@ static SourceForm form_of(const DataSource *data) {
 /* Adds the files that a name of the recipe's stands for: to column i, or one to each. */
 static Status add_files(Source *source, const Plan *plan, const DataSource *data,
                         const SourcePlaces *places, int i) {
-  SourceFiles files;
+  SourceFiles files = {0};
   bool is_records = form_of(data) == SOURCE_RECORDS;
-  STATUS_TRY(
-      status_prefix(source_find_files(plan, places, data->files[i], &files), "%s", data->split));
-  Status status = STATUS_OK;
+  Status status =
+      status_prefix(source_find_files(plan, places, data->files[i], &files), "%s", data->split);
   for (int k = 0; k < files.count && status == STATUS_OK; k++)
     status = is_records ? add_record_file(source, plan, data, files.path[k])
                         : add_file(source, &source->column[i], data, files.path[k]);
@@ -261,11 +260,28 @@ static Status open_text(Source *source, const Plan *plan) {
 
 static Status open_images(Source *source, const Plan *plan, const DataSource *data,
                           const SourcePlaces *places) {
-  char *path;
-  STATUS_TRY(
-      status_prefix(source_find_file(plan, places, data->files[0], &path), "%s", data->split));
-  Status status = images_open_set(plan, data, path, &source->images);
-  free(path);
+  SourceFiles all = {0};
+  Status status = STATUS_OK;
+  for (int i = 0; i < data->file_count && status == STATUS_OK; i++) {
+    if (form_of(data) == SOURCE_SHARDS) {
+      status = source_find_files(plan, places, data->files[i], &all);
+    } else {
+      all.path = calloc(1, sizeof *all.path);
+      status = all.path ? source_find_file(plan, places, data->files[i], &all.path[0])
+                        : status_errno(ENOMEM, "files");
+      all.count = status == STATUS_OK;
+    }
+  }
+  status = status_prefix(status, "%s", data->split);
+  SampleSetOptions options = {.data = data,
+                              .path = all.path,
+                              .path_count = all.count,
+                              .inputs = plan->inputs.at,
+                              .input_count = plan->inputs.count,
+                              .rows = source->rows,
+                              .may_write = places->may_index};
+  if (status == STATUS_OK) status = images_open_set(plan, data, &options, &source->images);
+  source_files_free(&all);
   STATUS_TRY(status);
   source->samples = source->images.set->count;
   return source_choose(source, plan, data);
@@ -287,7 +303,7 @@ static Status open_split(Source *source, const Plan *plan, const DataSource *dat
   bool is_text = form_of(data) == SOURCE_TEXT;
   if (kind)
     STATUS_TRY(source_check_options(data, kind)); /* an unknown one is refused with its file */
-  if (form_of(data) == SOURCE_SAMPLES) return open_images(source, plan, data, places);
+  if (source_is_single_kind(kind)) return open_images(source, plan, data, places);
   if (is_text && data->transform_count)
     return status_fail(STATUS_USER, "%s: transforms are for images, not for a text", data->split);
   source->column_count = is_text ? 1 : plan->inputs.count;
@@ -300,7 +316,7 @@ static Status open_split(Source *source, const Plan *plan, const DataSource *dat
 
 static bool fits_files(const Plan *plan, const DataSource *data) {
   if (data->file_count < 1 || plan->inputs.count < 1) return false;
-  return form_of(data) == SOURCE_RECORDS ||
+  return form_of(data) == SOURCE_RECORDS || form_of(data) == SOURCE_SHARDS ||
          data->file_count == (form_of(data) == SOURCE_ARRAYS ? plan->inputs.count : 1);
 }
 
@@ -385,6 +401,8 @@ void source_append_paths(const Source *source, Text *out) {
 const char *source_label(const Source *source) { return source->label; }
 
 const char *source_path(const Source *source, int index) {
+  const SampleSet *set = source->images.set;
+  if (set) return index < set->file_count ? set->files[index] : NULL;
   const DataArray *array = nth_file(source, index);
   return array ? source_bytes_path(array->bytes) : NULL;
 }

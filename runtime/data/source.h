@@ -18,6 +18,7 @@ typedef struct {
   const char *data_dir;      /* NULL: none */
   const char *artifact_path; /* NULL: none */
   bool allow_paths;          /* paths that the model's file names may lead anywhere */
+  bool may_index;            /* files of ours may be written beside data: indexes of shards */
 } SourcePlaces;
 
 /* Is there such a split in the plan? */
@@ -29,8 +30,9 @@ STATUS_CHECKED Status source_check_evaluated(const Plan *plan, const char *split
 STATUS_CHECKED Status source_find_file(const Plan *plan, const SourcePlaces *places,
                                        const char *file, char **out);
 /* The same of a name that may be a pattern, "x-*.npy", as the shell has them (*, ?, [abc]): all files
- * of the first place that has one, in the order of their names' bytes. A file that has this very name
- * goes before. *out is filled in either way. */
+ * of the first place that has one, in the order of their names' bytes. Braces stand for several names,
+ * as in a shell, all of which have to be there: "x-{000..009}.tar", "{a,b}.npy". A file that has this
+ * very name goes before. Appends to *out, which starts as {0} and is to be freed in any case. */
 typedef struct {
   char **path;
   int count;

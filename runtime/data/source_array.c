@@ -45,6 +45,7 @@ typedef Status Parse(const ArrayFile *file, ArrayHeader *out);
 #define TEXT(name) name##_parse
 #define RECORDS(name) name##_parse
 #define SAMPLES(name) NULL
+#define SHARDS(name) NULL
 static Parse *const parsers[] = {
 #define SOURCE(name, form, ...) form(name),
 #include "plan/sources.def"
@@ -54,6 +55,7 @@ static Parse *const parsers[] = {
 #undef TEXT
 #undef RECORDS
 #undef SAMPLES
+#undef SHARDS
 
 static Status unknown_kind(const char *name) {
   Text kinds = {0};
@@ -82,7 +84,7 @@ static Status array_parse(SourceBytes *bytes, ArrayFile *file, ArrayHeader *out)
   const SourceKind *kind =
       data ? source_kind_find(data->kind) : source_kind_guess(file->at, file->count);
   if (!kind) return unknown_content();
-  if (kind->form == SOURCE_SAMPLES)
+  if (source_is_single_kind(kind))
     return status_fail(STATUS_USER, "is read one sample at a time, not as an array");
   if (kind->reads != SOURCE_HEAD && !source_bytes_size(bytes, &file->size))
     return status_fail(STATUS_USER, "is compressed; %s() reads files as they are: unpack it first",

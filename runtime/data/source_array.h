@@ -30,6 +30,7 @@ typedef struct {
 #define RECORDS ARRAYS
 #define TEXT ARRAYS
 #define SAMPLES(name)
+#define SHARDS(name)
 #define SOURCE(name, form, ...) form(name)
 #include "plan/sources.def"
 #undef SOURCE
@@ -37,6 +38,7 @@ typedef struct {
 #undef RECORDS
 #undef TEXT
 #undef SAMPLES
+#undef SHARDS
 /* Bytes of the elements; false if that does not fit in 2^62 or a dimension is negative. */
 bool array_header_bytes(const ArrayHeader *header, size_t *bytes);
 /* Bytes of a sample, and from its beginning to that of the next. */

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <glob.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -192,45 +193,98 @@ static bool matches_inside(const char *pattern, const char *name, const char *pa
   return *pattern && inside_is_plain(at);
 }
 
+/* Takes a path that is the list's to free from now on. */
+static Status add_path(SourceFiles *out, char *path, const char *name) {
+  char **more = path ? realloc(out->path, ((size_t)out->count + 1) * sizeof *more) : NULL;
+  if (!more) {
+    free(path);
+    return status_errno(ENOMEM, "%s", name);
+  }
+  out->path = more;
+  out->path[out->count++] = path;
+  return STATUS_OK;
+}
+
 static Status match_files(const SourcePlaces *places, const char *name, const char *pattern,
                           SourceFiles *out) {
   glob_t found;
-  int error = glob(pattern, 0, NULL, &found);
+  int error = glob(pattern, 0, NULL, &found), before = out->count;
   if (error == GLOB_NOSPACE) return status_errno(ENOMEM, "%s", name);
   if (error) return status_fail(STATUS_USER, "%s not found", name);
   Status status = STATUS_OK;
-  out->path = calloc(found.gl_pathc + 1, sizeof *out->path);
-  if (!out->path) status = status_errno(ENOMEM, "%s", name);
   for (size_t i = 0; i < found.gl_pathc && status == STATUS_OK; i++) {
-    if (!places->allow_paths && !matches_inside(pattern, name, found.gl_pathv[i]))
-      status = status_fail(STATUS_USER, "%s: %s is not below the folder; --allow-paths takes it",
-                           name, found.gl_pathv[i]);
-    else if (!(out->path[out->count] = strdup(found.gl_pathv[i])))
-      status = status_errno(ENOMEM, "%s", name);
+    const char *path = found.gl_pathv[i];
+    if (places->allow_paths || matches_inside(pattern, name, path))
+      status = text_ends_with(path, ".ftindex") ? STATUS_OK : add_path(out, strdup(path), name);
     else
-      out->count++;
+      status = status_fail(STATUS_USER, "%s: %s is not below the folder; --allow-paths takes it",
+                           name, path);
   }
   globfree(&found);
-  if (status == STATUS_OK) qsort(out->path, (size_t)out->count, sizeof *out->path, by_name);
+  if (status == STATUS_OK)
+    qsort(out->path + before, (size_t)(out->count - before), sizeof *out->path, by_name);
+  return status;
+}
+
+static Status find_named(const Plan *plan, const SourcePlaces *places, const char *name,
+                         SourceFiles *out) {
+  char *path;
+  STATUS_TRY(source_find_file(plan, places, name, &path));
+  if (!is_pattern(name) || file_exists(path)) return add_path(out, path, name);
+  Status status = match_files(places, name, path, out);
+  free(path);
+  return status;
+}
+
+/* ── braces ───────────────────────────────────────────────────────────────────────────────── */
+/* The first pair of braces that stands for several names; what is between them in *parts, each ended
+ * by NUL. False: there is none. */
+static bool find_braces(const char *name, const char **open, const char **close, Text *parts) {
+  enum { MOST_NAMES = 1 << 20 };
+  for (*open = strchr(name, '{'); *open; *open = strchr(*open + 1, '{')) {
+    *close = strpbrk(*open + 1, "{}");
+    if (!*close || **close != '}') continue;
+    const char *at = *open + 1;
+    long long low, high;
+    int of_low, of_all;
+    parts->count = 0;
+    if (sscanf(at, "%lld%n..%lld%n", &low, &of_low, &high, &of_all) == 2 && at + of_all == *close &&
+        low >= 0 && high >= low && high - low < MOST_NAMES) {
+      int width = *at == '0' || at[of_low + 2] == '0' ? of_low : 1;
+      if (at[of_low + 2] == '0' && of_all - of_low - 2 > width) width = of_all - of_low - 2;
+      for (long long i = low; i <= high; i++) text_printf(parts, "%0*lld%c", width, i, 0);
+      return true;
+    }
+    if (!memchr(at, ',', (size_t)(*close - at))) continue;
+    for (; at <= *close; at++) text_append(parts, at == *close || *at == ',' ? "" : at, 1);
+    return true;
+  }
+  return false;
+}
+
+static Status find_braced(const Plan *plan, const SourcePlaces *places, const char *name, int depth,
+                          SourceFiles *out) {
+  const char *open, *close;
+  Text parts = {0}, one = {0};
+  if (depth > 8 || !find_braces(name, &open, &close, &parts)) {
+    text_free(&parts);
+    return find_named(plan, places, name, out);
+  }
+  Status status = STATUS_OK;
+  for (size_t at = 0; at < parts.count && status == STATUS_OK; at += strlen(parts.at + at) + 1) {
+    one.count = 0;
+    text_printf(&one, "%.*s%s%s", (int)(open - name), name, parts.at + at, close + 1);
+    status = find_braced(plan, places, one.at, depth + 1, out);
+  }
+  text_free(&one);
+  text_free(&parts);
   return status;
 }
 
 Status source_find_files(const Plan *plan, const SourcePlaces *places, const char *name,
                          SourceFiles *out) {
-  *out = (SourceFiles){0};
   char *path;
-  STATUS_TRY(source_find_file(plan, places, name, &path));
-  if (is_pattern(name) && !file_exists(path)) {
-    Status status = match_files(places, name, path, out);
-    free(path);
-    if (status != STATUS_OK) source_files_free(out);
-    return status;
-  }
-  out->path = malloc(sizeof *out->path);
-  if (!out->path) {
-    free(path);
-    return status_errno(ENOMEM, "%s", name);
-  }
-  out->path[out->count++] = path;
-  return STATUS_OK;
+  if (!strchr(name, '{')) return find_named(plan, places, name, out);
+  if (source_find_file(plan, places, name, &path) == STATUS_OK) return add_path(out, path, name);
+  return find_braced(plan, places, name, 0, out);
 }

@@ -23,6 +23,7 @@ void source_worker_free(SourceWorker *worker) {
   if (!worker) return;
   pipe_worker_free(&worker->pipe);
   free(worker->sample.at);
+  free(worker->other.at);
   free(worker);
 }
 
@@ -49,7 +50,6 @@ static Status images_bind_input(const DataSource *data, const PlanTensor *input,
                        "%s: its images want an input of u8[B, channels, height, width] or the "
                        "like, of 1 or 3 channels, but %s is %s",
                        data->split, input->name, type_text(&input->type, text));
-  out->label = data->split;
   out->image = input;
   out->pipe = pipe_of(data, &layout);
   return STATUS_OK;
@@ -76,10 +76,11 @@ static Status images_bind_classes(const DataSource *data, const PlanTensor *inpu
   return STATUS_OK;
 }
 
-typedef Status Open(const DataSource *data, const char *path, SampleSet **out);
+typedef Status Open(const SampleSetOptions *options, SampleSet **out);
 static Open *open_of(const char *kind) {
 #define SAMPLES(name)                                                                              \
   if (strcmp(kind, #name) == 0) return name##_samples;
+#define SHARDS SAMPLES
 #define ARRAYS(name)
 #define TEXT(name)
 #define RECORDS(name)
@@ -87,32 +88,49 @@ static Open *open_of(const char *kind) {
 #include "plan/sources.def"
 #undef SOURCE
 #undef SAMPLES
+#undef SHARDS
 #undef ARRAYS
 #undef TEXT
 #undef RECORDS
   return NULL;
 }
 
-Status images_open_set(const Plan *plan, const DataSource *data, const char *path,
-                       SourceImages *out) {
-  *out = (SourceImages){0};
-  if (plan->inputs.count > 2)
-    return status_fail(STATUS_USER,
-                       "%s: %s(...) is for a model of one input (images) or two (images and their "
-                       "classes), not %d",
-                       data->split, data->kind, plan->inputs.count);
+/* Images through the transforms, and their classes. */
+static Status images_bind_set(const Plan *plan, const DataSource *data, SourceImages *out) {
   STATUS_TRY(images_bind_input(data, &plan->inputs.at[0], out));
   if (!pipe_fixes_size(&out->pipe))
     return status_fail(STATUS_USER,
                        "%s: no transform makes the images of %s(...) of one size: center_crop, "
                        "random_resized_crop or resize((h, w)) does",
                        data->split, data->kind);
-  STATUS_TRY(status_prefix(open_of(data->kind)(data, path, &out->set), "%s", data->split));
   STATUS_TRY(image_open_libraries());
-  if (plan->inputs.count == 2) STATUS_TRY(images_bind_classes(data, &plan->inputs.at[1], out));
+  if (plan->inputs.count == 2 && !out->set->write)
+    STATUS_TRY(images_bind_classes(data, &plan->inputs.at[1], out));
   double budget = setting_number(plan->settings, "data.cache");
   if (!(budget >= 1)) return STATUS_OK;
   return image_cache_new(out->set->count, (int64_t)fmin(budget, 0x1p60), &out->cache);
+}
+
+Status images_open_set(const Plan *plan, const DataSource *data, const SampleSetOptions *options,
+                       SourceImages *out) {
+  *out = (SourceImages){.label = data->split};
+  if (plan->inputs.count > 2 && source_kind_find(data->kind)->form == SOURCE_SAMPLES)
+    return status_fail(STATUS_USER,
+                       "%s: %s(...) is for a model of one input (images) or two (images and their "
+                       "classes), not %d",
+                       data->split, data->kind, plan->inputs.count);
+  SampleSet *set;
+  STATUS_TRY(status_prefix(open_of(data->kind)(options, &set), "%s", data->split));
+  out->set = set;
+  if (!set->is_image && data->transform_count)
+    return status_fail(STATUS_USER, "%s: transforms are for images, and keys= names none",
+                       data->split);
+  Status status = STATUS_OK;
+  if (set->is_image) status = images_bind_set(plan, data, out);
+  out->inputs = plan->inputs.at;
+  out->first_written = set->is_image;
+  out->input_count = set->write ? plan->inputs.count : 0;
+  return status;
 }
 
 Status images_bind_column(const DataSource *data, const PlanTensor *input, int64_t rows,
@@ -120,7 +138,7 @@ Status images_bind_column(const DataSource *data, const PlanTensor *input, int64
   const DataArray *array = column->file[0].array;
   char have[TYPE_TEXT];
   ArrayHeader row = array->header;
-  *out = (SourceImages){0};
+  *out = (SourceImages){.label = data->split};
   if (input->type.shape.rank < 1 || input->type.shape.dim[0] != rows)
     return status_fail(STATUS_USER, "%s: the model's input %s has no batch dimension: it is %s",
                        data->split, input->name, type_text(&input->type, have));
@@ -210,14 +228,29 @@ static Status images_make(const SourceImages *images, SourceWorker *worker, uint
   return status == STATUS_OK ? status : name_sample(images, index, status);
 }
 
+/* What the set writes by itself, row by row. */
+static Status images_write(const SourceImages *images, SourceWorker *worker, int64_t index,
+                           int64_t row, void *batch) {
+  for (int i = images->first_written; i < images->input_count; i++) {
+    const PlanTensor *input = &images->inputs[i];
+    int64_t bytes = type_bytes(&input->type) / input->type.shape.dim[0];
+    uint8_t *to = (uint8_t *)batch + input->offset + row * bytes;
+    STATUS_TRY(status_prefix(images->set->write(images->set, index, i, &worker->other, to),
+                             "%s: sample %lld", images->label, (long long)index));
+  }
+  return STATUS_OK;
+}
+
 Status images_fill_row(const SourceImages *images, SourceWorker *worker, uint64_t epoch,
                        int64_t index, int64_t row, void *batch) {
-  const ImageLayout *layout = &images->pipe.layout;
-  int64_t bytes = layout->channels * layout->height * layout->width;
-  uint8_t *out = (uint8_t *)batch + images->image->offset + row * bytes;
-  STATUS_TRY(images_make(images, worker, epoch, index, out));
-  if (images->target) write_label(images->target, worker->sample.label, row, batch);
-  return STATUS_OK;
+  if (images->image) {
+    const ImageLayout *layout = &images->pipe.layout;
+    int64_t bytes = layout->channels * layout->height * layout->width;
+    uint8_t *out = (uint8_t *)batch + images->image->offset + row * bytes;
+    STATUS_TRY(images_make(images, worker, epoch, index, out));
+    if (images->target) write_label(images->target, worker->sample.label, row, batch);
+  }
+  return images_write(images, worker, index, row, batch);
 }
 
 Status images_fill_from(const SourceImages *images, SourceWorker *worker, uint64_t epoch,
@@ -252,16 +285,7 @@ Status images_label(const SourceImages *images, const char *input, int64_t index
 }
 
 uint64_t images_list_sum(const SourceImages *images) {
-  Text name = {0};
-  uint64_t sum = 14695981039346656037u; /* FNV-1a, 64 bits */
-  for (int64_t i = 0; images->set && i < images->set->count; i++) {
-    name.count = 0;
-    images->set->name(images->set, i, &name);
-    for (size_t k = strlen(images->set->path); k <= name.count; k++)
-      sum = (sum ^ (uint8_t)text_cstr(&name)[k]) * 1099511628211u;
-  }
-  text_free(&name);
-  return images->set ? sum : 0;
+  return images->set ? images->set->sum(images->set) : 0;
 }
 
 /* Makes the largest one, for what a thread needs for that. */
@@ -281,22 +305,32 @@ static Status try_largest(const SourceImages *images, int64_t index, int *height
   return status;
 }
 
+static void describe_set(const SampleSet *set, int64_t which, int64_t total, Text *out) {
+  text_printf(out, "%s: %lld ", set->path, (long long)set->count);
+  if (set->file_count)
+    text_printf(out, "samples in %d shard%s", set->file_count, set->file_count == 1 ? "" : "s");
+  else
+    text_printf(out, "files of %lld classes", (long long)set->class_count);
+  text_printf(out, ", %.1f MiB in all; the largest, ", (double)total / 0x1p20);
+  set->name(set, which, out);
+}
+
 Status images_describe(const SourceImages *images, int workers, Text *out) {
-  int64_t which, largest, total, memory;
+  int64_t which, largest, total, memory = 0;
   int height, width;
   const SampleSet *set = images->set;
   if (!set) return STATUS_OK;
   STATUS_TRY(status_prefix(set->measure(set, &which, &largest, &total), "%s", images->label));
-  STATUS_TRY(try_largest(images, which, &height, &width, &memory));
-  text_printf(out, "%s: %s: %lld files of %lld classes, %.1f MiB in all; the largest, ",
-              images->label, set->path, (long long)set->count, (long long)set->class_count,
-              (double)total / 0x1p20);
-  set->name(set, which, out);
-  text_printf(out,
-              ", has %.1f KiB and %d x %d pixels (height x width), which takes %.1f MiB in each of "
-              "%d worker%s; the list of files takes %.1f MiB",
-              (double)largest / 0x1p10, height, width, (double)memory / 0x1p20, workers,
-              workers == 1 ? "" : "s", (double)set->memory / 0x1p20);
+  if (images->image) STATUS_TRY(try_largest(images, which, &height, &width, &memory));
+  text_printf(out, "%s: ", images->label);
+  describe_set(set, which, total, out);
+  text_printf(out, ", has %.1f KiB", (double)largest / 0x1p10);
+  if (images->image)
+    text_printf(out,
+                " and %d x %d pixels (height x width), which takes %.1f MiB in each of %d worker%s",
+                height, width, (double)memory / 0x1p20, workers, workers == 1 ? "" : "s");
+  text_printf(out, "; the list of %s takes %.1f MiB", set->file_count ? "samples" : "files",
+              (double)set->memory / 0x1p20);
   if (images->cache) text_printf(out, "; decoded images are kept in memory, up to data.cache");
   text_make_printable(out->at);
   return STATUS_OK;
@@ -304,7 +338,7 @@ Status images_describe(const SourceImages *images, int workers, Text *out) {
 
 Status images_same_classes(const SourceImages *train, const SourceImages *other) {
   const SampleSet *a = train->set, *b = other->set;
-  if (!a || !b) return STATUS_OK;
+  if (!a || !b || !a->class_count || !b->class_count) return STATUS_OK;
   for (int64_t i = 0; i < a->class_count || i < b->class_count; i++) {
     const char *left = i < a->class_count ? a->classes[i] : NULL;
     const char *right = i < b->class_count ? b->classes[i] : NULL;

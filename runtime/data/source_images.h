@@ -13,20 +13,22 @@ typedef struct {
   SampleSet *set;    /* NULL: an array */
   ImageCache *cache; /* of what the transforms make before the first random one; NULL: none */
   Pipe pipe;
-  const PlanTensor *image, *target; /* target NULL: the model has one input */
+  const PlanTensor *image, *target; /* target NULL: the model has one input, or the set writes it */
+  const PlanTensor *inputs;         /* those that the set writes, from `image` or behind it on */
+  int input_count, first_written;   /* all of the model's */
   ImageLayout from;                 /* of an array's samples */
 } SourceImages;
 
 struct SourceWorker {
   uint64_t seed;
   PipeWorker pipe;
-  Sample sample;
+  Sample sample, other; /* other: room for what the set writes */
 };
 
 void images_close(SourceImages *images);
-/* Opens the set that `path` names and checks it against the model's inputs. */
-STATUS_CHECKED Status images_open_set(const Plan *plan, const DataSource *data, const char *path,
-                                      SourceImages *out);
+/* Opens the set of these paths and checks it against the model's inputs. */
+STATUS_CHECKED Status images_open_set(const Plan *plan, const DataSource *data,
+                                      const SampleSetOptions *options, SourceImages *out);
 /* Samples of the column, which has its files, go through the transforms of `data` to the input. */
 STATUS_CHECKED Status images_bind_column(const DataSource *data, const PlanTensor *input,
                                          int64_t rows, Column *column, SourceImages *out);
