@@ -193,6 +193,10 @@ static Status predict_samples(Prediction *prediction) {
         predict_batch(prediction, first, left < prediction->batch ? left : prediction->batch));
   }
   STATUS_TRY(source_check(prediction->source));
+  Text damaged = {0};
+  if (source_say_damaged(prediction->source, &damaged))
+    fprintf(stderr, "warning: %s\n", text_cstr(&damaged));
+  text_free(&damaged);
   const PlanGraph *eval = plan_result(prediction->plan, PROGRAMME_EVALUATE);
   for (int i = 0; i < prediction->result_count; i++) {
     STATUS_TRY(npy_writer_commit(prediction->result[i].writer));

@@ -34,23 +34,9 @@ static Status same_program(Ranks *ranks) {
 static Status same_data(Ranks *ranks, const Source *source) {
   char what[80];
   snprintf(what, sizeof what, "the %s data", source_label(source));
-  Text text = {0};
-  int64_t samples = source_samples(source);
-  Status status = STATUS_OK;
-  const char *path;
-  for (int i = 0; status == STATUS_OK && (path = source_path(source, i)) != NULL; i++) {
-    FileSum sum;
-    status = file_sum(path, FILE_SUM_PIECES, &sum);
-    text_append(&text, (const char *)&sum, sizeof sum);
-  }
-  uint64_t list = source_list_sum(source);
-  text_append(&text, (const char *)&list, sizeof list);
-  text_append(&text, (const char *)&samples, sizeof samples);
-  status = ranks_agree(ranks, status);
-  if (status == STATUS_OK)
-    status = ranks_compare(ranks, what, text.at, (int64_t)text.count);
-  text_free(&text);
-  return status;
+  uint64_t sum = 0;
+  STATUS_TRY(ranks_agree(ranks, source_sum(source, &sum)));
+  return ranks_compare(ranks, what, &sum, sizeof sum);
 }
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */

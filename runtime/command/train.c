@@ -25,6 +25,7 @@ static Status open_data(Training *training) {
   source_start(training->train);
   if (train_number(training, "train.eval.every") > 0 && source_find_split(training->plan, "valid"))
     STATUS_TRY(source_open(training->plan, "valid", &places, &training->valid));
+  STATUS_TRY(source_sum(training->train, &training->data.sum));
   if (training->valid) STATUS_TRY(source_same_classes(training->train, training->valid));
   int64_t samples = source_samples(training->train);
   training->parts = plan_batches(plan_find_programme(training->plan, PROGRAMME_STEP)) *
@@ -132,6 +133,12 @@ static Status check_place(Training *training, const CkptInfo *info, const char *
 
 static Status go_on_from(Training *training, const CkptInfo *info, const char *used) {
   STATUS_TRY(check_place(training, info, used));
+  if (info->data && info->data != training->data.sum)
+    log_warn(
+        training->log,
+        "the training data is not that of %s (names, lengths or bytes of its files differ): the "
+        "order goes on, but its samples are others than the training began with",
+        used);
   if (info->seed != training->seed || info->is_shuffled != training->shuffle)
     log_say(training->log, "the checkpoint's seed (%llu) and order (%s) are kept",
             (unsigned long long)info->seed, info->is_shuffled ? "shuffled" : "as stored");

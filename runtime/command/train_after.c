@@ -27,6 +27,7 @@ CkptInfo train_checkpoint_info(const Training *training, int64_t step) {
                    .seed = training->seed,
                    .batch = training->batch,
                    .samples = source_samples(training->train),
+                   .data = training->data.sum,
                    .is_shuffled = training->shuffle,
                    .owes_evaluation = training->owes_evaluation,
                    .has_best = training->has_best,

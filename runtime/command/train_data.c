@@ -67,7 +67,15 @@ Status train_note_data(Training *training, int64_t steps, double took) {
   return feed_resize(training->feed, tune->workers, tune->prefetch);
 }
 
+static void say_damaged(const Training *training, const Source *source) {
+  Text text = {0};
+  if (source && source_say_damaged(source, &text)) log_warn(training->log, "%s", text_cstr(&text));
+  text_free(&text);
+}
+
 void train_say_data(const Training *training) {
+  say_damaged(training, training->train);
+  say_damaged(training, training->valid);
   const TrainData *data = &training->data;
   double share = data->took > 0 ? data->waited / data->took : 0;
   char advice[120];

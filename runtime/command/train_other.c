@@ -64,6 +64,9 @@ static Status evaluate(Evaluation *e, const EvalOptions *options) {
   double start = log_now();
   STATUS_TRY(evaluate_run(e->evaluator, PROGRAMME_EVALUATE, &result, &is_whole));
   STATUS_TRY(ranks_leave(&e->ranks));
+  Text damaged = {0};
+  if (source_say_damaged(e->source, &damaged)) log_warn(e->log, "%s", text_cstr(&damaged));
+  text_free(&damaged);
   return log_eval(e->log, split, &result, source_samples(e->source), log_now() - start);
 }
 

@@ -27,6 +27,7 @@ typedef struct {
   int cores;           /* that this process may use */
   int64_t steps;       /* so far; */
   double took, waited; /* … seconds, and of these for batches */
+  uint64_t sum;        /* source_sum of the training data */
 } TrainData;
 
 /* What train_stop.c remembers. */

@@ -193,7 +193,10 @@ static Status folder_read_file(int file, const char *path, Sample *out) {
   struct stat info;
   if (fstat(file, &info) != 0) return status_errno(errno, "cannot read %s", path);
   if (!S_ISREG(info.st_mode)) return status_fail(STATUS_USER, "%s is no file", path);
-  if (!info.st_size) return status_fail(STATUS_USER, "%s is empty", path);
+  if (!info.st_size) {
+    out->count = 0;
+    return status_fail(STATUS_USER, "%s is empty", path);
+  }
   if (info.st_size > LARGEST_FILE)
     return status_fail(STATUS_USER, "%s is larger than 1 GiB: no image is", path);
   size_t size = (size_t)info.st_size;

@@ -23,7 +23,8 @@ struct SampleSet {
   int file_count;
   bool
       is_image; /* the first input is an image, by `read`; else written by `write`, as the others */
-  /* Of the image: *out is of this thread. The failure names the file. */
+  /* Of the image: *out is of this thread. The failure names the file; of one that is empty out->count is
+   * 0, of another it is not. */
   Status (*read)(const SampleSet *set, int64_t index, Sample *out);
   /* The label alone, without reading; NULL: it takes reading. */
   int64_t (*label)(const SampleSet *set, int64_t index);

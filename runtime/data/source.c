@@ -1,7 +1,9 @@
 /* source: see source.h. Invariant: column i holds at least `samples` rows whose shape is that of
  * input i without its first dimension, in an element kind that converts to the input's dtype. */
 #include "runtime/data/source.h"
+#include "runtime/common/fnv.h"
 #include "runtime/common/order.h"
+#include "runtime/data/file_sum.h"
 #include "runtime/data/source_column.h"
 #include "runtime/data/source_early.h"
 #include "runtime/data/source_images.h"
@@ -561,15 +563,36 @@ int64_t source_memory(const Source *source) {
   return total;
 }
 
-uint64_t source_list_sum(const Source *source) {
+static uint64_t list_sum(const Source *source) {
   uint64_t sum = images_list_sum(&source->images);
   for (int64_t i = 0; source->part.sample && i < source->part.count; i++)
     sum = (sum ^ source->part.sample[i]) * 1099511628211u;
   return sum;
 }
 
+/* Of many files only the ends, where compressed ones have checksums of all. */
+Status source_sum(const Source *source, uint64_t *out) {
+  enum { FEW_FILES = 64 };
+  const char *path;
+  int count = 0;
+  while (source_path(source, count)) count++;
+  *out = fnv_add(FNV_START, &source->samples, sizeof source->samples);
+  for (int i = 0; (path = source_path(source, i)); i++) {
+    FileSum sum;
+    STATUS_TRY(file_sum(path, count > FEW_FILES ? 1 : FILE_SUM_PIECES, &sum));
+    *out = fnv_add(*out, &sum, sizeof sum);
+  }
+  uint64_t list = list_sum(source);
+  *out = fnv_add(*out, &list, sizeof list);
+  return STATUS_OK;
+}
+
 Status source_describe(const Source *source, int workers, Text *out) {
   return images_describe(&source->images, workers, out);
+}
+
+bool source_say_damaged(const Source *source, Text *out) {
+  return images_say_damaged(&source->images, out);
 }
 
 Status source_same_classes(const Source *train, const Source *other) {

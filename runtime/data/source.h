@@ -99,10 +99,13 @@ const char *source_label(const Source *source); /* "train", "valid" … */
 const char *source_path(const Source *source, int index);
 /* Memory taken by inflated files and by lists of files, bytes. */
 int64_t source_memory(const Source *source);
-/* What distinguishes its list of files from another one; 0: it has none. */
-uint64_t source_list_sum(const Source *source);
+/* What distinguishes its data from other data, wherever it lies: lengths and some bytes of its files,
+ * names in a folder, samples. */
+STATUS_CHECKED Status source_sum(const Source *source, uint64_t *out);
 /* For --dry-run: files, classes, the largest sample. Nothing for data that is no set of files. */
 STATUS_CHECKED Status source_describe(const Source *source, int workers, Text *out);
+/* Appends how many damaged images were left out so far, and the first; false: none. */
+bool source_say_damaged(const Source *source, Text *out);
 /* Have both the same classes in the same order? Data without names of classes has. */
 STATUS_CHECKED Status source_same_classes(const Source *train, const Source *other);
 #endif

@@ -1,5 +1,6 @@
 /* source_images: see source_images.h. */
 #include "runtime/data/source_images.h"
+#include "runtime/data/pipe_steps.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@ void source_worker_free(SourceWorker *worker) {
 void images_close(SourceImages *images) {
   sample_set_close(images->set);
   image_cache_free(images->cache);
+  damaged_free(images->damaged);
 }
 
 static Shape sample_shape(const PlanTensor *input) {
@@ -106,6 +108,9 @@ static Status images_bind_set(const Plan *plan, const DataSource *data, SourceIm
   STATUS_TRY(image_open_libraries());
   if (plan->inputs.count == 2 && !out->set->write)
     STATUS_TRY(images_bind_classes(data, &plan->inputs.at[1], out));
+  out->turns = source_kind_flag(data, "exif", false);
+  if (!strcmp(source_kind_text(data, "damaged", "error"), "skip"))
+    STATUS_TRY(damaged_new(out->set->count, &out->damaged));
   double budget = setting_number(plan->settings, "data.cache");
   if (!(budget >= 1)) return STATUS_OK;
   return image_cache_new(out->set->count, (int64_t)fmin(budget, 0x1p60), &out->cache);
@@ -193,12 +198,34 @@ static Status name_sample(const SourceImages *images, int64_t index, Status stat
   return status;
 }
 
+/* *is_damaged: it is no image. */
+static Status images_decode(const SourceImages *images, SourceWorker *worker, int64_t index,
+                            bool *is_damaged) {
+  Sample *sample = &worker->sample;
+  PipeWorker *pipe = &worker->pipe;
+  sample->count = 1;
+  Status status = images->set->read(images->set, index, sample);
+  *is_damaged = status == STATUS_USER && !sample->count; /* the file is there, and empty */
+  STATUS_TRY(status_prefix(status, "%s: sample %lld", images->label, (long long)index));
+  status = image_decode(pipe->images, sample->at, sample->count, (int)images->pipe.layout.channels,
+                        0, 0, pipe->now);
+  *is_damaged = status == STATUS_USER;
+  int turn =
+      status == STATUS_OK && images->turns ? image_orientation(sample->at, sample->count) : 1;
+  if (turn > 1) {
+    status = image_turn(pipe->now, turn, pipe_other(pipe));
+    pipe->now = pipe_other(pipe);
+  }
+  return status == STATUS_OK ? status : name_sample(images, index, status);
+}
+
 /* The picture of sample `index` behind the first `fixed` transforms, read or as it was kept. */
 static Status images_get(const SourceImages *images, SourceWorker *worker, PipeDraw draw,
-                         int64_t index, int fixed) {
+                         int64_t index, int fixed, bool *is_damaged) {
   Sample *sample = &worker->sample;
   Image *image = pipe_start(&worker->pipe);
   const KeptImage *kept = images->cache ? image_cache_find(images->cache, index) : NULL;
+  *is_damaged = false;
   if (kept) {
     STATUS_TRY(image_reserve(image, kept->height, kept->width, kept->channels));
     memcpy(image->at, kept->at,
@@ -206,26 +233,54 @@ static Status images_get(const SourceImages *images, SourceWorker *worker, PipeD
     sample->label = kept->label;
     return STATUS_OK;
   }
-  STATUS_TRY(status_prefix(images->set->read(images->set, index, sample), "%s: sample %lld",
-                           images->label, (long long)index));
-  Status status = image_decode(worker->pipe.images, sample->at, sample->count,
-                               (int)images->pipe.layout.channels, 0, 0, image);
-  if (status == STATUS_OK) status = pipe_run(&images->pipe, 0, fixed, &worker->pipe, draw);
+  STATUS_TRY(images_decode(images, worker, index, is_damaged));
+  Status status = pipe_run(&images->pipe, 0, fixed, &worker->pipe, draw);
   if (status != STATUS_OK) return name_sample(images, index, status);
   if (images->cache) image_cache_keep(images->cache, index, worker->pipe.now, sample->label);
   return STATUS_OK;
 }
 
-/* Makes sample `index` and writes its pixels. */
+/* The same; for a damaged one the next that is none stands in, and *index says which: it follows from
+ * the data alone, so workers, ranks and resuming change nothing. */
+static Status images_get_sound(const SourceImages *images, SourceWorker *worker, PipeDraw draw,
+                               int64_t *index, int fixed) {
+  enum { MOST_IN_A_ROW = 1000 };
+  Status status = STATUS_OK;
+  for (int tries = 0; tries <= MOST_IN_A_ROW; tries++) {
+    bool is_damaged = false;
+    if (!images->damaged || !damaged_has(images->damaged, *index) || tries == MOST_IN_A_ROW)
+      status = images_get(images, worker, draw, *index, fixed, &is_damaged);
+    else
+      is_damaged = true;
+    if (!is_damaged || !images->damaged || tries == MOST_IN_A_ROW) return status;
+    damaged_add(images->damaged, *index);
+    *index = (*index + 1) % images->set->count;
+  }
+  return status;
+}
+
+/* Makes sample *index, or the one that stands in for it, and writes its pixels. */
 static Status images_make(const SourceImages *images, SourceWorker *worker, uint64_t epoch,
-                          int64_t index, uint8_t *out) {
+                          int64_t *index, uint8_t *out) {
   const Pipe *pipe = &images->pipe;
-  PipeDraw draw = {worker->seed, epoch, (uint64_t)index};
+  PipeDraw draw = {worker->seed, epoch, (uint64_t)*index};
   int fixed = pipe_fixed(pipe);
-  STATUS_TRY(images_get(images, worker, draw, index, fixed));
+  STATUS_TRY(images_get_sound(images, worker, draw, index, fixed));
   Status status = pipe_run(pipe, fixed, pipe->count, &worker->pipe, draw);
   if (status == STATUS_OK) status = pipe_write(pipe, &worker->pipe, out);
-  return status == STATUS_OK ? status : name_sample(images, index, status);
+  return status == STATUS_OK ? status : name_sample(images, *index, status);
+}
+
+bool images_say_damaged(const SourceImages *images, Text *out) {
+  int64_t first, count = images->damaged ? damaged_count(images->damaged, &first) : 0;
+  if (!count) return false;
+  text_printf(out,
+              "%s: %lld damaged image%s left out, the one behind it taken instead: ", images->label,
+              (long long)count, count == 1 ? " was" : "s were");
+  images->set->name(images->set, first, out);
+  if (count > 1) text_printf(out, " and others");
+  text_make_printable(out->at);
+  return true;
 }
 
 /* What the set writes by itself, row by row. */
@@ -247,7 +302,7 @@ Status images_fill_row(const SourceImages *images, SourceWorker *worker, uint64_
     const ImageLayout *layout = &images->pipe.layout;
     int64_t bytes = layout->channels * layout->height * layout->width;
     uint8_t *out = (uint8_t *)batch + images->image->offset + row * bytes;
-    STATUS_TRY(images_make(images, worker, epoch, index, out));
+    STATUS_TRY(images_make(images, worker, epoch, &index, out));
     if (images->target) write_label(images->target, worker->sample.label, row, batch);
   }
   return images_write(images, worker, index, row, batch);
@@ -295,7 +350,7 @@ static Status try_largest(const SourceImages *images, int64_t index, int *height
   SourceWorker worker = {0};
   uint8_t *out = malloc((size_t)(layout->channels * layout->height * layout->width));
   Status status = out ? pipe_worker_new(&worker.pipe) : status_errno(ENOMEM, "%s", images->label);
-  if (status == STATUS_OK) status = images_make(images, &worker, 0, index, out);
+  if (status == STATUS_OK) status = images_make(images, &worker, 0, &index, out);
   *memory = pipe_worker_memory(&worker.pipe) + (int64_t)worker.sample.room;
   if (status == STATUS_OK)
     status = image_size(worker.sample.at, worker.sample.count, height, width);

@@ -2,6 +2,7 @@
  * where transforms stand behind an array of images; for files, the second input is their class. */
 #ifndef FT_RUNTIME_SOURCE_IMAGES_H
 #define FT_RUNTIME_SOURCE_IMAGES_H
+#include "runtime/data/damaged.h"
 #include "runtime/data/image_cache.h"
 #include "runtime/data/pipe.h"
 #include "runtime/data/sample_set.h"
@@ -12,6 +13,8 @@ typedef struct {
   const char *label; /* the split */
   SampleSet *set;    /* NULL: an array */
   ImageCache *cache; /* of what the transforms make before the first random one; NULL: none */
+  Damaged *damaged;  /* samples that cannot be decoded; NULL: one ends the reading */
+  bool turns;        /* as EXIF says */
   Pipe pipe;
   const PlanTensor *image, *target; /* target NULL: the model has one input, or the set writes it */
   const PlanTensor *inputs;         /* those that the set writes, from `image` or behind it on */
@@ -42,7 +45,9 @@ STATUS_CHECKED Status images_fill_from(const SourceImages *images, SourceWorker 
 /* The class of sample `index`, if that is what the model's input of this name gets. */
 STATUS_CHECKED Status images_label(const SourceImages *images, const char *input, int64_t index,
                                    int64_t *out);
-/* See source.h: source_list_sum, source_describe, source_same_classes. */
+/* See source.h: source_sum, source_describe, source_same_classes. */
+/* See source.h: source_say_damaged. */
+bool images_say_damaged(const SourceImages *images, Text *out);
 uint64_t images_list_sum(const SourceImages *images);
 STATUS_CHECKED Status images_describe(const SourceImages *images, int workers, Text *out);
 STATUS_CHECKED Status images_same_classes(const SourceImages *train, const SourceImages *other);

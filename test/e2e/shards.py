@@ -5,13 +5,14 @@ import importlib.util
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 import unittest
 
 import numpy
-from PIL import Image
+from PIL import Image, ImageOps
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import support
@@ -82,8 +83,9 @@ class Shards(support.Case):
         artifact = self.compile(text, name="model.so")
         if not os.path.exists(self.path("weights")):
             support.run("ftrun", artifact, "--data", self.folder, "--steps", "1", "--save", self.path("weights"))
-        support.run("ftrun", "predict", artifact, "--data", self.folder, "--split", "train", "--weights", self.path("weights"),
+        done = support.run("ftrun", "predict", artifact, "--data", self.folder, "--split", "train", "--weights", self.path("weights"),
                     *[word for name in names for word in ("--output", f"{name}={self.path(name)}.npy")])
+        self.said = done.stderr
         return [numpy.load(self.path(name + ".npy")) for name in names]
 
     def refused(self, source, needle, **form):
@@ -198,6 +200,63 @@ class Shards(support.Case):
         os.symlink(self.path("victim"), self.path("s.tar.ftindex"))
         support.run("ftrun", self.path("t.ft"), "--data", self.folder)
         self.assertFalse(os.path.exists(self.path("victim")))
+
+    def test_turned_and_damaged_images(self):
+        members, files = [], []
+        os.makedirs(self.path("photos", "a"))
+        for i in range(12):
+            out = io.BytesIO()
+            exif = Image.Exif()
+            exif[0x112] = i % 10
+            Image.fromarray(numpy.random.default_rng(i).integers(0, 256, (6 + i, 13, 3), "u1")).save(out, "PNG" if i % 3 == 0 else "JPEG", exif=exif)
+            data = {2: b"", 3: out.getvalue()[:60], 11: b"no image"}.get(i, out.getvalue())
+            members += [(f"{i:02}.jpg", data), (f"{i:02}.cls", b"%d" % i)]
+            files.append(data)
+            self.write(f"photos/a/{i:02}.jpg", data)
+        self.write("s.tar", packed(members))
+        real = [{2: 4, 3: 4, 11: 0}.get(i, i) for i in range(12)]
+        turned = [ImageOps.exif_transpose(Image.open(io.BytesIO(files[i]))).convert("RGB").resize((8, 8), Image.Resampling.BILINEAR) for i in real]
+        for source in ('tar("s.tar", damaged=skip, exif=true)', 'folder("photos", damaged=skip, exif=true)'):
+            for cache in ("", "; cache = 1 MiB"):
+                image, label = self.predicted(source + " | resize((8, 8))" + cache, **IMAGES)
+                numpy.testing.assert_array_equal(image, numpy.stack(turned).transpose(0, 3, 1, 2))
+                if source.startswith("tar"):
+                    self.assertEqual(label.tolist(), real)
+                self.assertRegex(self.said, r"warning: train: 3 damaged images were left out, the one behind it taken instead: \S*/02(.jpg)? and others")
+        form = dict(IMAGES, inputs="image: u8[B, 3, 8, 8], label: i32[B]")
+        for kind in ("tar(\"s.tar\"", "folder(\"photos\""):
+            weights = set()
+            for workers in (0, 3):
+                self.write("t.ft", self.recipe(kind + f", damaged=skip) | random_resized_crop(8) | hflip; workers = {workers}", **form)[0].replace("lr=0.0", "lr=0.1"))
+                done = support.run("ftrun", self.path("t.ft"), "--data", self.folder, "--save", self.path("w.safetensors"))
+                self.assertIn("train: 3 damaged images were left out", done.stdout + done.stderr)
+                weights.add(support.read_safetensors(self.path("w.safetensors"))["fc.weight"].tobytes())
+            self.assertEqual(len(weights), 1)
+        self.write("t.ft", self.recipe('tar("s.tar") | resize((8, 8))', **IMAGES)[0])
+        self.fails(1, ".jpg is empty", "ftrun", self.path("t.ft"), "--data", self.folder, "--no-shuffle")
+        self.write("s.tar", packed([(f"{i}.{e}", b"1") for i in range(2) for e in ("jpg", "cls")]))
+        self.write("t.ft", self.recipe('tar("s.tar", damaged=skip) | resize((8, 8))', **IMAGES)[0])
+        self.fails(1, "neither a JPEG nor a PNG image", "ftrun", self.path("t.ft"), "--data", self.folder)
+
+    def test_resuming_notices_other_data(self):
+        text = self.recipe('tar("s.tar") | resize((8, 8)); valid = npy("x.npy", "y.npy")', **IMAGES)[0]
+        text = text.replace("epochs = 1;", 'epochs = 2; checkpoint { dir = "C"; every = 1 epoch }'.replace("C", self.path("runs")) + ";")
+        numpy.save(self.path("x.npy"), numpy.zeros((2, 3, 8, 8), "u1"))
+        numpy.save(self.path("y.npy"), numpy.zeros(2, "i4"))
+        self.write("t.ft", text)
+        said = "the training data is not that of"
+        for name, change, form in (("s.tar", lambda: packed(self.odd(8, 4)), 'tar("s.tar") | resize((8, 8))'),
+                                   ("x.npy", lambda: open(self.path("x.npy"), "rb").read()[:-1] + b"7", 'npy("x.npy", "y.npy")')):
+            shutil.rmtree(self.path("runs"), ignore_errors=True)
+            self.write("s.tar", packed(self.odd(0, 4)))
+            self.write("t.ft", text.replace('tar("s.tar") | resize((8, 8))', form))
+            run = lambda *more: support.run("ftrun", self.path("t.ft"), "--allow-paths", "--data", self.folder, *more)
+            run("--epochs", "1")
+            done = run("--resume", self.path("runs"))
+            self.assertNotIn(said, done.stdout + done.stderr)
+            self.write(name, change())
+            done = run("--resume", self.path("runs"), "--epochs", "3")
+            self.assertIn(said, done.stdout + done.stderr)
 
     def test_refused(self):
         good = [("0.jpg", png(0, "JPEG")), ("0.cls", b"1"), ("1.jpg", png(1, "JPEG")), ("1.cls", b"2")]
