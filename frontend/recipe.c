@@ -187,6 +187,8 @@ static bool data_block(Builder *b, const Ast *data, const Ast *model) {
     if (is_split(entry, true)) continue; /* below: its files may stand behind it */
     if (is_split(entry, false)) {
       fine = recipe_source(b, entry, model) && fine;
+    } else if (value && !strcmp(entry->name, "order")) {
+      fine = recipe_order(b, value, model) && fine;
     } else if (value && value->kind == AST_OF && !strcmp(entry->name, "fold") && !value->name) {
       fine = data_fold(b, value) && fine;
     } else {

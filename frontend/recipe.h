@@ -29,6 +29,10 @@ bool recipe_source(Builder *b, const Ast *entry, const Ast *model);
 bool recipe_is_part(const Ast *entry);
 bool recipe_part(Builder *b, const Ast *entry, const Ast *model);
 
+/* ── recipe_order.c ── */
+/* `order = balanced(label)`, `curriculum("difficulty.npy", from=0.2, epochs=5)`: data.order. */
+bool recipe_order(Builder *b, const Ast *ast, const Ast *model);
+
 /* ── recipe_pipe.c ── */
 /* The data source at the head of `source | transform | ...`, and its transforms. */
 const Ast *recipe_pipe_head(const Ast *ast);

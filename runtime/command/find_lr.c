@@ -77,7 +77,7 @@ static Status find_lr_data(FindLr *find) {
   const TrainOptions *train = find->options->train;
   const SettingValue *settings = find->plan->settings;
   int64_t batch = (int64_t)setting_number(settings, "train.batch") * exec_parts(find->exec);
-  int64_t samples = source_samples(find->source);
+  int64_t samples = source_epoch_samples(find->source);
   if (samples < batch)
     return status_fail(STATUS_USER, "train: %lld samples do not fill one batch of %lld",
                        (long long)samples, (long long)batch);
@@ -99,7 +99,7 @@ static Status find_lr_open(FindLr *find) {
   STATUS_TRY(find_lr_read(find));
   STATUS_TRY(ranks_open(run, &find->ranks, &find->artifact));
   find->plan = find->artifact->plan;
-  STATUS_TRY(source_open(find->plan, "train", &run->places, &find->source));
+  STATUS_TRY(source_open_train(find->plan, &run->places, &find->source));
   source_start(find->source);
   ExecOptions exec = {run->device, run->threads, find->options->train->deterministic, .only = only};
   STATUS_TRY(exec_new(find->artifact, &exec, &find->exec));

@@ -21,13 +21,13 @@
 static Status open_data(Training *training) {
   SourcePlaces places = training->options->run.places;
   places.may_index = !training->options->dry_run;
-  STATUS_TRY(source_open(training->plan, "train", &places, &training->train));
+  STATUS_TRY(source_open_train(training->plan, &places, &training->train));
   source_start(training->train);
   if (train_number(training, "train.eval.every") > 0 && source_find_split(training->plan, "valid"))
     STATUS_TRY(source_open(training->plan, "valid", &places, &training->valid));
   STATUS_TRY(source_sum(training->train, &training->data.sum));
   if (training->valid) STATUS_TRY(source_same_classes(training->train, training->valid));
-  int64_t samples = source_samples(training->train);
+  int64_t samples = source_epoch_samples(training->train);
   training->parts = plan_batches(plan_find_programme(training->plan, PROGRAMME_STEP)) *
                     plan_parts_at_once(training->plan);
   int64_t whole = training->parts * training->ranks.shares;
@@ -68,6 +68,11 @@ static Status decide_length(Training *training) {
   exec_set_derived(training->exec, "train.total_steps", (double)training->total_steps);
   training->seed = (uint64_t)train_number(training, "train.seed");
   training->shuffle = train_number(training, "data.shuffle") != 0 && !options->no_shuffle;
+  if (source_visits(training->train) && !training->shuffle)
+    return status_fail(STATUS_USER,
+                       "data.order=%s needs data.shuffle=true, and no --no-shuffle: it is an order "
+                       "of its own",
+                       train_text(training, "data.order"));
   return STATUS_OK;
 }
 
@@ -113,11 +118,12 @@ static Status check_place(Training *training, const CkptInfo *info, const char *
   char advice[48] = "", drawn[240];
   train_drawn(training, drawn);
   if (strcmp(info->drawn, drawn) != 0)
-    return status_fail(STATUS_USER,
-                       "%s comes from a training on other samples (%s), this one has: %s; it "
-                       "cannot go on exactly (--init %s starts a new training from its weights)",
-                       used, info->drawn[0] ? info->drawn : "all of its files",
-                       drawn[0] ? drawn : "all of its files", used);
+    return status_fail(
+        STATUS_USER,
+        "%s comes from a training on other samples, or in another order (%s), this one has: %s; it "
+        "cannot go on exactly (--init %s starts a new training from its weights)",
+        used, info->drawn[0] ? info->drawn : "all of its files",
+        drawn[0] ? drawn : "all of its files", used);
   if (info->batch == training->batch && info->samples == samples) return STATUS_OK;
   if (info->samples == samples && info->batch % own == 0 &&
       setting_ranks(training->plan->settings) == 0)

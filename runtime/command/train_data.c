@@ -11,6 +11,8 @@ static const double told_share = 0.05, told_seconds = 0.5;
 void train_drawn(const Training *training, char out[240]) {
   Text text = {0};
   source_part_describe(training->plan, source_find_split(training->plan, "train"), &text);
+  const char *order = train_text(training, "data.order");
+  if (*order) text_printf(&text, "%sdata.order = %s", text.count ? ", " : "", order);
   snprintf(out, 240, "%s", text.count ? text_cstr(&text) : "");
   text_free(&text);
 }

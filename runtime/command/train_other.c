@@ -96,7 +96,7 @@ typedef struct {
 static Status open_feed(Bench *bench, const RunOptions *options, const char **why) {
   const SettingValue *settings = bench->artifact->plan->settings;
   *why = NULL;
-  if (source_open(bench->artifact->plan, "train", &options->places, &bench->source) != STATUS_OK) {
+  if (source_open_train(bench->artifact->plan, &options->places, &bench->source) != STATUS_OK) {
     *why = status_message();
     return STATUS_OK;
   }
@@ -106,7 +106,7 @@ static Status open_feed(Bench *bench, const RunOptions *options, const char **wh
                       .workers =
                           train_workers(bench->artifact->plan, bench->source, options->threads, 0),
                       .prefetch = train_prefetch(bench->artifact->plan)};
-  if (source_samples(bench->source) <
+  if (source_epoch_samples(bench->source) <
       (int64_t)setting_number(settings, "train.batch") * exec_parts(bench->exec)) {
     *why = "the data does not fill a batch";
     return STATUS_OK;

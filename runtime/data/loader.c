@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "runtime/common/guard.h"
 #include "runtime/common/order.h"
+#include "runtime/data/visits.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -61,6 +62,14 @@ static int64_t first_of_rank(const LoaderOptions *options, int64_t batch) {
   return (batch * options->ranks + options->rank) * options->batch;
 }
 
+/* The sample at a position of an epoch. */
+static int64_t loader_sample(const Loader *loader, const Order *order, uint64_t epoch,
+                             int64_t position) {
+  const Visits *visits = source_visits(loader->options.source);
+  if (!visits) return order_sample(order, position);
+  return visits_sample(visits, loader->options.seed, epoch, position);
+}
+
 static void choose_samples(const Loader *loader, int64_t step, int64_t *samples) {
   const LoaderOptions *options = &loader->options;
   uint64_t epoch = loader_epoch(loader, &step);
@@ -70,7 +79,7 @@ static void choose_samples(const Loader *loader, int64_t step, int64_t *samples)
   for (int64_t end = batch + options->parts; batch < end; batch++) {
     int64_t start = first_of_rank(options, batch);
     for (int64_t i = 0; i < options->batch; i++)
-      *samples++ = order_sample(&order, start + i) + moved;
+      *samples++ = loader_sample(loader, &order, epoch, start + i) + moved;
   }
 }
 
@@ -105,7 +114,8 @@ static Status loader_fill_row(const Loader *loader, SourceWorker *worker, int64_
   int64_t batch = step % loader->steps_per_epoch * options->parts + row / options->batch;
   int64_t start = first_of_rank(options, batch);
   return source_fill_row(options->source, worker, epoch,
-                         order_sample(&order, start + row % options->batch), row, slot);
+                         loader_sample(loader, &order, epoch, start + row % options->batch), row,
+                         slot);
 }
 
 static Status loader_fill(const Loader *loader, SourceWorker *worker, int64_t unit,
@@ -238,7 +248,7 @@ Status loader_new(const LoaderOptions *options, Loader **out) {
   int64_t group = loader->options.group, whole = options->batch * loader->options.ranks;
   whole *= loader->options.parts;
   loader->steps_per_epoch =
-      group * loader_steps_per_epoch(source_samples(options->source), whole * group);
+      group * loader_steps_per_epoch(source_epoch_samples(options->source), whole * group);
   if (source_is_single(options->source)) loader->units = options->batch * loader->options.parts;
   if (loader->units < 1) loader->units = 1;
   loader->consumed = loader->next = options->first_step;

@@ -8,6 +8,7 @@
 #include "runtime/data/source_early.h"
 #include "runtime/data/source_images.h"
 #include "runtime/data/source_part.h"
+#include "runtime/data/visits.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@ struct Source {
   int64_t first;  /* text: the first window of the split */
   int64_t last;   /* text: where the last window begins */
   SourcePart part;     /* of a split that shares its files: its samples */
+  Visits *visits;      /* in which order training takes them; NULL: as data.shuffle says */
   SourceImages images; /* of a set of files, then there are no columns; or of the first column */
 };
 
@@ -337,6 +339,34 @@ Status source_open(const Plan *plan, const char *split, const SourcePlaces *plac
   return status;
 }
 
+Status source_open_train(const Plan *plan, const SourcePlaces *places, Source **out) {
+  STATUS_TRY(source_open(plan, "train", places, out));
+  Source *source = *out;
+  VisitData data = {.label = source->label,
+                    .samples = source->samples,
+                    .rows = source->part.sample,
+                    .class_of = class_of,
+                    .context = source};
+  data.total = source->images.set ? source->images.set->count : source->column[0].samples;
+  Status status = STATUS_OK;
+  if (source->window && *setting_text(plan->settings, "data.order"))
+    status =
+        status_fail(STATUS_USER, "%s: data.order is for samples, not for a text", source->label);
+  else
+    status = visits_new(plan, places, &data, &source->visits);
+  if (status != STATUS_OK) {
+    source_close(source);
+    *out = NULL;
+  }
+  return status;
+}
+
+const Visits *source_visits(const Source *source) { return source->visits; }
+
+int64_t source_epoch_samples(const Source *source) {
+  return source->visits ? visits_count(source->visits) : source->samples;
+}
+
 Status source_open_inputs(const Plan *plan, const SourceInput *inputs, int count, Source **out) {
   *out = NULL;
   Source *source;
@@ -360,6 +390,7 @@ void source_close(Source *source) {
   for (int i = source->column_count; i-- > 0;) column_close(&source->column[i]);
   images_close(&source->images);
   source_part_free(&source->part);
+  visits_free(source->visits);
   free(source->column);
   free(source);
 }
@@ -556,6 +587,7 @@ Status source_check(const Source *source) {
 
 int64_t source_memory(const Source *source) {
   int64_t total = source->images.set ? source->images.set->memory : 0;
+  if (source->visits) total += visits_memory(source->visits);
   if (source->part.sample) total += source->part.count * (int64_t)sizeof *source->part.sample;
   for (int i = 0; i < source->column_count; i++)
     for (int k = 0; k < source->column[i].file_count && !source->column[i].is_shared; k++)
@@ -565,6 +597,7 @@ int64_t source_memory(const Source *source) {
 
 static uint64_t list_sum(const Source *source) {
   uint64_t sum = images_list_sum(&source->images);
+  if (source->visits) sum ^= visits_sum(source->visits);
   for (int64_t i = 0; source->part.sample && i < source->part.count; i++)
     sum = (sum ^ source->part.sample[i]) * 1099511628211u;
   return sum;

@@ -7,6 +7,7 @@
 #include "runtime/data/source_array.h"
 
 typedef struct Source Source;
+typedef struct Visits Visits; /* visits.h */
 /* What a thread that fills batches has to itself: buffers for an image. Such a split fills no batch
  * without one. */
 typedef struct SourceWorker SourceWorker;
@@ -44,6 +45,12 @@ void source_files_free(SourceFiles *files);
 /* The plan must outlive the Source. Nothing is inflated before source_start or the first fill. */
 STATUS_CHECKED Status source_open(const Plan *plan, const char *split, const SourcePlaces *places,
                                   Source **out);
+/* The split "train" to be trained on: in the order that data.order says. */
+STATUS_CHECKED Status source_open_train(const Plan *plan, const SourcePlaces *places, Source **out);
+/* Its order where data.order says one; else NULL. */
+const Visits *source_visits(const Source *source);
+/* How many samples an epoch of training has; without data.order source_samples. */
+int64_t source_epoch_samples(const Source *source);
 /* `ftrun predict`: some of the model's inputs from one file each, kind told by its content. The
  * parts of a batch that belong to other inputs are left alone. */
 typedef struct {

@@ -38,6 +38,7 @@ static bool feed_is_worth_keeping(const Feed *feed) {
   const char *chosen = getenv("FT_KEEP_DATA");
   if (options->by_batch || options->repeat_first) return false;
   if (source_is_single(options->source) || source_is_random(options->source)) return false;
+  if (source_visits(options->source)) return false; /* a device knows shuffled and plain orders */
   if (feed->ranks > 1) return false; /* a device's batches are whole ones */
   if (plan_parts_at_once(exec_plan(feed->exec)) > 1) return false; /* not all runs take as many */
   if (source_is_text(options->source) && options->shuffle) return false; /* windows move */
