@@ -72,9 +72,19 @@ def read_safetensors(path):
 
 
 def read_log(path):
-    """All that a log of JSON lines holds."""
+    """All that a log of JSON lines holds, but for its events (read_events)."""
     with open(path) as file:
-        return [json.loads(line) for line in file]
+        return [line for line in map(json.loads, file) if not is_event(line, "end", "checkpoint")]
+
+
+def read_events(path):
+    """Its lines that tell of checkpoints and of the end of the training."""
+    with open(path) as file:
+        return [line for line in map(json.loads, file) if is_event(line, "end", "error", "checkpoint")]
+
+
+def is_event(line, *kinds):
+    return any(isinstance(line.get(kind), str) for kind in kinds)
 
 
 def read_jsonl(path):

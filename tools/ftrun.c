@@ -18,7 +18,9 @@
 #include "tools/ftrun_compile.h"
 #include "tools/ftrun_elastic.h"
 #include "tools/ftrun_folder.h"
+#include "tools/ftrun_number.h"
 #include "tools/ftrun_ranks.h"
+#include "tools/ftrun_view.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -165,6 +167,7 @@ static void print_help(int command) {
   for (int i = 0; i < COMMANDS; i++)
     if (!command || command == 1 << i)
       printf("%s%s\n", i == 0 || command ? "usage: " : "       ", command_usage[i]);
+  if (!command) view_print_usage();
   if (!command) command = TRAIN;
   printf("\nflags of %s:\n", command_names[command_index(command)]);
   for (int i = 0; i < FLAG_TOTAL; i++) {
@@ -298,15 +301,6 @@ static void keep_for_ranks(Line *line, const char *name, const char *value, char
     line->kept[line->kept_count++] = from[i];
 }
 
-static bool parse_count(const char *text, int64_t *out) {
-  char *end;
-  errno = 0;
-  double value = strtod(text, &end); /* 1e6 is a count too */
-  *out = (int64_t)value;
-  return end != text && !*end && errno == 0 && value >= 0 && value <= 0x1p53 &&
-         (double)*out == value;
-}
-
 /* One flag at argv[*at]; 0, or the exit code. Both "--flag value" and "--flag=value" are taken. */
 static int ftrun_parse_flag(Line *line, char **argv, int argc, int *at) {
   char name[64];
@@ -334,7 +328,7 @@ static int ftrun_parse_flag(Line *line, char **argv, int argc, int *at) {
     value = argv[++*at];
   }
   int64_t count = 0;
-  if (flag->kind == FLAG_COUNT && !parse_count(value, &count))
+  if (flag->kind == FLAG_COUNT && !number_parse_count(value, &count))
     return ftrun_usage_error("%s %s: expected a whole number from 0", name, value);
   if (strcmp(name, "--check") == 0 && strcmp(value, "nan") != 0)
     return ftrun_usage_error("%s=%s: expected --check=nan", name, value);
@@ -434,16 +428,6 @@ static int run_info(const char *path) {
   return report(status);
 }
 
-static bool ftrun_read_number(const char *name, const char *text, double low, double high,
-                              double *out) {
-  char *end;
-  if (!text) return true;
-  *out = strtod(text, &end);
-  if (end != text && !*end && *out >= low && *out <= high) return true;
-  fprintf(stderr, "error: %s %s: expected a number from %g to %g\n", name, text, low, high);
-  return false;
-}
-
 static int run_generate(Line *line) {
   bool by_number = line->prompt_tokens_count > 0;
   GenerateOptions options = {.run = line->train.run,
@@ -462,8 +446,8 @@ static int run_generate(Line *line) {
   if (line->samples < 1 || line->samples > 1000000)
     return ftrun_usage_error("--samples: from 1 to 1000000%s%s", "", "");
   if (line->tokens > 1000000) return ftrun_usage_error("--tokens: at most 1000000%s%s", "", "");
-  if (!ftrun_read_number("--temperature", line->temperature, 0, 100, &options.sample.temperature) ||
-      !ftrun_read_number("--top-p", line->top_p, 0, 1, &options.sample.top_p))
+  if (!number_in_range("--temperature", line->temperature, 0, 100, &options.sample.temperature) ||
+      !number_in_range("--top-p", line->top_p, 0, 1, &options.sample.top_p))
     return EXIT_USAGE;
   return report(generate_run(&options));
 }
@@ -556,6 +540,7 @@ static int ftrun_start(int argc, char **argv) {
   guard_install();
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error with a message */
   static Line line;
+  if (argc > 1 && view_is_command(argv[1])) return view_start(argc, argv);
   line.train.started = elastic_started();
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--help") != 0 && strcmp(argv[i], "-h") != 0) continue;

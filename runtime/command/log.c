@@ -294,9 +294,10 @@ static Status write_step(Log *log, double now) {
   return log_flush(log);
 }
 
-void log_error(Log *log, int64_t step, const char *sentence) {
+void log_event(Log *log, int64_t step, const char *what, const char *text) {
+  if (!log->json.file) return;
   log->line.count = 0;
-  log_json_error(&log->line, step, sentence);
+  log_json_event(&log->line, step, what, text);
   Status ignored = log_file_write(&log->json, &log->line); /* that it fails log_close says */
   if (ignored == STATUS_OK) ignored = log_file_flush(&log->json);
   (void)ignored;

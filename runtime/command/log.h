@@ -86,8 +86,9 @@ STATUS_CHECKED Status log_end(Log *log);
 /* The result of an evaluation; `seconds` and `samples` for the console. */
 STATUS_CHECKED Status log_eval(Log *log, const char *split, const LogStep *result, int64_t samples,
                                double seconds);
-/* {"step": …, "error": "…"} to the file of JSON lines, if there is one: the training ends in it. */
-void log_error(Log *log, int64_t step, const char *sentence);
+/* {"step": …, "<what>": "…"} to the file of JSON lines, if there is one: "checkpoint", where it is;
+ * "end" or "error", the sentence that the training ends with. */
+void log_event(Log *log, int64_t step, const char *what, const char *text);
 /* Flushes and frees; fails if something could not be written. NULL is fine. */
 STATUS_CHECKED Status log_close(Log *log);
 double log_now(void); /* seconds on a monotonic clock */

@@ -52,9 +52,9 @@ void log_json_line(Text *out, const LogLine *line) {
   text_printf(out, "}\n");
 }
 
-void log_json_error(Text *out, int64_t step, const char *sentence) {
-  text_printf(out, "{\"step\": %lld, \"error\": ", (long long)step);
-  text_append_json(out, sentence);
+void log_json_event(Text *out, int64_t step, const char *what, const char *text) {
+  text_printf(out, "{\"step\": %lld, \"%s\": ", (long long)step, what);
+  text_append_json(out, text);
   text_printf(out, "}\n");
 }
 

@@ -19,7 +19,7 @@ static inline bool log_line_is_eval(const LogLine *line) { return !line->mean; }
 
 /* With the newline. */
 void log_json_line(Text *out, const LogLine *line);
-void log_json_error(Text *out, int64_t step, const char *sentence);
+void log_json_event(Text *out, int64_t step, const char *what, const char *text);
 LogPlace log_json_place(const char *line); /* it ends at '\n' */
 
 /* The columns are known from the start: what a line of training has, its means, and what an

@@ -550,6 +550,26 @@ static Status dry_run(Training *training) {
   return STATUS_OK;
 }
 
+/* For those who follow the log: that nothing more will come, and why. */
+static void log_end_of_training(Training *training, int64_t done, Status status) {
+  char why[320];
+  if (!training->writes) return;
+  if (training->signal == RANKS_TIME_IS_UP)
+    snprintf(why, sizeof why, "the time is up (%s)", training->stop.whose);
+  else if (training->signal)
+    snprintf(why, sizeof why, "stopped by %s", strsignal(training->signal));
+  else if (training->stop.why[0])
+    snprintf(why, sizeof why, "%s", training->stop.why);
+  else if (training->stop.is_over)
+    snprintf(why, sizeof why, "the training had ended early");
+  else
+    snprintf(why, sizeof why, "all steps are done");
+  if (status != STATUS_OK)
+    log_event(training->log, done + 1, "error", status_message());
+  else
+    log_event(training->log, done, "end", why);
+}
+
 static Status train_loop(Training *training, int *exit_code) {
   STATUS_TRY(set_up(training));
   if (training->options->dry_run) return dry_run(training);
@@ -573,10 +593,9 @@ static Status train_loop(Training *training, int *exit_code) {
   if (status == STATUS_OK) train_say_data(training);
   if (status == STATUS_OK) say_communication(training);
   if (status != STATUS_OK) status = say_what_is_left(training, status);
-  if (status != STATUS_OK && training->ranks.place.ranks > 1)
-    log_error(training->log, done + 1, status_message());
   Text failure = {0};
   if (status != STATUS_OK) text_printf(&failure, "%s", status_message());
+  log_end_of_training(training, done, status);
   Status trace = training->exec ? trace_write(training->trace, training->exec) : STATUS_OK;
   if (status == STATUS_OK) return trace;
   status_fail(status, "%s", text_cstr(&failure));

@@ -145,6 +145,8 @@ Status train_start_writing(Training *training, bool goes_on) {
 static Status note_saved(Training *training, Status status) {
   int64_t saved = ckpt_writer_saved_step(training->writer);
   if (saved >= 0) {
+    if (saved != training->saved_step)
+      log_event(training->log, saved, "checkpoint", train_text(training, "train.checkpoint.dir"));
     training->saved_step = saved;
     training->saved_in = train_text(training, "train.checkpoint.dir");
   }

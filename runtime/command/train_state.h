@@ -34,6 +34,7 @@ typedef struct {
 typedef struct {
   CkptStop memory;
   bool is_over;      /* it has decided so */
+  char why[256];     /* … in words */
   const char *whose; /* the deadline of rank 0: the setting or variable */
 } TrainStop;
 

@@ -7,6 +7,7 @@
 #include "runtime/command/train_state.h"
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -23,6 +24,17 @@ static bool is_progress_since(const CkptStop *memory, bool is_max, double value,
   double least = threshold * fabs(memory->best);
   if (!memory->has_best) return is_max ? value > -INFINITY : value < INFINITY;
   return is_max ? value > memory->best + least : value < memory->best - least;
+}
+
+static void say_why(Training *training, int64_t step, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void say_why(Training *training, int64_t step, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(training->stop.why, sizeof training->stop.why, format, args);
+  va_end(args);
+  log_say(training->log, "%s: the training ends after step %lld", training->stop.why,
+          (long long)step);
 }
 
 static Status note_early(Training *training, const LogStep *result) {
@@ -45,11 +57,8 @@ static Status note_early(Training *training, const LogStep *result) {
   }
   if ((double)memory->waited < patience_of(training)) return STATUS_OK;
   training->stop.is_over = true;
-  log_say(training->log,
-          "%s has made no progress in %lld evaluations (%.6g is the best): the training ends after "
-          "step %lld",
-          text, (long long)memory->waited, memory->has_best ? memory->best : NAN,
-          (long long)result->step);
+  say_why(training, result->step, "%s has made no progress in %lld evaluations (%.6g is the best)",
+          text, (long long)memory->waited, memory->has_best ? memory->best : NAN);
   return STATUS_OK;
 }
 
@@ -65,8 +74,7 @@ static Status note_reached(Training *training, const LogStep *result) {
   if (!metric_limit_is_reached(&limit, value)) return STATUS_OK;
   snprintf(memory->reached, sizeof memory->reached, "%s", text);
   training->stop.is_over = true;
-  log_say(training->log, "%s is reached (%.6g): the training ends after step %lld", text, value,
-          (long long)result->step);
+  say_why(training, result->step, "%s is reached (%.6g)", text, value);
   return STATUS_OK;
 }
 

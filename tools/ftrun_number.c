@@ -1,0 +1,23 @@
+/* ftrun_number: see ftrun_number.h. */
+#include "tools/ftrun_number.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+bool number_parse_count(const char *text, int64_t *out) {
+  char *end;
+  errno = 0;
+  double value = strtod(text, &end);
+  if (end == text || *end || errno || !(value >= 0 && value <= 0x1p53)) return false;
+  *out = (int64_t)value;
+  return (double)*out == value;
+}
+
+bool number_in_range(const char *name, const char *text, double low, double high, double *out) {
+  char *end;
+  if (!text) return true;
+  *out = strtod(text, &end);
+  if (end != text && !*end && *out >= low && *out <= high) return true;
+  fprintf(stderr, "error: %s %s: expected a number from %g to %g\n", name, text, low, high);
+  return false;
+}
