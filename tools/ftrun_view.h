@@ -1,4 +1,4 @@
-/* ftrun_view: the commands that look at runs by their logs and train nothing: report. */
+/* ftrun_view: the commands that look at runs by their logs and train nothing: report, watch. */
 #ifndef FT_TOOLS_FTRUN_VIEW_H
 #define FT_TOOLS_FTRUN_VIEW_H
 #include <stdbool.h>

@@ -6,6 +6,7 @@
 #include "runtime/command/log_file.h"
 #include "runtime/command/log_line.h"
 #include "runtime/command/log_live.h"
+#include "runtime/command/log_text.h"
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -156,31 +157,15 @@ void log_skip_time(Log *log, double seconds) {
   log->files.time += seconds;
 }
 
-static void append_duration(Text *line, double seconds) {
-  int64_t whole = (int64_t)(seconds + 0.5);
-  if (whole >= 3600)
-    text_printf(line, "%lld:%02lld:%02lld", (long long)(whole / 3600), (long long)(whole / 60 % 60),
-                (long long)(whole % 60));
-  else
-    text_printf(line, "%lld:%02lld", (long long)(whole / 60), (long long)(whole % 60));
-}
-
-/* Four decimals where they say something. */
-static void append_value(Text *line, const char *name, double value) {
-  double size = fabs(value);
-  if (isnan(value)) value = size; /* printf knows a -nan */
-  text_printf(line, size != 0 && (size < 1e-2 || size >= 1e5) ? "%s %.4g" : "%s %.4f", name, value);
-}
-
 static void append_values(Text *line, double loss, const LogMetric *metrics, int count) {
-  append_value(line, "loss", loss);
+  log_text_value(line, "loss", loss);
   for (int i = 0; i < count; i++) {
     if (metrics[i].table) continue; /* below the line */
     text_append(line, "  ", 2);
     if (metrics[i].kind != OUTPUT_METRIC)
       text_printf(line, "%s %.9g", metrics[i].name, metrics[i].value);
     else
-      append_value(line, metrics[i].name, metrics[i].value);
+      log_text_value(line, metrics[i].name, metrics[i].value);
   }
 }
 
@@ -242,7 +227,7 @@ static void log_show(Log *log, const LogStep *step, double now, bool is_line) {
   text_make_printable(line->at); /* names of someone else's */
   if (!log->live) {
     text_printf(line, "  %.0f samples/s  eta ", rate);
-    append_duration(line, left);
+    log_text_duration(line, left);
     fprintf(log->out, "%s\n", text_cstr(line));
     fflush(log->out);
     return;

@@ -221,8 +221,9 @@ static void append_rates(LogLive *live, const LogView *view, int columns) {
   append_time(&line, view->seconds);
   text_printf(&line, "  data wait %.2f ms (%.0f%%)", view->data_wait * 1e3, fmin(share, 100));
   double bytes = resident_bytes();
-  text_printf(&line, bytes < 1e9 ? "  memory %.0f MB" : "  memory %.2f GB",
-              bytes < 1e9 ? bytes / 1e6 : bytes / 1e9);
+  if (!view->is_elsewhere)
+    text_printf(&line, bytes < 1e9 ? "  memory %.0f MB" : "  memory %.2f GB",
+                bytes < 1e9 ? bytes / 1e6 : bytes / 1e9);
   append_plain(&live->text, line.at, &room);
   text_free(&line);
   end_line(live, columns - 1, room);

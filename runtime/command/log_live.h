@@ -16,6 +16,7 @@ typedef struct {
   double rate, seconds; /* samples/s; left */
   double data_wait;     /* seconds of a step */
   double step_time;     /* seconds */
+  bool is_elsewhere;    /* it is another process that trains: its memory is not known */
 } LogView;
 
 /* Is the block shown there? A terminal that can move its cursor, and is asked for no plain text:

@@ -129,7 +129,7 @@ class Report(support.Case):
         self.fails(1, "neither a table of", "ftrun", "report", "a.jsonl", "--times", "a.jsonl", cwd=self.folder)
         self.fails(1, "ui.perfetto.dev", "ftrun", "report", "a.jsonl", "--times", "a.pftrace", cwd=self.folder)
         for flags in ([], ["a.jsonl", "--nothing"], ["a.jsonl", "-o"], ["a.jsonl"] * 65):
-            self.fails(2, "ftrun report --help", "ftrun", "report", *flags, cwd=self.folder)
+            self.fails(2, "`ftrun report --help`", "ftrun", "report", *flags, cwd=self.folder)
         self.assertIn("--times FILE", self.ftrun("report", "--help").stdout)
         os.mkdir(self.path("run"))
         os.rename(self.path("a.jsonl"), self.path("run", "log.jsonl"))
