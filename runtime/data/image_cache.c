@@ -55,4 +55,6 @@ void image_cache_keep(ImageCache *cache, int64_t index, const Image *image, int6
   }
 }
 
+int64_t image_cache_budget(const ImageCache *cache) { return cache->budget; }
+
 int64_t image_cache_memory(const ImageCache *cache) { return atomic_load(&cache->used); }

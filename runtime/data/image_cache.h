@@ -19,6 +19,7 @@ void image_cache_free(ImageCache *cache); /* NULL is fine */
 const KeptImage *image_cache_find(const ImageCache *cache, int64_t index);
 /* Keeps a copy, if there is room. */
 void image_cache_keep(ImageCache *cache, int64_t index, const Image *image, int64_t label);
+int64_t image_cache_budget(const ImageCache *cache);
 /* Bytes of the pictures that it has, and of its own list. */
 int64_t image_cache_memory(const ImageCache *cache);
 #endif

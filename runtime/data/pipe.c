@@ -88,12 +88,21 @@ void pipe_worker_free(PipeWorker *worker) {
 }
 
 int64_t pipe_worker_memory(const PipeWorker *worker) {
-  return (int64_t)(worker->picture[0].room + worker->picture[1].room);
+  return (int64_t)(worker->picture[0].room + worker->picture[1].room) +
+         image_worker_memory(worker->images);
 }
 
 Image *pipe_start(PipeWorker *worker) {
-  worker->flip_x = worker->flip_y = false;
+  worker->flip_x = worker->flip_y = worker->is_cut = false;
   return worker->now = &worker->picture[0];
+}
+
+bool pipe_part(const Pipe *pipe, PipeDraw draw, int height, int width, int part[4]) {
+  if (!pipe->count || strcmp(pipe->transforms[0].kind->name, "random_resized_crop") != 0)
+    return false;
+  PipeStep step = {.transform = &pipe->transforms[0], .place = 0, .draw = draw};
+  pipe_cut_of(&step, height, width, part);
+  return true;
 }
 
 Status pipe_load(PipeWorker *worker, const ImageLayout *from, const uint8_t *at) {

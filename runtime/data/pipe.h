@@ -23,6 +23,7 @@ typedef struct {
   ImageWorker *images;
   Image *now, picture[2];
   bool flip_x, flip_y; /* still to be done */
+  bool is_cut;         /* `now` is what pipe_part said */
 } PipeWorker;
 
 Pipe pipe_of(const DataSource *data, const ImageLayout *layout);
@@ -33,11 +34,14 @@ bool pipe_fixes_size(const Pipe *pipe);
 
 STATUS_CHECKED Status pipe_worker_new(PipeWorker *out); /* freed after a failure too */
 void pipe_worker_free(PipeWorker *worker);
-int64_t pipe_worker_memory(const PipeWorker *worker); /* of its pictures, bytes */
+int64_t pipe_worker_memory(const PipeWorker *worker); /* of its pictures and decoder, bytes */
 /* The picture that the chain starts from, to be written. */
 Image *pipe_start(PipeWorker *worker);
 /* … in the layout `from`, from memory. */
 STATUS_CHECKED Status pipe_load(PipeWorker *worker, const ImageLayout *from, const uint8_t *at);
+/* Where the chain begins by cutting a part out of the picture (random_resized_crop): which part of
+ * one of this size, {x0, y0, x1, y1}. Else false. Whoever starts with that part sets is_cut. */
+bool pipe_part(const Pipe *pipe, PipeDraw draw, int height, int width, int part[4]);
 /* How many of its transforms, from the first on, make the same of a picture each time. */
 int pipe_fixed(const Pipe *pipe);
 /* Transforms [first, end) of the chain. A failure says what is wrong with the picture. */

@@ -96,10 +96,9 @@ Status step_random_crop(const PipeStep *step, PipeWorker *worker) {
 
 /* The box that torchvision's RandomResizedCrop.get_params finds, in ten tries of four numbers
  * each: area, ratio, row and column. */
-static void find_box(const PipeStep *step, const Image *image, int box[4]) {
+static void find_box(const PipeStep *step, int rows, int columns, int box[4]) {
   const double *scale = transform_argument(step->transform, "scale")->number;
   const double *ratio = transform_argument(step->transform, "ratio")->number;
-  int rows = image->height, columns = image->width;
   double area = (double)rows * columns;
   for (int i = 0; i < 10; i++) {
     double part = area * pipe_uniform(step, 4 * i, scale[0], scale[1]);
@@ -124,9 +123,19 @@ Status step_random_resized_crop(const PipeStep *step, PipeWorker *worker) {
   int height, width, box[4];
   pipe_size_of(step, &height, &width);
   pipe_flip_now(worker);
-  find_box(step, worker->now, box);
-  STATUS_TRY(pipe_cut_out(worker, box[1], box[0], box[2], box[3]));
+  if (!worker->is_cut) {
+    find_box(step, worker->now->height, worker->now->width, box);
+    STATUS_TRY(pipe_cut_out(worker, box[1], box[0], box[2], box[3]));
+  }
+  worker->is_cut = false;
   return make_size(step, worker, height, width);
+}
+
+void pipe_cut_of(const PipeStep *step, int rows, int columns, int part[4]) {
+  int box[4];
+  find_box(step, rows, columns, box);
+  part[0] = box[1], part[1] = box[0];
+  part[2] = box[1] + box[3], part[3] = box[0] + box[2];
 }
 
 Status step_hflip(const PipeStep *step, PipeWorker *worker) {

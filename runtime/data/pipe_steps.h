@@ -25,6 +25,8 @@ typedef Status PipeStepRun(const PipeStep *step, PipeWorker *worker);
  * each is as likely to within end / 2^32. */
 double pipe_uniform(const PipeStep *step, int n, double low, double high);
 int pipe_below(const PipeStep *step, int n, int end);
+/* What random_resized_crop cuts out of a picture of this size: {x0, y0, x1, y1}. */
+void pipe_cut_of(const PipeStep *step, int rows, int columns, int part[4]);
 /* Does the flips that are noted. */
 void pipe_flip_now(PipeWorker *worker);
 /* The picture that is free. */

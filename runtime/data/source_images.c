@@ -198,21 +198,40 @@ static Status name_sample(const SourceImages *images, int64_t index, Status stat
   return status;
 }
 
+/* Only the part that the chain begins with, where all of the file is there: one that ends too early
+ * is refused whatever is cut out of it. What is kept is the whole; and so is what is turned, and what may
+ * be left out, as that is not to depend on the part. */
+static Status decode_needed(const SourceImages *images, SourceWorker *worker, PipeDraw draw,
+                            int turn) {
+  const Sample *sample = &worker->sample;
+  PipeWorker *pipe = &worker->pipe;
+  int channels = (int)images->pipe.layout.channels, height, width, part[4];
+  double inside[4];
+  bool takes_whole = images->cache || worker->takes_whole || images->damaged || turn > 1;
+  if (!takes_whole && image_ends(sample->at, sample->count)) {
+    STATUS_TRY(image_size(sample->at, sample->count, &height, &width));
+    if (pipe_part(&images->pipe, draw, height, width, part)) {
+      pipe->is_cut = true;
+      return image_decode_part(pipe->images, sample->at, sample->count, channels, part, 0, 0,
+                               pipe->now, inside);
+    }
+  }
+  return image_decode(pipe->images, sample->at, sample->count, channels, 0, 0, pipe->now);
+}
+
 /* *is_damaged: it is no image. */
 static Status images_decode(const SourceImages *images, SourceWorker *worker, int64_t index,
-                            bool *is_damaged) {
+                            PipeDraw draw, bool *is_damaged) {
   Sample *sample = &worker->sample;
   PipeWorker *pipe = &worker->pipe;
   sample->count = 1;
   Status status = images->set->read(images->set, index, sample);
   *is_damaged = status == STATUS_USER && !sample->count; /* the file is there, and empty */
   STATUS_TRY(status_prefix(status, "%s: sample %lld", images->label, (long long)index));
-  status = image_decode(pipe->images, sample->at, sample->count, (int)images->pipe.layout.channels,
-                        0, 0, pipe->now);
+  int turn = images->turns ? image_orientation(sample->at, sample->count) : 1;
+  status = decode_needed(images, worker, draw, turn);
   *is_damaged = status == STATUS_USER;
-  int turn =
-      status == STATUS_OK && images->turns ? image_orientation(sample->at, sample->count) : 1;
-  if (turn > 1) {
+  if (status == STATUS_OK && turn > 1) {
     status = image_turn(pipe->now, turn, pipe_other(pipe));
     pipe->now = pipe_other(pipe);
   }
@@ -233,7 +252,7 @@ static Status images_get(const SourceImages *images, SourceWorker *worker, PipeD
     sample->label = kept->label;
     return STATUS_OK;
   }
-  STATUS_TRY(images_decode(images, worker, index, is_damaged));
+  STATUS_TRY(images_decode(images, worker, index, draw, is_damaged));
   Status status = pipe_run(&images->pipe, 0, fixed, &worker->pipe, draw);
   if (status != STATUS_OK) return name_sample(images, index, status);
   if (images->cache) image_cache_keep(images->cache, index, worker->pipe.now, sample->label);
@@ -343,15 +362,18 @@ uint64_t images_list_sum(const SourceImages *images) {
   return images->set ? images->set->sum(images->set) : 0;
 }
 
+/* Of a thread: its stack, and what malloc does not give back. */
+enum { IMAGES_THREAD = 256 << 10 };
+
 /* Makes the largest one, for what a thread needs for that. */
 static Status try_largest(const SourceImages *images, int64_t index, int *height, int *width,
                           int64_t *memory) {
   const ImageLayout *layout = &images->pipe.layout;
-  SourceWorker worker = {0};
+  SourceWorker worker = {.takes_whole = true};
   uint8_t *out = malloc((size_t)(layout->channels * layout->height * layout->width));
   Status status = out ? pipe_worker_new(&worker.pipe) : status_errno(ENOMEM, "%s", images->label);
   if (status == STATUS_OK) status = images_make(images, &worker, 0, &index, out);
-  *memory = pipe_worker_memory(&worker.pipe) + (int64_t)worker.sample.room;
+  *memory = pipe_worker_memory(&worker.pipe) + (int64_t)worker.sample.room + IMAGES_THREAD;
   if (status == STATUS_OK)
     status = image_size(worker.sample.at, worker.sample.count, height, width);
   pipe_worker_free(&worker.pipe);
@@ -386,6 +408,10 @@ Status images_describe(const SourceImages *images, int workers, Text *out) {
                 height, width, (double)memory / 0x1p20, workers, workers == 1 ? "" : "s");
   text_printf(out, "; the list of %s takes %.1f MiB", set->file_count ? "samples" : "files",
               (double)set->memory / 0x1p20);
+  double kept = images->cache ? (double)image_cache_budget(images->cache) : 0;
+  if (images->image)
+    text_printf(out, "; the loader's memory is at most %.1f MiB beside its batches",
+                ((double)memory * workers + (double)set->memory + kept) / 0x1p20);
   if (images->cache) text_printf(out, "; decoded images are kept in memory, up to data.cache");
   text_make_printable(out->at);
   return STATUS_OK;

@@ -26,6 +26,7 @@ struct SourceWorker {
   uint64_t seed;
   PipeWorker pipe;
   Sample sample, other; /* other: room for what the set writes */
+  bool takes_whole;     /* decodes all of a picture, whatever of it is used */
 };
 
 void images_close(SourceImages *images);

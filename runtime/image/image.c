@@ -12,6 +12,12 @@ void image_worker_free(ImageWorker *worker) {
   free(worker);
 }
 
+int64_t image_worker_memory(const ImageWorker *worker) {
+  int64_t total = image_jpeg_memory(worker->jpeg);
+  for (int i = 0; i < SCRATCH_COUNT; i++) total += (int64_t)worker->scratch[i].room;
+  return total;
+}
+
 void image_free(Image *image) {
   free(image->at);
   *image = (Image){0};
@@ -129,6 +135,15 @@ bool image_is_jpeg(const uint8_t *bytes, size_t count) {
 
 bool image_is_png(const uint8_t *bytes, size_t count) {
   return count >= 8 && !memcmp(bytes, "\x89PNG\r\n\x1a\n", 8);
+}
+
+/* The end marker, or a little behind it that cameras and editors leave there. */
+bool image_ends(const uint8_t *bytes, size_t count) {
+  enum { BEHIND = 64 };
+  if (!image_is_jpeg(bytes, count)) return false;
+  for (size_t at = count; at > 2 && count - at < BEHIND; at--)
+    if (bytes[at - 2] == 0xff && bytes[at - 1] == 0xd9) return true;
+  return false;
 }
 
 static uint32_t big_end_16(const uint8_t *at) { return (uint32_t)at[0] << 8 | at[1]; }

@@ -32,6 +32,8 @@ enum { IMAGE_MOST_PIXELS = 1 << 28, IMAGE_MOST_SIDE = 1 << 24 };
 typedef struct ImageWorker ImageWorker;
 ImageWorker *image_worker_new(void); /* NULL: no memory */
 void image_worker_free(ImageWorker *worker);
+/* Bytes that it took at most so far, libjpeg's for its largest image among them, as reckoned. */
+int64_t image_worker_memory(const ImageWorker *worker);
 void image_free(Image *image);
 /* Gives the image this size; what is in it is undefined. */
 STATUS_CHECKED Status image_reserve(Image *image, int height, int width, int channels);
@@ -56,6 +58,8 @@ STATUS_CHECKED Status image_decode(ImageWorker *worker, const uint8_t *bytes, si
 STATUS_CHECKED Status image_decode_part(ImageWorker *worker, const uint8_t *bytes, size_t count,
                                         int channels, const int box[4], int least_height,
                                         int least_width, Image *out, double inside[4]);
+/* Does a JPEG have its end? Then no part of it is refused for what is missing below it. False for other files. */
+bool image_ends(const uint8_t *bytes, size_t count);
 /* What the file's EXIF says of how the picture is to be turned, 1 (as it is) to 8. Neither Pillow's
  * open nor image_decode turns it; image_turn does, as Pillow's ImageOps.exif_transpose. */
 int image_orientation(const uint8_t *bytes, size_t count);

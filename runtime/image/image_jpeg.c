@@ -18,6 +18,7 @@ struct ImageJpeg {
   jmp_buf place;
   bool is_made; /* the decoder */
   bool is_fault;
+  int64_t most; /* bytes, of the images so far */
   char message[JMSG_LENGTH_MAX + 64];
 };
 
@@ -83,6 +84,21 @@ static Status jpeg_make(ImageWorker *worker) {
 void image_jpeg_free(ImageJpeg *jpeg) {
   if (jpeg && jpeg->is_made) jpeg->library->jpeg_destroy_decompress(&jpeg->decoder);
   free(jpeg);
+}
+
+int64_t image_jpeg_memory(const ImageJpeg *jpeg) { return jpeg ? jpeg->most : 0; }
+
+/* What the decoder allocates: tables and small things; of every component some 80 rows, made as wide
+ * as the image; and, where there are several scans, the coefficients of all blocks. */
+static void jpeg_count_memory(ImageJpeg *jpeg) {
+  enum { SMALL = 64 << 10, ROWS = 80 };
+  const struct jpeg_decompress_struct *decoder = &jpeg->decoder;
+  int64_t bytes = SMALL + (int64_t)decoder->image_width * decoder->num_components * ROWS;
+  for (int i = 0;
+       i < decoder->num_components && jpeg->library->jpeg_has_multiple_scans(&jpeg->decoder); i++)
+    bytes += (int64_t)decoder->comp_info[i].width_in_blocks *
+             decoder->comp_info[i].height_in_blocks * (int64_t)sizeof(JBLOCK);
+  if (bytes > jpeg->most) jpeg->most = bytes;
 }
 
 /* The decoder keeps what it allocated for longer than an image; it clears all but err and
@@ -235,6 +251,7 @@ static Status jpeg_read(ImageWorker *worker, const ImageWish *wish, Image *out, 
   jpeg->library->jpeg_read_header(&jpeg->decoder, TRUE);
   STATUS_TRY(jpeg_check(&jpeg->decoder, wish));
   jpeg_choose(&jpeg->decoder, wish);
+  jpeg_count_memory(jpeg);
   jpeg->library->jpeg_start_decompress(&jpeg->decoder);
   return jpeg_rows(worker, wish, out, inside);
 }

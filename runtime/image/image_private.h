@@ -44,6 +44,7 @@ struct ImageWorker {
 /* At least so many bytes, whose content is undefined. */
 STATUS_CHECKED Status image_scratch(ImageWorker *worker, ScratchKind kind, size_t bytes, void *out);
 void image_jpeg_free(ImageJpeg *jpeg);
+int64_t image_jpeg_memory(const ImageJpeg *jpeg); /* NULL is fine */
 
 /* ── files ── */
 STATUS_CHECKED Status image_check_size(uint64_t height, uint64_t width);

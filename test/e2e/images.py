@@ -4,11 +4,13 @@ depend on its workers, and goes on in the middle of an epoch with another number
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import unittest
 
 import numpy
 from PIL import Image, ImageEnhance
@@ -158,6 +160,10 @@ class Images(support.Case):
             return image.transpose(Image.Transpose.FLIP_TOP_BOTTOM) if Draw(seed, 0, i, 2).uniform(0, 0, 1) < 0.5 else image
 
         numpy.testing.assert_array_equal(image, self.expect(transform).transpose(0, 3, 1, 2))
+        # in front of the chain only the part is decoded
+        image, _ = self.predicted('train = folder("photos") | random_resized_crop((24, 32))', seed=seed)
+        expected = self.expect(lambda image, i: random_resized_crop(image, Draw(seed, 0, i, 0), (24, 32)))
+        numpy.testing.assert_array_equal(image, expected.transpose(0, 3, 1, 2))
         # forms that no image has: the middle
         image, _ = self.predicted('train = folder("photos") | random_resized_crop((24, 32), scale=(1, 1), ratio=(5, 6), filter=nearest) '
                                   "| random_crop((24, 32), padding=3, fill=9)")
@@ -341,11 +347,64 @@ class Training(support.Case):
                 self.assertEqual(file.read(), whole, f"after {kills} kills")
 
     def test_a_damaged_file_is_named(self):
-        with open(os.path.join(self.folder, "train", "down", "5.jpg"), "r+b") as file:
-            file.truncate(100)
-        failed = support.run("ftrun", self.artifact, "--data", self.folder, "--set", "data.workers=4", check=False, cwd=self.folder)
-        self.assertEqual(failed.returncode, 1)
-        self.assertRegex(failed.stderr, r"train: sample \d+, .*train/down/5\.jpg ")
+        path = os.path.join(self.folder, "train", "down", "5.jpg")
+        for missing in 20, os.path.getsize(path) - 120:  # of rows that a part may not need; of nearly all
+            with open(path, "r+b") as file:
+                file.truncate(os.path.getsize(path) - missing)
+            for workers in 1, 4:
+                failed = support.run("ftrun", self.artifact, "--data", self.folder, "--set", f"data.workers={workers}", "--steps", "6",
+                                     check=False, cwd=self.folder)
+                self.assertEqual(failed.returncode, 1)
+                self.assertRegex(failed.stderr, r"train: sample \d+, .*train/down/5\.jpg the JPEG image is truncated")
+
+
+# In a process of its own, for a child's peak counts what its parent had when it was forked.
+PEAK = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], capture_output=True, text=True)
+sys.stderr.write(done.stderr)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+sys.exit(done.returncode)
+"""
+PROGRAM = 14  # MiB, of ftrun and its libraries
+
+
+class Memory(support.Case):
+    @unittest.skipIf(support.IS_SANITIZED, "sanitizers have memory of their own")
+    def test_memory(self):
+        """The peak of three epochs lies within what --dry-run says, with 1 and with 16 workers; a set ten times larger takes the bytes of
+        its list more; and a worker takes no more than its pictures."""
+        random = numpy.random.default_rng(5)
+        for name, count in ("small", 40), ("large", 400):
+            os.makedirs(self.path(name, "train", "a"))
+            for i in range(count):
+                path = self.path(name, "train", "a", f"{i:04d}.jpg")
+                if name == "small":
+                    coarse = random.integers(0, 256, (38, 50, 3), "u1")
+                    image = Image.fromarray(coarse).resize((400 if i else 440, 300), Image.Resampling.BICUBIC)
+                    image.save(path, quality=85, progressive=i % 2 == 0)
+                else:
+                    os.link(self.path("small", "train", "a", f"{i % 40:04d}.jpg"), path)
+        artifact = self.compile(MODEL % dict(type="u8[B, 3, 128, 128]", seed=1, data='train = folder("train") | random_resized_crop(128) | hflip'))
+
+        def run(name, workers, cache=0, epochs=3):
+            flags = [os.path.join(support.BUILD, "bin", "ftrun"), artifact, "--data", self.path(name), "--set", f"data.workers={workers}",
+                     "--set", f"data.cache={cache}", "--epochs", str(epochs)]
+            said = support.run("ftrun", *flags[1:], "--dry-run").stdout
+            model, unit = re.search(r"memory ([\d.]+) (.)B for the model", said).groups()
+            each, loader = map(float, re.search(r"takes ([\d.]+) MiB in each of .* at most ([\d.]+) MiB beside its batches", said).groups())
+            peak = float(subprocess.run([sys.executable, "-S", "-c", PEAK, *flags], check=True, capture_output=True, text=True).stdout)
+            stated = float(model) * {"k": 1e3, "M": 1e6, "G": 1e9}[unit] / 2**20 + loader + PROGRAM
+            self.assertLessEqual(peak, stated, (name, workers, cache, said))
+            return peak, each
+
+        small, _ = run("small", 16, epochs=30)  # as many samples
+        one, _ = run("large", 1)
+        many, each = run("large", 16)
+        kept, _ = run("large", 16, 8 << 20)
+        self.assertLessEqual(many - one, 15 * each)
+        self.assertLessEqual(many - small, 4)  # all decoded images would be 130
+        self.assertGreater(kept - many, 4)  # or this measures nothing
 
 
 if __name__ == "__main__":
