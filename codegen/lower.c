@@ -186,6 +186,8 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
     lowering.out = &plan->graphs.at[g];
     library_pairs(&lowering, graph[g], lowering.node_steps[g].at, lowering.node_steps[g].count);
   }
+  for (int g = 0; g < graphs && good; g++)
+    lower_body_order(&plan->graphs.at[g], lowering.node_steps[g].at, lowering.node_steps[g].count);
   for (int g = 0; g < graphs && good; g++) lower_partners(&lowering, &plan->graphs.at[g]);
   if (good && program->micro) clear_sums(&lowering);
   for (int g = 0; g < graphs && good; g++) good = find_order(&lowering, &plan->graphs.at[g]);

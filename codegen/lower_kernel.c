@@ -328,6 +328,7 @@ bool lower_kernel(Lowering *lowering, const Node *node) {
   NodeSteps steps = {.node = node, .first = lowering->out->steps.count};
   add_steps(lowering, node, kernel, &arguments, workspace);
   steps.end = lowering->out->steps.count;
+  lower_body(lowering, &steps, arguments.buffer, arguments.input_count, arguments.count);
   VEC_PUSH(lowering->arena, lowering->node_steps[lowering->out - lowering->plan->graphs.at], steps);
   return true;
 }

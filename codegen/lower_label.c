@@ -68,7 +68,7 @@ static int find_layers(const Node *node, const char *told[TOLD_LAYERS]) {
 }
 
 /* ── phases ─────────────────────────────────────────────────────────────────────────────────── */
-static StepPhase phase_of(const Node *node) {
+StepPhase lower_phase(const Node *node) {
   const Origin *origin = &node->origin;
   if (origin->is_update) return PHASE_UPDATE;
   if (origin->is_recomputed) return PHASE_RECOMPUTED;
@@ -82,13 +82,13 @@ static StepPhase find_phase(const Node *node) {
   Inside inside = inside_of(node);
   bool has[PHASE_COUNT] = {false};
   for (int i = 0; i < inside.count; i++)
-    if (lower_is_told(inside_at(inside, i))) has[phase_of(inside_at(inside, i))] = true;
+    if (lower_is_told(inside_at(inside, i))) has[lower_phase(inside_at(inside, i))] = true;
   if (node->origin.is_update) return PHASE_UPDATE;
   if (!node->origin.is_backward && has[PHASE_FORWARD] && has[PHASE_BACKWARD]) return PHASE_BOTH;
   static const StepPhase order[] = {PHASE_BACKWARD, PHASE_FORWARD, PHASE_RECOMPUTED, PHASE_UPDATE};
   for (int i = 0; i < 4; i++)
     if (has[order[i]]) return order[i];
-  return phase_of(node);
+  return lower_phase(node);
 }
 
 /* ── kinds of work ──────────────────────────────────────────────────────────────────────────── */

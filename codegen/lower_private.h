@@ -23,6 +23,7 @@ typedef struct {
 typedef struct {
   const Node *node;
   int first, end;
+  int body; /* which of the plan graph's bodies tells what they do; -1: none */
 } NodeSteps;
 
 /* A collective of the graph at hand, by number. */
@@ -83,8 +84,16 @@ void lower_partners(Lowering *lowering, PlanGraph *graph);
  * and kind of work. */
 void lower_label(Lowering *lowering, const Node *node, PlanStep *step);
 bool lower_is_told(const Node *node); /* is it worth a word there? */
+StepPhase lower_phase(const Node *node); /* of one op */
 /* … but for the label and the kind. */
 void lower_belonging(const Lowering *lowering, const Node *node, PlanStep *step);
+
+/* lower_body.c: tells in the plan what the steps which were made for this node compute of these
+ * buffers: `input_count` operands, and results up to `count`. */
+void lower_body(Lowering *lowering, NodeSteps *steps, const int *buffers, int input_count,
+                int count);
+/* When the steps have their order. */
+void lower_body_order(PlanGraph *graph, const NodeSteps *steps, int count);
 
 /* lower_kernel.c */
 /* The nodes that stand for a node's results, in order, NULL where a result has none; how many. */

@@ -1,6 +1,7 @@
 /* scalar: see scalar.h. The rows of ir/ops.def hold the expressions; here are their forms. */
 #include "ir/scalar.h"
 #include <math.h>
+#include <stddef.h>
 
 void dtype_range(DType dtype, int64_t *lowest, int64_t *highest) {
   *lowest = dtype == DT_I32 ? INT32_MIN : dtype == DT_I64 ? INT64_MIN : 0;

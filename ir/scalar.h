@@ -2,7 +2,7 @@
  * compile-time numbers of the language all ask here; the rows of ir/ops.def name the functions. */
 #ifndef FT_IR_SCALAR_H
 #define FT_IR_SCALAR_H
-#include "ir/graph.h"
+#include "ir/op.h"
 
 /* f: of a float type, in double, not rounded to the type; i: of bool and integers, in the range of
  * the type. */

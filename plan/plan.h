@@ -11,6 +11,7 @@
 #include "base/own.h"
 #include "base/role.h"
 #include "base/text.h"
+#include "ir/op.h"
 #include "plan/plan_place.h"
 #include "plan/transform.h"
 
@@ -280,6 +281,27 @@ typedef struct {
   int call_count;
 } PlanInstead;
 
+/* What kernels compute, op by op (plan_body.h). `ints` are by op: the axes of a reduction, the order
+ * of a transpose, starts and steps of a slice, what a pad puts before, the axis of a concat or iota,
+ * the stream of random, of a dot whether its operands are transposed. */
+typedef struct {
+  Op op;
+  Type type;
+  const int *inputs; /* values: the operands of the body first, then its ops */
+  int input_count, int_count;
+  const int64_t *ints;
+  double value; /* of a const; with which a pad fills */
+  uint32_t line;
+  const char *layer, *function; /* NULL: of none */
+  StepPhase phase;
+} PlanOp;
+typedef struct {
+  int first, end;            /* the steps that do it together */
+  const int *args, *results; /* buffers: operands, then results; which value each is */
+  int arg_count, input_count;
+  VEC(PlanOp) ops;
+} PlanBody;
+
 /* What a graph gives out: one number each but RESULT, which the program's word `output` makes, AUC,
  * the rows that one is made of (type_is_auc), and a METRIC that is a row or table of numbers. Of
  * the compiler's own there is at most one each: PASSES, how often an evaluation goes through its
@@ -313,6 +335,7 @@ typedef struct {
   VEC(PlanStep) steps;
   VEC(PlanInstead) insteads; /* by first step; one may lie within another, which comes before it */
   VEC(PlanOutput) outputs;
+  VEC(PlanBody) bodies; /* by first step; of steps that have one */
 } PlanGraph;
 
 /* A graph of the plan, `times` times in a row, each on a batch of its own. */

@@ -4,6 +4,7 @@
  * at any of its numbers again. */
 #include "base/lookup.h"
 #include "plan/data_part.h"
+#include "plan/plan_body.h"
 #include "plan/plan_check.h"
 #include "plan/plan_programme.h"
 #include "plan/plan_step.h"
@@ -425,6 +426,10 @@ static bool read_end(Parser *p) { return read_step(p, STEP_END); }
 static bool read_instead(Parser *p) { return plan_read_instead(&p->words, p->plan, p->graph); }
 static bool read_also(Parser *p) { return plan_read_also(&p->words, p->plan, p->graph); }
 
+static bool read_does(Parser *p) { return body_read(&p->words, p->graph); }
+static bool read_op(Parser *p) { return body_read_op(&p->words, p->graph); }
+static bool read_gives(Parser *p) { return body_read_results(&p->words, p->graph); }
+
 static bool read_output(Parser *p, OutputKind kind) {
   if (!p->graph) return words_fail(&p->words, "an output outside of a graph");
   PlanOutput output = {.kind = kind};
@@ -458,14 +463,20 @@ static const struct {
   const char *word;
   bool (*read)(Parser *p);
 } rules[] = {
-    {"model", read_model},     {"source", read_source},       {"target", read_target},
-    {"setting", read_setting}, {"stage", read_stage},         {"data", read_data},           {"place", read_place},
-    {"memory", read_memory},   {"input", read_input},         {"param", read_param},
-    {"state", read_state},     {"scalar", read_scalar},       {"graph", read_graph},
-    {"buffer", read_buffer},   {"launch", read_launch},       {"call", read_call},
+    {"model", read_model},     {"source", read_source},
+    {"target", read_target},   {"setting", read_setting},
+    {"stage", read_stage},     {"data", read_data},
+    {"place", read_place},     {"memory", read_memory},
+    {"input", read_input},     {"param", read_param},
+    {"state", read_state},     {"scalar", read_scalar},
+    {"graph", read_graph},     {"buffer", read_buffer},
+    {"launch", read_launch},   {"call", read_call},
     {"instead", read_instead}, {"also", read_also},
-    {"refused", read_refused}, {"programme", read_programme}, {"copy", read_copy},
-    {"fill", read_fill},       {"begin", read_begin},         {"end", read_end},
+    {"refused", read_refused}, {"programme", read_programme},
+    {"copy", read_copy},       {"fill", read_fill},
+    {"begin", read_begin},     {"end", read_end},
+    {"does", read_does},       {"op", read_op},
+    {"gives", read_gives},
 };
 
 static bool at_end(Parser *p) {
@@ -491,6 +502,9 @@ static bool check_whole(Parser *p) {
     return words_fail(&p->words, "the model, source or target line is missing");
   if (!p->has_stage && setting_pipeline(p->plan->settings) > 1)
     return words_fail(&p->words, "the stage line is missing");
+  for (int i = 0; i < p->plan->graphs.count; i++)
+    if (!bodies_are_whole(&p->plan->graphs.at[i]))
+      return words_fail(&p->words, "what a kernel gives has no line");
   const char *why = plan_check(p->words.arena, p->plan);
   return !why || words_fail(&p->words, "%s", why);
 }

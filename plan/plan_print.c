@@ -2,6 +2,7 @@
  * string is quoted, every number prints in the shortest form that reads back to itself, so that
  * print, parse, print is the identity. The last line is a checksum of all before it. */
 #include "plan/data_part.h"
+#include "plan/plan_body.h"
 #include "plan/plan_map.h"
 #include "plan/plan_programme.h"
 #include "plan/plan_text.h"
@@ -273,6 +274,7 @@ static void print_graph(Text *out, const Plan *plan, const PlanGraph *graph) {
     print_type(out, &output->type);
     text_printf(out, " at %s+%" PRId64 "\n", plan->places.at[output->place].name, output->offset);
   }
+  for (int i = 0; i < graph->bodies.count; i++) body_print(out, graph, &graph->bodies.at[i]);
 }
 
 void plan_print(const Plan *plan, Text *out) {

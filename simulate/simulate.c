@@ -30,10 +30,10 @@ typedef struct {
   Cluster cluster; /* of the ranks that take part */
   Mesh mesh;
   int stage; /* at hand */
-} Stage;
+} StageAtHand;
 
 /* From a stage to another, each by its first rank. */
-static double message_seconds(const Stage *s, int from, int to, int64_t bytes) {
+static double message_seconds(const StageAtHand *s, int from, int to, int64_t bytes) {
   Fabric fabric = s->cluster.fabric;
   int ranks = fabric.local, stride = mesh_stride(&s->mesh, MESH_PIPELINE);
   bool is_inside = from * stride / ranks == to * stride / ranks;
@@ -42,8 +42,8 @@ static double message_seconds(const Stage *s, int from, int to, int64_t bytes) {
   return comm_cost(&fabric, COST_SEND, bytes).seconds;
 }
 
-static const char *add_stage_message(const Stage *s, const PlanGraph *graph, const PlanStep *step,
-                               TimelineTask *task) {
+static const char *add_stage_message(const StageAtHand *s, const PlanGraph *graph,
+                                     const PlanStep *step, TimelineTask *task) {
   bool is_transfer = !strcmp(step->name, "transfer"), is_send = !strcmp(step->name, "send");
   int peer = (int)attribute_of(step, "peer");
   task->from = is_transfer ? (int)attribute_of(step, "from") : is_send ? s->stage : peer;
@@ -64,7 +64,7 @@ static const char *add_stage_message(const Stage *s, const PlanGraph *graph, con
  * takes its time from the computing. */
 static bool has_spare_cores(const Cluster *cluster) { return cluster->cores == 0; }
 
-static const char *add_beside(const Stage *s, const PlanGraph *graph, const PlanStep *step,
+static const char *add_beside(const StageAtHand *s, const PlanGraph *graph, const PlanStep *step,
                               int *together, TimelineTask *task) {
   CostKind kind = comm_cost_kind(step->name);
   if (kind == COST_SEND) return add_stage_message(s, graph, step, task);
@@ -84,7 +84,7 @@ static const char *add_beside(const Stage *s, const PlanGraph *graph, const Plan
 }
 
 /* ── a graph's steps as tasks ───────────────────────────────────────────────────────────────── */
-static const char *tasks_of(const Stage *s, const PlanGraph *graph, TimelineRank *out) {
+static const char *tasks_of(const StageAtHand *s, const PlanGraph *graph, TimelineRank *out) {
   const Simulation *simulation = s->simulation;
   const Plan *plan = simulation->plan[s->stage];
   TimelineTask *task = ARENA_ARRAY(simulation->arena, TimelineTask, graph->steps.count + 1);
@@ -107,7 +107,7 @@ static const char *tasks_of(const Stage *s, const PlanGraph *graph, TimelineRank
 
 /* ── a step ─────────────────────────────────────────────────────────────────────────────────── */
 /* What a stage's rank does in a run, of so many stages. */
-static void add_stage(Simulated *out, const SimulatedRun *run, const Stage *s) {
+static void add_stage(Simulated *out, const SimulatedRun *run, const StageAtHand *s) {
   const PlanGraph *graph = run->graph[s->stage];
   const Timeline *timeline = &run->timeline;
   double times = (double)run->times, share = times / s->simulation->stages, communicate = 0;
@@ -137,7 +137,7 @@ static void add_stage(Simulated *out, const SimulatedRun *run, const Stage *s) {
   out->communicate += share * communicate;
 }
 
-static const char *simulate_run(Stage *s, int number, Simulated *out) {
+static const char *simulate_run(StageAtHand *s, int number, Simulated *out) {
   const Simulation *simulation = s->simulation;
   Arena *arena = simulation->arena;
   TimelineRank *rank = ARENA_ARRAY(arena, TimelineRank, simulation->stages);
@@ -163,7 +163,7 @@ static const char *simulate_run(Stage *s, int number, Simulated *out) {
 const char *simulate_step(const Simulation *simulation, int ranks, Simulated *out) {
   const Plan *plan = simulation->plan[0];
   const PlanProgramme *programme = plan_find_programme(plan, PROGRAMME_STEP);
-  Stage stage = {simulation, *simulation->cluster, mesh_of(plan, ranks), 0};
+  StageAtHand stage = {simulation, *simulation->cluster, mesh_of(plan, ranks), 0};
   stage.cluster.fabric = cluster_fabric(simulation->cluster, ranks);
   if (!programme) return "the model has no training step";
   *out = (Simulated){.ranks = ranks,

@@ -374,6 +374,7 @@ static Status tear_down(Training *training, Status status) {
   ckpt_writer_free(training->writer);
   status = ranks_close(&training->ranks, status); /* a step that failed may have work under way */
   feed_free(training->feed);
+  replay_free(training->check.replay);
   trace_free(training->trace); /* whose spans the writer and the feed have noted */
   evaluate_free(training->evaluator);
   source_close(training->train);
@@ -437,7 +438,8 @@ static Status train_run_steps(Training *training, int64_t step, int64_t most, in
   *steps = 1;
   comm_doing(training->ranks.comm, &reading);
   STATUS_TRY(trace_wants(training->trace, training->exec, step + 1, &is_traced));
-  if (!is_traced && !training->options->check_nan)
+  if (training->options->check_nan) return train_check_step(training, step);
+  if (!is_traced)
     return status_prefix(feed_run(training->feed, most, steps), "step %lld", (long long)step + 1);
   Spans *spans = trace_spans(training->trace);
   int64_t start = clock_nanoseconds();
@@ -447,8 +449,7 @@ static Status train_run_steps(Training *training, int64_t step, int64_t most, in
     int64_t asked = clock_nanoseconds();
     STATUS_TRY(feed_next(training->feed, &batch));
     spans_add(spans, &(TraceSpan){SPAN_WAIT, 0, asked, clock_nanoseconds(), step + 1, NULL});
-    Status status = is_traced ? trace_step(training->trace, training->exec, graph, batch, step + 1)
-                              : exec_run_checked(training->exec, graph, batch);
+    Status status = trace_step(training->trace, training->exec, graph, batch, step + 1);
     STATUS_TRY(status_prefix(status, "step %lld", (long long)step + 1));
   } while (!programme_advance(&programme, 1));
   spans_add(spans, &(TraceSpan){SPAN_STEP, 0, start, clock_nanoseconds(), step + 1, NULL});

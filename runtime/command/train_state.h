@@ -1,5 +1,6 @@
 /* train_state: what the files of the training run share: train.c (set-up and the loop) and
  * train_after.c (what is due between two steps), train_finite.c (is it still worth going on?),
+ * train_check.c (what made it so?),
  * train_stop.c (ends before the last step), train_data.c (batches), train_save.c (the files that a
  * run leaves) and train_watch.c (what stands at the head of its log). */
 #ifndef FT_RUNTIME_TRAIN_STATE_H
@@ -10,6 +11,7 @@
 #include "runtime/command/evaluate.h"
 #include "runtime/command/ranks.h"
 #include "runtime/execute/feed.h"
+#include "runtime/execute/replay.h"
 #include "runtime/command/train.h"
 
 /* What train_finite.c remembers. */
@@ -20,6 +22,14 @@ typedef struct {
   int64_t step, in_row; /* fp16: the last result, and how many steps were skipped up to it */
   double skipped;       /* fp16: steps skipped so far; NAN: not known yet */
 } TrainFinite;
+
+/* What train_check.c remembers. */
+typedef struct {
+  Replay *replay;
+  double skipped; /* fp16: steps skipped so far, */
+  int in_row;     /* … and up to the last one without a break */
+  bool is_told;   /* that there is no room to do a step again */
+} TrainCheck;
 
 /* What train_data.c remembers. */
 typedef struct {
@@ -67,6 +77,7 @@ typedef struct {
   bool is_told_to_wait; /* the user, that there is no room for a copy */
   bool is_torn;         /* a step failed: what it has written is not known */
   TrainFinite finite;
+  TrainCheck check;
   TrainStop stop;
   TrainData data;
   char *ema_name[PLAN_MOST_METRICS + 1]; /* "ema_loss", "ema_accuracy" …; made when needed */
@@ -122,6 +133,10 @@ void train_finite_start(Training *training); /* before the first step, after --r
 STATUS_CHECKED Status train_check_result(Training *training, const LogStep *result);
 /* The parameters as they are after `step`. *is_finite: false only with --keep-going. */
 STATUS_CHECKED Status train_check_params(Training *training, int64_t step, bool *is_finite);
+
+/* --check=nan (train_check.c): a step, looked at when it is done. STATUS_USER names the operation
+ * that made a number which is not finite. */
+STATUS_CHECKED Status train_check_step(Training *training, int64_t step);
 
 /* ── batches (train_data.c) ── */
 STATUS_CHECKED Status train_start_feed(Training *training);

@@ -118,6 +118,15 @@ static Status loader_fill_row(const Loader *loader, SourceWorker *worker, int64_
                          slot);
 }
 
+int64_t loader_sample(const Loader *loader, int64_t step, int64_t row) {
+  const LoaderOptions *options = &loader->options;
+  uint64_t epoch = loader_epoch(loader, &step);
+  Order order = order_new(source_samples(options->source), options->shuffle, options->seed, epoch);
+  int64_t batch = step % loader->steps_per_epoch * options->parts + row / options->batch;
+  int64_t moved = options->shuffle ? source_moved(options->source, options->seed, epoch) : 0;
+  return order_sample(&order, first_of_rank(options, batch) + row % options->batch) + moved;
+}
+
 static Status loader_fill(const Loader *loader, SourceWorker *worker, int64_t unit,
                           int64_t *samples) {
   int64_t step = unit / loader->units;

@@ -431,6 +431,27 @@ void source_append_paths(const Source *source, Text *out) {
   }
 }
 
+void source_append_sample(const Source *source, const PlanTensor *input, int64_t sample,
+                          Text *out) {
+  int64_t moved = source->window ? sample / source->samples : 0;
+  sample = told_row(source, source_row(source, sample));
+  const SampleSet *set = source->images.set;
+  const Column *column = NULL;
+  for (int i = 0; i < source->column_count; i++)
+    if (source->column[i].input == input) column = &source->column[i];
+  if (!column) {
+    text_printf(out, "sample %lld of %s", (long long)sample, set ? set->path : source->label);
+    if (set) text_printf(out, ", ");
+    if (set) set->name(set, sample, out);
+    return;
+  }
+  const ColumnFile *file = column_find(column, sample);
+  text_printf(out, "sample %lld of %s", (long long)(sample - file->first),
+              source_bytes_path(file->array->bytes));
+  if (file->first) text_printf(out, " (%lld of all files)", (long long)sample);
+  if (moved) text_printf(out, ", moved by %lld tokens", (long long)moved);
+}
+
 const char *source_label(const Source *source) { return source->label; }
 
 const char *source_path(const Source *source, int index) {

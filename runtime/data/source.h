@@ -101,6 +101,8 @@ bool source_is_cheap(const Source *source);
 STATUS_CHECKED Status source_check(const Source *source);
 /* Appends the paths of its files, with commas between. */
 void source_append_paths(const Source *source, Text *out);
+/* Appends where a sample of this input of the plan is from: "sample 5 of train-images.gz". */
+void source_append_sample(const Source *source, const PlanTensor *input, int64_t sample, Text *out);
 const char *source_label(const Source *source); /* "train", "valid" … */
 /* The path of file `index`; NULL: there are no more. */
 const char *source_path(const Source *source, int index);

@@ -85,6 +85,8 @@ Status exec_snapshot_new(Exec *exec, const ExecRange *ranges, int count, unsigne
   return status;
 }
 
+Status exec_snapshot_again(Exec *exec, ExecSnapshot *snapshot) { return copy(snapshot, exec); }
+
 Status exec_snapshot_read(const ExecSnapshot *snapshot, int place, int64_t offset, int64_t bytes,
                           void *to) {
   int64_t at = 0;

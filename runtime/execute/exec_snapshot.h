@@ -16,6 +16,8 @@ enum { SNAPSHOT_ON_DEVICE = 1, SNAPSHOT_ON_HOST = 2, SNAPSHOT_ANYWHERE = 3 };
 /* *out is NULL if there is no room `where` it may lie. */
 STATUS_CHECKED Status exec_snapshot_new(Exec *exec, const ExecRange *ranges, int count,
                                         unsigned where, ExecSnapshot **out);
+/* The same once more, of what the Exec holds now. */
+STATUS_CHECKED Status exec_snapshot_again(Exec *exec, ExecSnapshot *snapshot);
 /* From any one thread at a time. What is read lies within one of the ranges. */
 STATUS_CHECKED Status exec_snapshot_read(const ExecSnapshot *snapshot, int place, int64_t offset,
                                          int64_t bytes, void *to);

@@ -199,6 +199,10 @@ Status feed_next(Feed *feed, const void **batch) {
   return status;
 }
 
+int64_t feed_sample(const Feed *feed, int64_t back, int64_t row) {
+  return loader_sample(feed->loader, feed->next - 1 - back, row);
+}
+
 /* Up to `most` batches in a row, by one graph. */
 static Status run_batches(Feed *feed, ExecGraph graph, int64_t most, int64_t *count) {
   *count = 1;

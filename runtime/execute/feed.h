@@ -33,6 +33,9 @@ STATUS_CHECKED Status feed_run(Feed *feed, int64_t most, int64_t *steps);
 /* The next batch (each run of a step takes one), for a caller that runs it itself: only with
  * by_batch. */
 STATUS_CHECKED Status feed_next(Feed *feed, const void **batch);
+/* With by_batch: the sample in row `row` of the batch that feed_next has given `back` calls before
+ * the last one. */
+int64_t feed_sample(const Feed *feed, int64_t back, int64_t row);
 bool feed_is_kept(const Feed *feed);   /* is the split on the device? */
 /* Seconds so far in which the caller waited for a batch of the host's, or made it. */
 double feed_wait(const Feed *feed);
