@@ -22,6 +22,12 @@ static void chain_size(const DataSource *data, int64_t *height, int64_t *width) 
     const Transform *transform = &data->transforms[i];
     const TransformParameter *first = &transform->kind->parameter[0];
     const TransformArgument *size = &transform->argument[0];
+    if (strcmp(transform->kind->name, "pad") == 0 && *height) {
+      int side[4];
+      transform_padding(size, side);
+      *width += side[0] + side[2];
+      *height += side[1] + side[3];
+    }
     if (!first->name || first->type != PARAMETER_SIZE) continue;
     int64_t one = (int64_t)size->number[0];
     if (size->count == 2) {
@@ -57,16 +63,27 @@ static bool check_size(Builder *b, const DataSource *data, Loc loc, const char *
   return true;
 }
 
-static bool input_check_step(Builder *b, const DataSource *data, Loc loc, const char *name,
-                             const ImageLayout *layout, DType dtype) {
-  const Transform *step = step_of(data);
-  for (int i = 0; step && i < transform_parameter_count(step->kind); i++) {
-    int count = step->argument[i].count;
-    if (count != 1 && count != layout->channels)
-      return builder_fail(b, loc, "%s: %d numbers for %s, but input '%s' has %lld channel%s",
-                          step->kind->name, count, step->kind->parameter[i].name, name,
-                          (long long)layout->channels, layout->channels == 1 ? "" : "s");
+/* A number for each channel needs as many channels. */
+static bool check_channels(Builder *b, const DataSource *data, Loc loc, const char *name,
+                           const ImageLayout *layout) {
+  for (int k = 0; k < data->transform_count; k++) {
+    const Transform *transform = &data->transforms[k];
+    for (int i = 0; i < transform_parameter_count(transform->kind); i++) {
+      const TransformParameter *parameter = &transform->kind->parameter[i];
+      int count = transform->argument[i].count;
+      if (parameter->type != PARAMETER_COLOUR && parameter->type != PARAMETER_CHANNELS) continue;
+      if (count != 1 && count != layout->channels)
+        return builder_fail(b, loc, "%s: %d numbers for %s, but input '%s' has %lld channel%s",
+                            transform->kind->name, count, parameter->name, name,
+                            (long long)layout->channels, layout->channels == 1 ? "" : "s");
+    }
   }
+  return true;
+}
+
+static bool input_check_step(Builder *b, const DataSource *data, Loc loc, const char *name,
+                             DType dtype) {
+  const Transform *step = step_of(data);
   if (step && !dtype_is_float(dtype))
     return builder_fail(b, loc, "%s makes floats, but input '%s' is %s: declare it f32[...]",
                         step->kind->name, name, dtype_text(dtype));
@@ -92,8 +109,8 @@ static bool check_split(Builder *b, int index, const char *name, const ImageLayo
                         DType dtype) {
   const DataSource *data = &b->program->sources.at[index], *eval = split_of(b, false);
   Loc loc = b->source_locs.at[index];
-  if (!check_size(b, data, loc, name, layout) ||
-      !input_check_step(b, data, loc, name, layout, dtype))
+  if (!check_size(b, data, loc, name, layout) || !check_channels(b, data, loc, name, layout) ||
+      !input_check_step(b, data, loc, name, dtype))
     return false;
   if (eval && strcmp(data->split, "test") == 0 && step_of(data) && step_of(eval) &&
       !transform_is_same(step_of(data), step_of(eval)))

@@ -58,7 +58,11 @@ static bool pipe_argument(Builder *b, const Ast *ast, const char *transform,
   char buffer[96];
   *out = (TransformArgument){0};
   bool is_word = ast->kind == AST_NAME || ast->kind == AST_STRING;
-  if (parameter->type != PARAMETER_WORD) {
+  if (parameter->type == PARAMETER_FLAG) {
+    Value v = eval(b, ast);
+    if (v.kind == VALUE_ERROR) return false;
+    if (v.kind == VALUE_BOOL) *out = (TransformArgument){1, {v.i ? 1 : 0}};
+  } else if (parameter->type != PARAMETER_WORD) {
     if (!pipe_numbers(b, ast, out)) return false;
   } else if (is_word) {
     int which = transform_which(parameter->words, ast->name, strlen(ast->name));
@@ -108,7 +112,9 @@ static bool pipe_arguments(Builder *b, const Ast *call, Transform *out) {
                           kind->name, parameter->name);
     out->argument[i] = parameter->otherwise;
   }
-  return fine;
+  char buffer[96];
+  const char *wrong = fine ? transform_check_together(out, buffer) : NULL;
+  return wrong ? builder_fail(b, call->loc, "%s: %s", kind->name, wrong) : fine;
 }
 
 static bool pipe_transform(Builder *b, const Ast *ast, Transform *out) {

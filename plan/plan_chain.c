@@ -64,6 +64,9 @@ bool plan_read_chain(Words *words, DataSource *out) {
     for (int i = 0; i < transform_parameter_count(transform.kind); i++)
       if (!chain_read_argument(words, &transform.kind->parameter[i], &transform.argument[i]))
         return false;
+    char buffer[96];
+    const char *wrong = transform_check_together(&transform, buffer);
+    if (wrong) return words_fail(words, "%s: %s", name, wrong);
     VEC_PUSH(words->arena, chain, transform);
   }
   out->transforms = chain.at;

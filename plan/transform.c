@@ -66,48 +66,81 @@ int transform_which(const char *words, const char *word, size_t length) {
   return -1;
 }
 
+/* How many numbers each type has, as bits, and what it takes. */
+static const struct {
+  unsigned counts;
+  bool is_whole, is_range;
+  const char *takes;
+} types[] = {
+    [PARAMETER_SIZE] = {1u << 1 | 1u << 2, true, false, "a whole number or (height, width),"},
+    [PARAMETER_WHOLE] = {1u << 1, true, false, "a whole number"},
+    [PARAMETER_ODD] = {1u << 1, true, false, "an odd number"},
+    [PARAMETER_FLAG] = {1u << 1, true, false, NULL},
+    [PARAMETER_NUMBER] = {1u << 1, false, false, "a number"},
+    [PARAMETER_RANGE] = {1u << 2, false, true, "(low, high), both"},
+    [PARAMETER_SPREAD] = {1u << 1 | 1u << 2, false, true,
+                          "a number of at least 0, or (low, high),"},
+    [PARAMETER_PAIR] = {1u << 2, false, false, "two numbers"},
+    [PARAMETER_SHEAR] = {1u << 1 | 1u << 2 | 1u << 4, false, true,
+                         "a number of at least 0, (low, high) or two of these,"},
+    [PARAMETER_PADDING] = {1u << 1 | 1u << 2 | 1u << 4, true, false, "1, 2 or 4 whole numbers"},
+    [PARAMETER_COLOUR] = {1u << 1 | 1u << 3, true, false,
+                          "a whole number for all channels or one for each of 3,"},
+    [PARAMETER_CHANNELS] = {1u << 1 | 1u << 3, false, false,
+                            "a number for all channels or one for each of 3,"},
+    [PARAMETER_WORD] = {1u << 1, true, false, NULL}};
+
 static bool is_taken(const TransformParameter *parameter, const TransformArgument *argument) {
-  static const int least[] = {1, 1, 1, 1, 2, 1, 1}, most[] = {2, 1, 1, 1, 2, 3, 1};
   ParameterType type = parameter->type;
+  const double *number = argument->number;
   int count = argument->count, length;
-  if (count < least[type] || count > most[type]) return false;
-  if (type == PARAMETER_CHANNELS && count == 2) return false;
+  if (count < 1 || count > TRANSFORM_NUMBERS || !(types[type].counts >> count & 1)) return false;
   for (int i = 0; i < count; i++) {
-    double x = argument->number[i];
-    bool is_whole = type == PARAMETER_SIZE || type == PARAMETER_WHOLE || type == PARAMETER_WORD;
-    if (!(x >= parameter->low && x <= parameter->high) || (is_whole && x != floor(x))) return false;
+    double x = number[i];
+    if (!(x >= parameter->low && x <= parameter->high)) return false;
+    if (types[type].is_whole && x != floor(x)) return false;
     if (type == PARAMETER_ODD && fmod(x, 2) != 1) return false;
   }
-  if (type == PARAMETER_RANGE) return argument->number[0] <= argument->number[1];
+  if (types[type].is_range && count == 1) return number[0] >= 0;
+  for (int i = 0; types[type].is_range && i < count; i += 2)
+    if (!(number[i] <= number[i + 1])) return false;
   if (type == PARAMETER_WORD)
-    return transform_word(parameter->words, (int)argument->number[0], &length) != NULL;
+    return transform_word(parameter->words, (int)number[0], &length) != NULL;
   return true;
 }
 
 const char *transform_check(const TransformParameter *parameter, const TransformArgument *argument,
                             char buffer[96]) {
-  static const char *const takes[] = {[PARAMETER_SIZE] = "a whole number or (height, width),",
-                                      [PARAMETER_WHOLE] = "a whole number",
-                                      [PARAMETER_ODD] = "an odd number",
-                                      [PARAMETER_NUMBER] = "a number",
-                                      [PARAMETER_RANGE] = "(low, high), both",
-                                      [PARAMETER_CHANNELS] =
-                                          "a number for all channels or one for each of 3,"};
   if (is_taken(parameter, argument)) return NULL;
   if (parameter->type == PARAMETER_WORD)
     snprintf(buffer, 96, "one of these words: %.60s", parameter->words);
+  else if (parameter->type == PARAMETER_FLAG)
+    snprintf(buffer, 96, "true or false");
   else
-    snprintf(buffer, 96, "%s from %g to %g", takes[parameter->type], parameter->low,
+    snprintf(buffer, 96, "%s from %g to %g", types[parameter->type].takes, parameter->low,
              parameter->high);
   return buffer;
+}
+
+const char *transform_check_together(const Transform *transform, char buffer[96]) {
+  if (strcmp(transform->kind->name, "randaugment") != 0) return NULL;
+  double magnitude = transform_argument(transform, "magnitude")->number[0];
+  double bins = transform_argument(transform, "num_magnitude_bins")->number[0];
+  if (magnitude < bins) return NULL;
+  snprintf(buffer, 96, "magnitude %g is not one of %g bins, which count from 0", magnitude, bins);
+  return buffer;
+}
+
+void transform_padding(const TransformArgument *argument, int side[4]) {
+  for (int i = 0; i < 4; i++) side[i] = (int)argument->number[i % argument->count];
 }
 
 static void transform_print_argument(const TransformParameter *parameter,
                                      const TransformArgument *argument, Text *out) {
   text_printf(out, "%s=%s", parameter->name, argument->count > 1 ? "(" : "");
   int length;
-  const char *word =
-      parameter->words ? transform_word(parameter->words, (int)argument->number[0], &length) : NULL;
+  const char *words = parameter->type == PARAMETER_FLAG ? "false true" : parameter->words;
+  const char *word = words ? transform_word(words, (int)argument->number[0], &length) : NULL;
   if (word) text_printf(out, "%.*s", length, word);
   for (int i = 0; !word && i < argument->count; i++)
     text_printf(out, "%s%.6g", i ? ", " : "", argument->number[i]);

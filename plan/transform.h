@@ -5,14 +5,20 @@
 #include "base/text.h"
 #include "ir/type.h"
 
-enum { TRANSFORM_PARAMETERS = 4, TRANSFORM_NUMBERS = 4, LONGEST_CHAIN = 32 };
+enum { TRANSFORM_PARAMETERS = 6, TRANSFORM_NUMBERS = 4, LONGEST_CHAIN = 32 };
 typedef enum { TRANSFORM_WORKER, TRANSFORM_RANDOM, TRANSFORM_STEP } TransformWhere;
 typedef enum {
   PARAMETER_SIZE,
   PARAMETER_WHOLE,
   PARAMETER_ODD,
+  PARAMETER_FLAG,
   PARAMETER_NUMBER,
   PARAMETER_RANGE,
+  PARAMETER_SPREAD,
+  PARAMETER_PAIR,
+  PARAMETER_SHEAR,
+  PARAMETER_PADDING,
+  PARAMETER_COLOUR,
   PARAMETER_CHANNELS,
   PARAMETER_WORD /* a number from 0: which of `words` */
 } ParameterType;
@@ -39,8 +45,8 @@ typedef struct {
 extern const TransformKind transform_kinds[];
 extern const int transform_kind_count;
 
-/* One of a chain. Invariant: transform_check has passed every argument, and there is one for each
- * parameter. */
+/* One of a chain. Invariant: transform_check has passed every argument, there is one for each
+ * parameter, and transform_check_together has passed all. */
 typedef struct {
   const TransformKind *kind;
   TransformArgument argument[TRANSFORM_PARAMETERS];
@@ -56,11 +62,16 @@ const TransformArgument *transform_argument(const Transform *transform, const ch
 /* Is this what the parameter takes? NULL: yes; else what it takes: "a whole number from 1 to 9". */
 const char *transform_check(const TransformParameter *parameter, const TransformArgument *argument,
                             char buffer[96]);
+/* Do its arguments, each of which has passed, go together? NULL: yes; else what is wrong. */
+const char *transform_check_together(const Transform *transform, char buffer[96]);
 /* The word of that number among words separated by spaces: its first byte, and its length in
  * *length; NULL: there are fewer. */
 const char *transform_word(const char *words, int which, int *length);
 /* The number of the word; -1: it is none of them. */
 int transform_which(const char *words, const char *word, size_t length);
+
+/* What a PADDING says: left, top, right, bottom. */
+void transform_padding(const TransformArgument *argument, int side[4]);
 
 /* As a recipe has it: " | resize(size=256, filter=bilinear) | hflip(p=0.5)". */
 void transform_print(const Transform *chain, int count, Text *out);

@@ -3,8 +3,23 @@
 #include "runtime/data/pipe_steps.h"
 #include <math.h>
 
-static double number_of(const PipeStep *step, const char *parameter) {
+double pipe_number(const PipeStep *step, const char *parameter) {
   return transform_argument(step->transform, parameter)->number[0];
+}
+
+/* In the order of the words in transforms.def. */
+ImageFilter pipe_filter(const PipeStep *step) {
+  static const ImageFilter filters[] = {IMAGE_NEAREST, IMAGE_BILINEAR, IMAGE_BICUBIC};
+  return filters[(int)pipe_number(step, "filter")];
+}
+
+void pipe_colour(const PipeStep *step, const char *parameter, uint8_t fill[3]) {
+  const TransformArgument *colour = transform_argument(step->transform, parameter);
+  for (int i = 0; i < 3; i++) fill[i] = (uint8_t)colour->number[colour->count > i ? i : 0];
+}
+
+bool pipe_happens(const PipeStep *step, int n) {
+  return pipe_uniform(step, n, 0, 1) < pipe_number(step, "p");
 }
 
 /* One number is both. */
@@ -14,17 +29,11 @@ static void pipe_size_of(const PipeStep *step, int *height, int *width) {
   *width = (int)size->number[size->count - 1];
 }
 
-/* In the order of the words in transforms.def. */
-static ImageFilter filter_of(const PipeStep *step) {
-  static const ImageFilter filters[] = {IMAGE_NEAREST, IMAGE_BILINEAR, IMAGE_BICUBIC};
-  return filters[(int)number_of(step, "filter")];
-}
-
 static Status make_size(const PipeStep *step, PipeWorker *worker, int height, int width) {
   Image *from = worker->now, *to = pipe_other(worker);
   const double box[4] = {0, 0, from->width, from->height};
   if (from->height == height && from->width == width) return STATUS_OK;
-  STATUS_TRY(image_resample(worker->images, from, box, height, width, filter_of(step), to));
+  STATUS_TRY(image_resample(worker->images, from, box, height, width, pipe_filter(step), to));
   worker->now = to;
   return STATUS_OK;
 }
@@ -72,17 +81,41 @@ Status step_center_crop(const PipeStep *step, PipeWorker *worker) {
   return pipe_cut_out(worker, x - left, y - above, height, width);
 }
 
+/* In the order of the words in transforms.def. */
+static Status pad_by(const PipeStep *step, PipeWorker *worker, const int side[4]) {
+  static const ImagePad kinds[] = {IMAGE_PAD_CONSTANT, IMAGE_PAD_EDGE, IMAGE_PAD_REFLECT,
+                                   IMAGE_PAD_SYMMETRIC};
+  ImagePad kind = kinds[(int)pipe_number(step, "padding_mode")];
+  Image *to = pipe_other(worker);
+  uint8_t fill[3];
+  pipe_colour(step, "fill", fill);
+  if (!side[0] && !side[1] && !side[2] && !side[3]) return STATUS_OK;
+  STATUS_TRY(image_pad(worker->now, side[0], side[1], side[2], side[3], kind, fill, to));
+  worker->now = to;
+  return STATUS_OK;
+}
+
+Status step_pad(const PipeStep *step, PipeWorker *worker) {
+  int side[4];
+  transform_padding(transform_argument(step->transform, "padding"), side);
+  pipe_flip_now(worker);
+  return pad_by(step, worker, side);
+}
+
 Status step_random_crop(const PipeStep *step, PipeWorker *worker) {
-  int height, width, padding = (int)number_of(step, "padding");
-  uint8_t fill = (uint8_t)number_of(step, "fill");
+  int height, width, side[4];
+  transform_padding(transform_argument(step->transform, "padding"), side);
   pipe_size_of(step, &height, &width);
   pipe_flip_now(worker);
-  if (padding) {
-    Image *to = pipe_other(worker);
-    STATUS_TRY(image_pad(worker->now, padding, padding, padding, padding, IMAGE_PAD_CONSTANT,
-                         (const uint8_t[3]){fill, fill, fill}, to));
-    worker->now = to;
+  if (pipe_number(step, "pad_if_needed") != 0) { /* what is missing, on both sides */
+    int rows = height - (worker->now->height + side[1] + side[3]);
+    int columns = width - (worker->now->width + side[0] + side[2]);
+    for (int i = 0; i < 4; i++) {
+      int missing = i % 2 ? rows : columns;
+      if (missing > 0) side[i] += missing;
+    }
   }
+  STATUS_TRY(pad_by(step, worker, side));
   const Image *image = worker->now;
   if (image->height < height || image->width < width)
     return status_fail(STATUS_USER,
@@ -139,23 +172,12 @@ void pipe_cut_of(const PipeStep *step, int rows, int columns, int part[4]) {
 }
 
 Status step_hflip(const PipeStep *step, PipeWorker *worker) {
-  worker->flip_x ^= pipe_uniform(step, 0, 0, 1) < number_of(step, "p");
+  worker->flip_x ^= pipe_happens(step, 0);
   return STATUS_OK;
 }
 
 Status step_vflip(const PipeStep *step, PipeWorker *worker) {
-  worker->flip_y ^= pipe_uniform(step, 0, 0, 1) < number_of(step, "p");
-  return STATUS_OK;
-}
-
-Status step_rotate(const PipeStep *step, PipeWorker *worker) {
-  double degrees = number_of(step, "degrees");
-  uint8_t fill = (uint8_t)number_of(step, "fill");
-  Image *to = pipe_other(worker);
-  pipe_flip_now(worker);
-  STATUS_TRY(image_rotate(worker->now, pipe_uniform(step, 0, -degrees, degrees), filter_of(step),
-                          (const uint8_t[3]){fill, fill, fill}, to));
-  worker->now = to;
+  worker->flip_y ^= pipe_happens(step, 0);
   return STATUS_OK;
 }
 
@@ -171,7 +193,7 @@ Status step_color_jitter(const PipeStep *step, PipeWorker *worker) {
   }
   for (int i = 0; i < 4; i++) {
     int which = order[i];
-    double by = number_of(step, names[which]), middle = which == 3 ? 0 : 1;
+    double by = pipe_number(step, names[which]), middle = which == 3 ? 0 : 1;
     double low = which < 3 && by > 1 ? 0 : middle - by;
     if (by > 0) change[which](worker->now, pipe_uniform(step, 4 + which, low, middle + by));
   }
@@ -179,13 +201,13 @@ Status step_color_jitter(const PipeStep *step, PipeWorker *worker) {
 }
 
 Status step_grey(const PipeStep *step, PipeWorker *worker) {
-  if (pipe_uniform(step, 0, 0, 1) < number_of(step, "p")) image_grey(worker->now);
+  if (pipe_happens(step, 0)) image_grey(worker->now);
   return STATUS_OK;
 }
 
 Status step_blur(const PipeStep *step, PipeWorker *worker) {
   const double *range = transform_argument(step->transform, "sigma")->number;
-  int taps = (int)number_of(step, "size");
+  int taps = (int)pipe_number(step, "size");
   double sigma = pipe_uniform(step, 0, range[0], range[1]);
   return image_blur(worker->images, worker->now, (const int[2]){taps, taps},
                     (const double[2]){sigma, sigma});

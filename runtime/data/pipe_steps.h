@@ -27,6 +27,12 @@ double pipe_uniform(const PipeStep *step, int n, double low, double high);
 int pipe_below(const PipeStep *step, int n, int end);
 /* What random_resized_crop cuts out of a picture of this size: {x0, y0, x1, y1}. */
 void pipe_cut_of(const PipeStep *step, int rows, int columns, int part[4]);
+/* The transform's one number, the words of `filter`, and what fills up, for each channel. */
+double pipe_number(const PipeStep *step, const char *parameter);
+ImageFilter pipe_filter(const PipeStep *step);
+void pipe_colour(const PipeStep *step, const char *parameter, uint8_t fill[3]);
+/* Does word n fall under the transform's p? */
+bool pipe_happens(const PipeStep *step, int n);
 /* Does the flips that are noted. */
 void pipe_flip_now(PipeWorker *worker);
 /* The picture that is free. */

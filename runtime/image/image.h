@@ -73,18 +73,30 @@ STATUS_CHECKED Status image_resample(ImageWorker *worker, const Image *from, con
 /* What is outside of `from` is black. */
 STATUS_CHECKED Status image_crop(const Image *from, int x, int y, int height, int width,
                                  Image *out);
-typedef enum { IMAGE_PAD_CONSTANT, IMAGE_PAD_EDGE, IMAGE_PAD_REFLECT } ImagePad;
+typedef enum {
+  IMAGE_PAD_CONSTANT,
+  IMAGE_PAD_EDGE,
+  IMAGE_PAD_REFLECT,  /* the edge stands once */
+  IMAGE_PAD_SYMMETRIC /* … twice */
+} ImagePad;
 STATUS_CHECKED Status image_pad(const Image *from, int left, int top, int right, int bottom,
                                 ImagePad kind, const uint8_t fill[3], Image *out);
 void image_flip_left_right(Image *image);
 void image_flip_top_bottom(Image *image);
 /* Pixel (x, y) of the result lies at (m0 x + m1 y + m2, m3 x + m4 y + m5) of `from`, both counted
- * from corners. The filter is nearest or bilinear; `fill` is for what lies outside. */
+ * from corners. The filter is nearest, bilinear or bicubic; `fill` is for what lies outside. */
 STATUS_CHECKED Status image_affine(const Image *from, const double matrix[6], ImageFilter filter,
                                    const uint8_t fill[3], Image *out);
-/* torchvision's affine: degrees clockwise, pixels, a factor, degrees; around the middle. */
-void image_affine_matrix(const Image *from, double angle, const double translate[2], double scale,
-                         const double shear[2], double matrix[6]);
+/* torchvision's affine: degrees clockwise, pixels, a factor, degrees; around the point (x, y). */
+void image_affine_matrix(const double centre[2], double angle, const double translate[2],
+                         double scale, const double shear[2], double matrix[6]);
+/* As image_affine; both coordinates are divided by c6 x + c7 y + 1. */
+STATUS_CHECKED Status image_perspective(const Image *from, const double c[8], ImageFilter filter,
+                                        const uint8_t fill[3], Image *out);
+/* The coefficients that show what is at the corners of an image of this size (of their pixels: (0, 0),
+ * (width - 1, 0), (width - 1, height - 1), (0, height - 1)) at these four points; torchvision's, with 24 bits.
+ * false: there are none, since the corners or points are on one line. */
+bool image_perspective_matrix(int height, int width, const int points[4][2], double c[8]);
 /* Counter-clockwise, around the middle, in the same size. */
 STATUS_CHECKED Status image_rotate(const Image *from, double angle, ImageFilter filter,
                                    const uint8_t fill[3], Image *out);

@@ -1,5 +1,5 @@
-/* image_affine: an image seen through an affine map, as Pillow's Image.transform computes it: nearest
- * by addition, in 16 bits of fraction where that reaches, bilinear in f64, truncated to 8 bits. */
+/* image_affine: an image seen through an affine or a perspective map, as Pillow's Image.transform computes it:
+ * nearest by addition, in 16 bits of fraction where that reaches, others in f64, truncated to 8 bits. */
 #include "runtime/image/image_private.h"
 #include <math.h>
 #include <stdlib.h>
@@ -91,33 +91,93 @@ bilinear_pixel(const Image *from, double x, double y, int channels, uint8_t *to)
   }
 }
 
-static void affine_bilinear(const Image *from, const double m[6], Image *out) {
+/* ── bicubic ──────────────────────────────────────────────────────────────────────────────── */
+/* Between b (0) and c (1), with a = -1 in Keys' kernel. */
+static inline double cubic(double a, double b, double c, double d, double at) {
+  double first = -a + c, second = 2 * (a - b) + c - d, third = -a + b - c + d;
+  return b + at * (first + at * (second + at * third));
+}
+
+static inline __attribute__((always_inline)) void
+bicubic_pixel(const Image *from, double x, double y, int channels, uint8_t *to) {
+  x -= 0.5;
+  y -= 0.5;
+  int left = (int)floor(x), top = (int)floor(y);
+  double along = x - left, down = y - top;
+  size_t column[4], stride = (size_t)from->width * (size_t)channels;
+  const uint8_t *row[4];
+  for (int i = 0; i < 4; i++) {
+    column[i] = (size_t)clamp_index(left - 1 + i, from->width) * (size_t)channels;
+    row[i] = from->at + (size_t)clamp_index(top - 1 + i, from->height) * stride;
+  }
+  for (size_t c = 0; c < (size_t)channels; c++) {
+    double value[4];
+    for (int i = 0; i < 4; i++)
+      value[i] = cubic(row[i][column[0] + c], row[i][column[1] + c], row[i][column[2] + c],
+                       row[i][column[3] + c], along);
+    double made = cubic(value[0], value[1], value[2], value[3], down);
+    to[c] = (uint8_t)(made > 0 ? made < 255 ? made : 255 : 0);
+  }
+}
+
+/* ── any map ──────────────────────────────────────────────────────────────────────────────── */
+typedef void PixelMaker(const Image *from, double x, double y, int channels, uint8_t *to);
+
+static inline __attribute__((always_inline)) void
+nearest_pixel(const Image *from, double x, double y, int channels, uint8_t *to) {
+  (void)channels;
+  put_pixel(from, (int64_t)x, (int64_t)y, to);
+}
+
+/* Inlined for each kind of pixel, number of channels, and map: an affine one has c6 = c7 = 0. */
+static inline __attribute__((always_inline)) void map_pixels(const Image *from, const double c[8],
+                                                             bool is_affine, int channels,
+                                                             PixelMaker *make, Image *out) {
   for (int i = 0; i < out->height; i++) {
     uint8_t *to = out->at + (size_t)i * image_row_bytes(out);
-    for (int j = 0; j < out->width; j++, to += out->channels) {
-      double x = m[0] * (j + 0.5) + m[1] * (i + 0.5) + m[2];
-      double y = m[3] * (j + 0.5) + m[4] * (i + 0.5) + m[5];
-      if (!(x >= 0 && x < from->width && y >= 0 && y < from->height)) continue;
-      if (out->channels == 3)
-        bilinear_pixel(from, x, y, 3, to);
-      else
-        bilinear_pixel(from, x, y, 1, to);
+    for (int j = 0; j < out->width; j++, to += channels) {
+      double across = j + 0.5, down = i + 0.5;
+      double x = c[0] * across + c[1] * down + c[2], y = c[3] * across + c[4] * down + c[5];
+      if (!is_affine) {
+        double by = c[6] * across + c[7] * down + 1;
+        x /= by;
+        y /= by;
+      }
+      if (x >= 0 && x < from->width && y >= 0 && y < from->height) make(from, x, y, channels, to);
     }
   }
+}
+
+static inline __attribute__((always_inline)) void
+map_channels(const Image *from, const double c[8], bool is_affine, PixelMaker *make, Image *out) {
+  if (from->channels == 3)
+    map_pixels(from, c, is_affine, 3, make, out);
+  else
+    map_pixels(from, c, is_affine, 1, make, out);
+}
+
+static Status begin_map(const Image *from, const double *numbers, int count, ImageFilter filter,
+                        const uint8_t fill[3], Image *out) {
+  if (filter != IMAGE_NEAREST && filter != IMAGE_BILINEAR && filter != IMAGE_BICUBIC)
+    return status_fail(STATUS_USER, "a map is nearest, bilinear or bicubic");
+  for (int i = 0; i < count; i++)
+    if (!isfinite(numbers[i]))
+      return status_fail(STATUS_USER, "a map of numbers that are not finite");
+  STATUS_TRY(image_reserve(out, from->height, from->width, from->channels));
+  fill_image(out, fill);
+  return STATUS_OK;
 }
 
 Status image_affine(const Image *from, const double matrix[6], ImageFilter filter,
                     const uint8_t fill[3], Image *out) {
   int height = from->height, width = from->width;
-  if (filter != IMAGE_NEAREST && filter != IMAGE_BILINEAR)
-    return status_fail(STATUS_USER, "an affine map is nearest or bilinear");
-  for (int i = 0; i < 6; i++)
-    if (!isfinite(matrix[i]))
-      return status_fail(STATUS_USER, "an affine map of numbers that are not finite");
-  STATUS_TRY(image_reserve(out, height, width, from->channels));
-  fill_image(out, fill);
+  double c[8] = {0};
+  STATUS_TRY(begin_map(from, matrix, 6, filter, fill, out));
+  memcpy(c, matrix, 6 * sizeof *c);
   if (filter == IMAGE_BILINEAR)
-    affine_bilinear(from, matrix, out);
+    map_channels(from, c, true, bilinear_pixel, out);
+  else if (filter == IMAGE_BICUBIC)
+    map_channels(from, c, true, bicubic_pixel, out);
   else if (matrix[1] == 0 && matrix[3] == 0)
     affine_scaled(from, matrix, out);
   else if (corner_is_fixed(matrix, 0, 0) && corner_is_fixed(matrix, width, height) &&
@@ -128,22 +188,67 @@ Status image_affine(const Image *from, const double matrix[6], ImageFilter filte
   return STATUS_OK;
 }
 
+Status image_perspective(const Image *from, const double c[8], ImageFilter filter,
+                         const uint8_t fill[3], Image *out) {
+  STATUS_TRY(begin_map(from, c, 8, filter, fill, out));
+  if (filter == IMAGE_NEAREST)
+    map_channels(from, c, false, nearest_pixel, out);
+  else if (filter == IMAGE_BILINEAR)
+    map_channels(from, c, false, bilinear_pixel, out);
+  else
+    map_channels(from, c, false, bicubic_pixel, out);
+  return STATUS_OK;
+}
+
 /* ── maps ─────────────────────────────────────────────────────────────────────────────────── */
 static double radians_of(double degrees) { return degrees * (M_PI / 180); }
 
-void image_affine_matrix(const Image *from, double angle, const double translate[2], double scale,
-                         const double shear[2], double matrix[6]) {
+void image_affine_matrix(const double centre[2], double angle, const double translate[2],
+                         double scale, const double shear[2], double matrix[6]) {
   double turn = radians_of(angle), sx = radians_of(shear[0]), sy = radians_of(shear[1]);
-  double centre_x = from->width * 0.5, centre_y = from->height * 0.5;
+  double x = centre[0] + translate[0], y = centre[1] + translate[1];
   /* the map without its scale is a turn behind two shears, whose determinant is 1 */
-  double a = cos(turn - sy) / cos(sy), b = -cos(turn - sy) * tan(sx) / cos(sy) - sin(turn);
-  double c = sin(turn - sy) / cos(sy), d = -sin(turn - sy) * tan(sx) / cos(sy) + cos(turn);
+  double a = cos(turn - sy) / cos(sy), b = -(a * tan(sx) + sin(turn));
+  double c = sin(turn - sy) / cos(sy), d = cos(turn) - c * tan(sx);
   double inverse[6] = {d / scale, -b / scale, 0, -c / scale, a / scale, 0};
-  inverse[2] += inverse[0] * (-centre_x - translate[0]) + inverse[1] * (-centre_y - translate[1]);
-  inverse[5] += inverse[3] * (-centre_x - translate[0]) + inverse[4] * (-centre_y - translate[1]);
-  inverse[2] += centre_x;
-  inverse[5] += centre_y;
+  inverse[2] = centre[0] - inverse[0] * x - inverse[1] * y;
+  inverse[5] = centre[1] - inverse[3] * x - inverse[4] * y;
   memcpy(matrix, inverse, sizeof inverse);
+}
+
+/* Gauss and Jordan with the largest pivot; the last column is the right side. */
+static bool solve_eight(double m[8][9]) {
+  for (int k = 0; k < 8; k++) {
+    int best = k;
+    for (int i = k + 1; i < 8; i++)
+      if (fabs(m[i][k]) > fabs(m[best][k])) best = i;
+    if (fabs(m[best][k]) < 1e-9) return false;
+    for (int j = 0; j < 9; j++) {
+      double kept = m[k][j];
+      m[k][j] = m[best][j];
+      m[best][j] = kept;
+    }
+    for (int i = 0; i < 8; i++) {
+      double factor = m[i][k] / m[k][k];
+      for (int j = k; j < 9 && i != k; j++) m[i][j] -= factor * m[k][j];
+    }
+  }
+  return true;
+}
+
+bool image_perspective_matrix(int height, int width, const int points[4][2], double c[8]) {
+  const int corners[4][2] = {{0, 0}, {width - 1, 0}, {width - 1, height - 1}, {0, height - 1}};
+  double m[8][9];
+  for (int i = 0; i < 4; i++) {
+    double x = points[i][0], y = points[i][1], u = corners[i][0], v = corners[i][1];
+    const double first[9] = {x, y, 1, 0, 0, 0, -u * x, -u * y, u};
+    const double second[9] = {0, 0, 0, x, y, 1, -v * x, -v * y, v};
+    memcpy(m[2 * i], first, sizeof first);
+    memcpy(m[2 * i + 1], second, sizeof second);
+  }
+  if (height < 2 || width < 2 || !solve_eight(m)) return false;
+  for (int i = 0; i < 8; i++) c[i] = (float)(m[i][8] / m[i][i]);
+  return true;
 }
 
 /* To 15 decimals, as Pillow does. */

@@ -37,9 +37,10 @@ static int padded_index(int64_t at, int count, ImagePad kind) {
   if (at >= 0 && at < count) return (int)at;
   if (kind == IMAGE_PAD_CONSTANT) return -1;
   if (kind == IMAGE_PAD_EDGE || count == 1) return at < 0 ? 0 : count - 1;
-  int64_t period = 2 * ((int64_t)count - 1), place = at % period;
+  bool is_twice = kind == IMAGE_PAD_SYMMETRIC;
+  int64_t period = 2 * ((int64_t)count - !is_twice), place = at % period;
   if (place < 0) place += period;
-  return (int)(place < count ? place : period - place);
+  return (int)(place < count ? place : period - is_twice - place);
 }
 
 static void pad_row(const Image *from, int row, int left, ImagePad kind, const uint8_t *fill,

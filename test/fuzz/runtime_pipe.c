@@ -30,12 +30,12 @@ static bool take_transform(Bytes *bytes, Transform *out) {
   for (int i = 0; i < transform_parameter_count(out->kind); i++) {
     const TransformParameter *parameter = &out->kind->parameter[i];
     TransformArgument *argument = &out->argument[i];
-    argument->count = 1 + (int)(take(bytes) % 3);
+    argument->count = 1 + (int)(take(bytes) % 4);
     for (int k = 0; k < argument->count; k++) argument->number[k] = take_number(bytes, parameter);
     if (transform_check(parameter, argument, why)) *argument = parameter->otherwise;
     if (transform_check(parameter, argument, why)) return false; /* it needs one */
   }
-  return true;
+  return !transform_check_together(out, why);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -384,7 +384,7 @@ class Places(Compared):
             expected = ImageOps.expand(image, (left, top, right, bottom), value)
             self.check(array, expected, "pad", left, top, right, bottom, 0, 0, 0, *fill)
             around = (top, bottom), (left, right), (0, 0)
-            for kind, name in ((1, "edge"), (2, "reflect")):
+            for kind, name in ((1, "edge"), (2, "reflect"), (3, "symmetric")):
                 if kind == 1 or (max(left, right) < array.shape[1] and max(top, bottom) < array.shape[0]):  # numpy 1.24 reflects wrongly beyond
                     self.check(array, to_pillow(numpy.pad(array, around, name)), "pad", left, top, right, bottom, kind)
 
@@ -410,9 +410,19 @@ class Places(Compared):
                 matrix[0] = random_.uniform(1e3, 1e5)  # beyond 16 bits
             fill = [random_.randrange(256) for _ in range(3)]
             value = tuple(fill) if array.shape[2] == 3 else fill[0]
-            for filter_ in 0, 1:
+            for filter_ in 0, 1, 2:
                 expected = image.transform(image.size, Image.Transform.AFFINE, matrix, FILTERS[filter_], fillcolor=value)
                 self.check(array, expected, "affine", *matrix, filter_, *fill)
+
+    def test_perspective(self):
+        for case, (array, image, height, width) in enumerate(self.arrays(150)):
+            c = [random_.uniform(-2, 2) for _ in range(6)] + [random_.uniform(-0.02, 0.05) for _ in range(2)]
+            c[2], c[5] = random_.uniform(-width, 2 * width), random_.uniform(-height, 2 * height)
+            fill = [random_.randrange(256) for _ in range(3)]
+            value = tuple(fill) if array.shape[2] == 3 else fill[0]
+            for filter_ in 0, 1, 2:
+                expected = image.transform(image.size, Image.Transform.PERSPECTIVE, c, FILTERS[filter_], fillcolor=value)
+                self.check(array, expected, "perspective", *c, 0.0, 0.0, filter_, *fill)
 
     def test_rotate(self):
         for case, (array, image, height, width) in enumerate(self.arrays(200)):

@@ -64,10 +64,14 @@ static Status other_place(const char *word) {
   if (!strcmp(word, "affine"))
     return swapped(image_affine(&image, a, (ImageFilter)a[6], fill, &other));
   if (!strcmp(word, "affine_of")) {
-    double matrix[6];
-    image_affine_matrix(&image, a[0], a + 1, a[3], a + 4, matrix);
+    double matrix[6], centre[2] = {image.width * 0.5, image.height * 0.5};
+    image_affine_matrix(centre, a[0], a + 1, a[3], a + 4, matrix);
     return swapped(image_affine(&image, matrix, (ImageFilter)a[6], fill, &other));
   }
+  if (!strcmp(word, "perspective"))
+    return swapped(image_perspective(
+        &image, a, (ImageFilter)a[10],
+        (const uint8_t[3]){(uint8_t)a[11], (uint8_t)a[12], (uint8_t)a[13]}, &other));
   if (!strcmp(word, "rotate"))
     return swapped(image_rotate(&image, a[0], (ImageFilter)a[6], fill, &other));
   if (!strcmp(word, "turn")) return swapped(image_turn(&image, n[0], &other));
