@@ -63,7 +63,7 @@ static void set_attributes(Values *values, PlanOp *op, const Node *node) {
   }
 }
 
-static const char *keep_text(Values *values, const char *text) {
+static const char *keep_body_text(Values *values, const char *text) {
   return text ? arena_strdup(values->arena, text) : NULL;
 }
 
@@ -76,8 +76,8 @@ static PlanOp make_op(Values *values, const Node *node) {
                .inputs = inputs,
                .input_count = node->input_count,
                .line = node->origin.loc.line,
-               .layer = keep_text(values, node->origin.layer),
-               .function = keep_text(values, node->origin.function),
+               .layer = keep_body_text(values, node->origin.layer),
+               .function = keep_body_text(values, node->origin.function),
                .phase = lower_phase(node)};
   set_attributes(values, &op, node);
   return op;

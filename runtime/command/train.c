@@ -207,15 +207,6 @@ static void look_into_folder(Training *training) {
              folder, (long long)newest, folder);
 }
 
-static void append_memory(Text *out, double bytes) {
-  if (bytes < 1e6)
-    text_printf(out, "%.1f kB", bytes / 1e3);
-  else if (bytes < 1e9)
-    text_printf(out, "%.1f MB", bytes / 1e6);
-  else
-    text_printf(out, "%.2f GB", bytes / 1e9);
-}
-
 /* Of the whole model, whatever part of it a rank has. */
 int64_t train_parameters(const Training *training) {
   const PlanStages *stages = exec_stages(training->exec);
@@ -226,57 +217,6 @@ int64_t train_parameters(const Training *training) {
       count += shape_elements(&whole.shape);
     }
   return count;
-}
-
-static void say_header(Training *training) {
-  const Plan *plan = training->plan;
-  int64_t parameters = train_parameters(training);
-  int64_t data = source_memory(training->train);
-  if (training->valid) data += source_memory(training->valid);
-  Text memory = {0};
-  append_memory(&memory, (double)(plan_memory(plan) + feed_memory(training->feed)));
-  text_printf(&memory, " for the model");
-  if (data) {
-    text_printf(&memory, ", ");
-    append_memory(&memory, (double)data);
-    text_printf(&memory, " for inflated data");
-  }
-  if (feed_is_kept(training->feed)) text_printf(&memory, "; the training data is on the device");
-  log_say(training->log, "%s: %lld parameters, %s on %s; memory %s", plan->model,
-          (long long)parameters, train_text(training, "train.optimizer"),
-          exec_device_text(training->exec), text_cstr(&memory));
-  char valid[64] = "";
-  if (training->valid)
-    snprintf(valid, sizeof valid, ", %lld to validate", (long long)source_samples(training->valid));
-  char parts[96] = "";
-  int ranks = training->ranks.place.ranks, shares = training->ranks.shares;
-  char who[64] = "";
-  if (ranks > shares && shares > 1)
-    snprintf(who, sizeof who, "%d groups of %d ranks", shares, ranks / shares);
-  else
-    snprintf(who, sizeof who, "%d ranks", shares);
-  if (shares > 1 && training->parts > 1)
-    snprintf(parts, sizeof parts, " (%lld parts of %s x %.0f)", (long long)training->parts, who,
-             train_number(training, "train.batch"));
-  else if (shares > 1)
-    snprintf(parts, sizeof parts, " (%s x %.0f)", who, train_number(training, "train.batch"));
-  else if (training->parts > 1)
-    snprintf(parts, sizeof parts, " (%lld parts of %.0f)", (long long)training->parts,
-             train_number(training, "train.batch"));
-  if (ranks > 1) log_say(training->log, "ranks: %s", comm_text(training->ranks.comm));
-  log_say(training->log, "%lld samples to train%s; batch %lld%s, %lld steps an epoch, %lld in all",
-          (long long)source_samples(training->train), valid, (long long)training->batch, parts,
-          (long long)training->steps_per_epoch, (long long)training->total_steps);
-  memory.count = 0;
-  source_append_paths(training->train, &memory);
-  if (training->valid) text_printf(&memory, "; valid: ");
-  if (training->valid) source_append_paths(training->valid, &memory);
-  log_say(training->log, "train: %s", text_cstr(&memory));
-  if (training->options->deterministic)
-    log_say(training->log,
-            "deterministic: with the same threads, every run on %s gives the same bits",
-            exec_device_text(training->exec));
-  text_free(&memory);
 }
 
 /* What each rank has to itself, up to the settings on the device. */
@@ -345,7 +285,7 @@ static Status start_work(Training *training) {
   if (training->valid)
     STATUS_TRY(evaluate_new(training->exec, training->valid, &training->ranks,
                             &training->evaluator));
-  say_header(training);
+  train_say_header(training);
   train_stop_start(training);
   return train_begin_log(training);
 }

@@ -126,6 +126,8 @@ STATUS_CHECKED Status train_histograms(Training *training, int64_t step);
 STATUS_CHECKED Status train_ema_name(Training *training, int index, const char *plain,
                                      const char **out);
 int64_t train_parameters(const Training *training); /* elements, of all ranks' layers */
+/* train_header.c: what is trained, on what, with which data. */
+void train_say_header(Training *training);
 
 /* ── numbers that are not finite: STATUS_USER, unless --keep-going ── */
 void train_finite_start(Training *training); /* before the first step, after --resume */

@@ -63,8 +63,8 @@ static int64_t first_of_rank(const LoaderOptions *options, int64_t batch) {
 }
 
 /* The sample at a position of an epoch. */
-static int64_t loader_sample(const Loader *loader, const Order *order, uint64_t epoch,
-                             int64_t position) {
+static int64_t sample_at(const Loader *loader, const Order *order, uint64_t epoch,
+                         int64_t position) {
   const Visits *visits = source_visits(loader->options.source);
   if (!visits) return order_sample(order, position);
   return visits_sample(visits, loader->options.seed, epoch, position);
@@ -79,7 +79,7 @@ static void choose_samples(const Loader *loader, int64_t step, int64_t *samples)
   for (int64_t end = batch + options->parts; batch < end; batch++) {
     int64_t start = first_of_rank(options, batch);
     for (int64_t i = 0; i < options->batch; i++)
-      *samples++ = loader_sample(loader, &order, epoch, start + i) + moved;
+      *samples++ = sample_at(loader, &order, epoch, start + i) + moved;
   }
 }
 
@@ -114,8 +114,7 @@ static Status loader_fill_row(const Loader *loader, SourceWorker *worker, int64_
   int64_t batch = step % loader->steps_per_epoch * options->parts + row / options->batch;
   int64_t start = first_of_rank(options, batch);
   return source_fill_row(options->source, worker, epoch,
-                         loader_sample(loader, &order, epoch, start + row % options->batch), row,
-                         slot);
+                         sample_at(loader, &order, epoch, start + row % options->batch), row, slot);
 }
 
 int64_t loader_sample(const Loader *loader, int64_t step, int64_t row) {
@@ -124,7 +123,8 @@ int64_t loader_sample(const Loader *loader, int64_t step, int64_t row) {
   Order order = order_new(source_samples(options->source), options->shuffle, options->seed, epoch);
   int64_t batch = step % loader->steps_per_epoch * options->parts + row / options->batch;
   int64_t moved = options->shuffle ? source_moved(options->source, options->seed, epoch) : 0;
-  return order_sample(&order, first_of_rank(options, batch) + row % options->batch) + moved;
+  return sample_at(loader, &order, epoch, first_of_rank(options, batch) + row % options->batch) +
+         moved;
 }
 
 static Status loader_fill(const Loader *loader, SourceWorker *worker, int64_t unit,

@@ -110,8 +110,8 @@ static Status turn(const PipeStep *step, PipeWorker *worker, double degrees) {
   return STATUS_OK;
 }
 
-static Status apply(const PipeStep *step, PipeWorker *worker, Operation operation,
-                    double magnitude) {
+static Status apply_operation(const PipeStep *step, PipeWorker *worker, Operation operation,
+                              double magnitude) {
   Image *image = worker->now;
   switch (operation) {
   case SHEAR_X:
@@ -163,7 +163,7 @@ Status step_randaugment(const PipeStep *step, PipeWorker *worker) {
     Operation operation = (Operation)pipe_below(step, 2 * i, OPERATION_COUNT);
     bool is_negative = pipe_uniform(step, 2 * i + 1, 0, 1) <= 0.5;
     double magnitude = magnitude_of(&space, operation, bins, at, is_negative, worker->now);
-    STATUS_TRY(apply(step, worker, operation, magnitude));
+    STATUS_TRY(apply_operation(step, worker, operation, magnitude));
   }
   return STATUS_OK;
 }
@@ -178,5 +178,5 @@ Status step_trivialaugment(const PipeStep *step, PipeWorker *worker) {
   bool is_negative = pipe_uniform(step, 2, 0, 1) <= 0.5;
   double magnitude =
       magnitude_of(&space, operation, bins, pipe_below(step, 1, bins), is_negative, worker->now);
-  return apply(step, worker, operation, magnitude);
+  return apply_operation(step, worker, operation, magnitude);
 }

@@ -1,0 +1,63 @@
+/* train: the lines that stand before the first step. */
+#include "runtime/command/train_state.h"
+#include <stdio.h>
+
+static void append_memory(Text *out, double bytes) {
+  if (bytes < 1e6)
+    text_printf(out, "%.1f kB", bytes / 1e3);
+  else if (bytes < 1e9)
+    text_printf(out, "%.1f MB", bytes / 1e6);
+  else
+    text_printf(out, "%.2f GB", bytes / 1e9);
+}
+
+void train_say_header(Training *training) {
+  const Plan *plan = training->plan;
+  int64_t parameters = train_parameters(training);
+  int64_t data = source_memory(training->train);
+  if (training->valid) data += source_memory(training->valid);
+  Text memory = {0};
+  append_memory(&memory, (double)(plan_memory(plan) + feed_memory(training->feed)));
+  text_printf(&memory, " for the model");
+  if (data) {
+    text_printf(&memory, ", ");
+    append_memory(&memory, (double)data);
+    text_printf(&memory, " for inflated data");
+  }
+  if (feed_is_kept(training->feed)) text_printf(&memory, "; the training data is on the device");
+  log_say(training->log, "%s: %lld parameters, %s on %s; memory %s", plan->model,
+          (long long)parameters, train_text(training, "train.optimizer"),
+          exec_device_text(training->exec), text_cstr(&memory));
+  char valid[64] = "";
+  if (training->valid)
+    snprintf(valid, sizeof valid, ", %lld to validate", (long long)source_samples(training->valid));
+  char parts[96] = "";
+  int ranks = training->ranks.place.ranks, shares = training->ranks.shares;
+  char who[64] = "";
+  if (ranks > shares && shares > 1)
+    snprintf(who, sizeof who, "%d groups of %d ranks", shares, ranks / shares);
+  else
+    snprintf(who, sizeof who, "%d ranks", shares);
+  if (shares > 1 && training->parts > 1)
+    snprintf(parts, sizeof parts, " (%lld parts of %s x %.0f)", (long long)training->parts, who,
+             train_number(training, "train.batch"));
+  else if (shares > 1)
+    snprintf(parts, sizeof parts, " (%s x %.0f)", who, train_number(training, "train.batch"));
+  else if (training->parts > 1)
+    snprintf(parts, sizeof parts, " (%lld parts of %.0f)", (long long)training->parts,
+             train_number(training, "train.batch"));
+  if (ranks > 1) log_say(training->log, "ranks: %s", comm_text(training->ranks.comm));
+  log_say(training->log, "%lld samples to train%s; batch %lld%s, %lld steps an epoch, %lld in all",
+          (long long)source_samples(training->train), valid, (long long)training->batch, parts,
+          (long long)training->steps_per_epoch, (long long)training->total_steps);
+  memory.count = 0;
+  source_append_paths(training->train, &memory);
+  if (training->valid) text_printf(&memory, "; valid: ");
+  if (training->valid) source_append_paths(training->valid, &memory);
+  log_say(training->log, "train: %s", text_cstr(&memory));
+  if (training->options->deterministic)
+    log_say(training->log,
+            "deterministic: with the same threads, every run on %s gives the same bits",
+            exec_device_text(training->exec));
+  text_free(&memory);
+}
