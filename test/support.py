@@ -88,8 +88,9 @@ def is_event(line, *kinds):
 
 
 def read_jsonl(path):
-    """Its lines without headers, splits, clocks, and means, which depend on where a training went on."""
-    return [{k: v for k, v in line.items() if k not in ("time", "data_wait", "means", "split")} for line in read_log(path) if "ft" not in line]
+    """Its lines without headers, events, splits, clocks, and means, which depend on where a training went on."""
+    return [{k: v for k, v in line.items() if k not in ("time", "data_wait", "means", "split")} for line in read_log(path)
+            if "ft" not in line and not is_event(line, "error")]
 
 
 class Case(unittest.TestCase):

@@ -54,7 +54,7 @@ class Joined(support.Case):
         self.assertEqual(len(said), 1, err)
         self.assertRegex(said[0], r"(nothing is heard from ranks 2, 3 \(hosts machine-b, machine-b\)|ranks? [123].* not entered .* and nothing is heard"
                          r"|does the network between them work).*step \d+")
-        self.assertEqual(support.read_jsonl(self.path("log"))[-1]["error"], said[0].removeprefix("error: "))
+        self.assertEqual(support.read_log(self.path("log"))[-1]["error"], said[0].removeprefix("error: "))
         while self.hosts.pids() and time.monotonic() - start < HANG:
             time.sleep(0.1)
         self.assertEqual(self.hosts.pids(), [])

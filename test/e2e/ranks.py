@@ -498,7 +498,7 @@ train { optimizer = adam(lr=0.01); batch = 4; seed = 5 }
         for ranks in (1, 4):
             done = self.start(self.artifact("mlp", ranks), "--no-shuffle", "--log-jsonl", "log", ranks=ranks, exit_code=1)
             self.assertEqual(done.stderr.count("sample 20 of y.npy holds 9, but input y takes 0 to 3"), 1, done.stderr)
-        error = support.read_jsonl(self.path("log"))[-1]
+        error = support.read_log(self.path("log"))[-1]
         # which step rank 0 is in as it hears of it, and whether at a collective or before, is a matter of time
         self.assertIn(error["step"], (1, 2, 3))
         self.assertRegex(error["error"], r"^(step \d: )?rank 2 \(host .*\) has failed: .*sample 20 of y.npy holds 9")
