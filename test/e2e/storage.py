@@ -114,7 +114,7 @@ class Storage(embed.Programs):
         artifacts = {"so": self.compile(source), "plain": self.compile(source, "--disable=storage", name="plain.so"), "ptx": self.compile(source, name="model.ptx")}
         for name, artifact in artifacts.items():
             said = support.run("ftrun", "info", artifact).stdout
-            turned = re.findall(r"(\S+) .* in memory (\S+)", said)
+            turned = re.findall(r"(\S+) .* in memory (\w+\[\S+)", said)
             self.assertEqual(turned, [] if name == "plain" else [("conv1.weight", "f32[8,3,3,4]"), ("conv2.weight", "f32[12,3,3,4]"), ("fc1.weight", "f32[20,9,12]")])
             transposed = set(re.findall(r"transpose.*\n +(\S+ \w+)", said))  # the first operand of each kernel that transposes
             self.assertEqual(transposed == {"f32[8,4,6,6] input"}, name != "plain", said)
