@@ -277,7 +277,7 @@ static void finish_work(EngineWork *under_way) {
   const char *x = work->x;
   bool is_sum = work->kind == COMM_ALL_REDUCE || work->kind == COMM_REDUCE_SCATTER;
   bool is_root = work->peer == group->index;
-  const char *mine = work->kind == COMM_ALL_REDUCE ? x : x + own;
+  const char *mine = work->kind == COMM_ALL_REDUCE || !x ? x : x + own;
   if (received && part) memcpy(received + own, mine, (size_t)part);
   for (int i = 1; i < group->count && is_sum; i++)
     combine_find(work->dtype, work->op)(received + i * part, received,

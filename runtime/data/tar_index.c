@@ -19,7 +19,8 @@ typedef struct {
 } TarStamp;
 
 static void index_append(Text *out, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; i++) text_append(out, &(char){(char)(value >> 8 * i)}, 1);
+  for (int i = 0; i < bytes; i++)
+    text_append(out, &(char){i < 8 ? (char)(value >> 8 * i) : 0}, 1); /* of more, the rest is 0 */
 }
 
 static uint64_t index_number(const char *at, int bytes) {

@@ -35,7 +35,8 @@ HEADER = {"ft": "0", "model": "M", "device": "cpu", "start_time": "now", "time":
 
 class Watch(support.Case):
     def start(self, *flags):
-        process = subprocess.Popen([FTRUN, "watch", *map(str, flags)], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen([FTRUN, "watch", *map(str, flags)], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a script's background jobs ignore it
         self.addCleanup(process.wait)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
