@@ -156,32 +156,3 @@ Status unpack_to_file(Unpack *u, int to, uint64_t *count) {
   free(piece);
   return status;
 }
-
-Status unpack_to_memory(Unpack *u, size_t most, uint8_t **out, size_t *count) {
-  uint8_t *at = NULL;
-  size_t room = 0, got = 0;
-  *out = NULL;
-  *count = 0;
-  for (bool is_over = false; !is_over;) {
-    if (*count == room) {
-      room = room ? room + room / 2 : BUFFER;
-      uint8_t *more = *count <= most ? realloc(at, room) : NULL;
-      if (!more) {
-        free(at);
-        return status_fail(STATUS_FAULT,
-                           "takes more memory than there is when unpacked: over %zu MiB",
-                           *count >> 20);
-      }
-      at = more;
-    }
-    Status status = unpack_read(u, at + *count, room - *count, &got);
-    if (status != STATUS_OK) {
-      free(at);
-      return status;
-    }
-    is_over = got < room - *count;
-    *count += got;
-  }
-  *out = at;
-  return STATUS_OK;
-}

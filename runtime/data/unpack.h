@@ -17,6 +17,4 @@ void unpack_free(Unpack *unpack); /* NULL is fine */
 /* Appends all of the content to a file; *count: its bytes. What writing needs of a disk is said in
  * the failure. */
 STATUS_CHECKED Status unpack_to_file(Unpack *unpack, int to, uint64_t *count);
-/* All of the content in memory, to be freed, of at most `most` bytes. */
-STATUS_CHECKED Status unpack_to_memory(Unpack *unpack, size_t most, uint8_t **out, size_t *count);
 #endif
