@@ -93,16 +93,10 @@ int64_t pipe_worker_memory(const PipeWorker *worker) {
 }
 
 Image *pipe_start(PipeWorker *worker) {
-  worker->flip_x = worker->flip_y = worker->is_cut = false;
+  worker->flip_x = worker->flip_y = false;
+  worker->part = (PipePart){0};
+  worker->resize = (ImageWindow){0};
   return worker->now = &worker->picture[0];
-}
-
-bool pipe_part(const Pipe *pipe, PipeDraw draw, int height, int width, int part[4]) {
-  if (!pipe->count || strcmp(pipe->transforms[0].kind->name, "random_resized_crop") != 0)
-    return false;
-  PipeStep step = {.transform = &pipe->transforms[0], .place = 0, .draw = draw};
-  pipe_cut_of(&step, height, width, part);
-  return true;
 }
 
 Status pipe_load(PipeWorker *worker, const ImageLayout *from, const uint8_t *at) {
@@ -179,6 +173,7 @@ Status pipe_write(const Pipe *pipe, const PipeWorker *worker, uint8_t *out) {
 Status pipe_run(const Pipe *pipe, int first, int end, PipeWorker *worker, PipeDraw draw) {
   for (int i = first; i < end; i++) {
     PipeStep step = {.transform = &pipe->transforms[i], .place = i, .draw = draw};
+    step.cuts_next = i + 1 < end && pipe_cuts(&pipe->transforms[i + 1]);
     STATUS_TRY(pipe_run_of(step.transform)(&step, worker));
   }
   return STATUS_OK;

@@ -17,13 +17,20 @@ typedef struct {
   ImageLayout layout; /* of the input */
 } Pipe;
 
+/* `now` is what pipe_part said of a picture of this size, its pixels from (left, top) on. */
+typedef struct {
+  bool is_cut;
+  int left, top, height, width;
+} PipePart;
+
 /* What a thread has to itself: pictures, which grow to the largest that it has met. The first is
  * what the chain starts from. */
 typedef struct {
   ImageWorker *images;
   Image *now, picture[2];
   bool flip_x, flip_y; /* still to be done */
-  bool is_cut;         /* `now` is what pipe_part said */
+  PipePart part;
+  ImageWindow resize; /* of `now`, still to be done; in_width 0: none */
 } PipeWorker;
 
 Pipe pipe_of(const DataSource *data, const ImageLayout *layout);
@@ -39,8 +46,9 @@ int64_t pipe_worker_memory(const PipeWorker *worker); /* of its pictures and dec
 Image *pipe_start(PipeWorker *worker);
 /* … in the layout `from`, from memory. */
 STATUS_CHECKED Status pipe_load(PipeWorker *worker, const ImageLayout *from, const uint8_t *at);
-/* Where the chain begins by cutting a part out of the picture (random_resized_crop): which part of
- * one of this size, {x0, y0, x1, y1}. Else false. Whoever starts with that part sets is_cut. */
+/* Where the chain begins by cutting a part out of the picture (random_resized_crop, or a crop behind a resize):
+ * which pixels of one of this size it looks at, {x0, y0, x1, y1}. Else false. Whoever starts with that part
+ * fills in `part`. */
 bool pipe_part(const Pipe *pipe, PipeDraw draw, int height, int width, int part[4]);
 /* How many of its transforms, from the first on, make the same of a picture each time. */
 int pipe_fixed(const Pipe *pipe);

@@ -8,6 +8,7 @@ typedef struct {
   const Transform *transform;
   int place; /* in the chain, from 0 */
   PipeDraw draw;
+  bool cuts_next; /* a crop that pipe_cuts follows, at once */
 } PipeStep;
 typedef Status PipeStepRun(const PipeStep *step, PipeWorker *worker);
 
@@ -25,8 +26,10 @@ typedef Status PipeStepRun(const PipeStep *step, PipeWorker *worker);
  * each is as likely to within end / 2^32. */
 double pipe_uniform(const PipeStep *step, int n, double low, double high);
 int pipe_below(const PipeStep *step, int n, int end);
-/* What random_resized_crop cuts out of a picture of this size: {x0, y0, x1, y1}. */
-void pipe_cut_of(const PipeStep *step, int rows, int columns, int part[4]);
+/* Is it a crop that takes a resize as noted in the worker, and does it? */
+bool pipe_cuts(const Transform *transform);
+/* Pixels around the picture: left, top, right and bottom, as the step's padding_mode and fill say. */
+STATUS_CHECKED Status pipe_pad_by(const PipeStep *step, PipeWorker *worker, const int side[4]);
 /* The transform's one number, the words of `filter`, and what fills up, for each channel. */
 double pipe_number(const PipeStep *step, const char *parameter);
 ImageFilter pipe_filter(const PipeStep *step);

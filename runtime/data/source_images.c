@@ -211,7 +211,7 @@ static Status decode_needed(const SourceImages *images, SourceWorker *worker, Pi
   if (!takes_whole && image_ends(sample->at, sample->count)) {
     STATUS_TRY(image_size(sample->at, sample->count, &height, &width));
     if (pipe_part(&images->pipe, draw, height, width, part)) {
-      pipe->is_cut = true;
+      pipe->part = (PipePart){true, part[0], part[1], height, width};
       return image_decode_part(pipe->images, sample->at, sample->count, channels, part, 0, 0,
                                pipe->now, inside);
     }
@@ -283,7 +283,7 @@ static Status images_make(const SourceImages *images, SourceWorker *worker, uint
                           int64_t *index, uint8_t *out) {
   const Pipe *pipe = &images->pipe;
   PipeDraw draw = {worker->seed, epoch, (uint64_t)*index};
-  int fixed = pipe_fixed(pipe);
+  int fixed = images->cache ? pipe_fixed(pipe) : 0; /* a resize and its crop stay together */
   STATUS_TRY(images_get_sound(images, worker, draw, index, fixed));
   Status status = pipe_run(pipe, fixed, pipe->count, &worker->pipe, draw);
   if (status == STATUS_OK) status = pipe_write(pipe, &worker->pipe, out);

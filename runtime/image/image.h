@@ -70,6 +70,19 @@ STATUS_CHECKED Status image_turn(const Image *from, int orientation, Image *out)
  * take in every pixel below an output pixel, so making things smaller has no alias. */
 STATUS_CHECKED Status image_resample(ImageWorker *worker, const Image *from, const double box[4],
                                      int height, int width, ImageFilter filter, Image *out);
+/* A part of what image_resample makes of a whole image, the pixels [x, x + width) of its rows [y, y +
+ * height), by another filter than nearest; the same bytes. */
+typedef struct {
+  int in_height, in_width;   /* of the whole image */
+  int out_height, out_width; /* … resampled */
+  ImageFilter filter;
+  int x, y, height, width;
+} ImageWindow;
+/* The pixels {x0, y0, x1, y1} of the whole image that a window within the result is made of. */
+void image_window_needs(const ImageWindow *window, int box[4]);
+/* from: the whole image from its column `left` and its row `top` on, as far as the window needs it. */
+STATUS_CHECKED Status image_resample_window(ImageWorker *worker, const Image *from, int left,
+                                            int top, const ImageWindow *window, Image *out);
 /* What is outside of `from` is black. */
 STATUS_CHECKED Status image_crop(const Image *from, int x, int y, int height, int width,
                                  Image *out);

@@ -40,32 +40,54 @@ static const struct {
                                  [IMAGE_LANCZOS] = {weight_lanczos, 3}};
 
 /* ── an axis ──────────────────────────────────────────────────────────────────────────────── */
-/* Of the taps of one output: their place, and weights[] that sum to 1. */
-static ResampleSpan weigh_taps(int inputs, double centre, double scale, ImageFilter filter,
-                               double *weights) {
-  double support = filters[filter].support * scale, inverse = 1 / scale, sum = 0;
-  int first = (int)(centre - support + 0.5), end = (int)(centre + support + 0.5);
+/* What is made of an axis of `inputs` pixels, of which those from `skipped` on are there: outputs [first,
+ * first + count) of the `outputs` that the part [from, to) would have. */
+typedef struct {
+  int inputs, skipped;
+  float from, to;
+  int outputs, first, count;
+  ImageFilter filter;
+  double step,
+      scale; /* of axis_wish: from an output to the next, and how far a filter is stretched */
+} AxisWish;
+
+static AxisWish axis_wish(AxisWish wish) {
+  wish.step = (double)(wish.to - wish.from) / wish.outputs;
+  wish.scale = wish.step < 1 ? 1 : wish.step;
+  return wish;
+}
+
+/* The pixels below output i, as Pillow rounds their ends. */
+static ResampleSpan axis_span(const AxisWish *wish, int i, double *centre) {
+  double support = filters[wish->filter].support * wish->scale;
+  *centre = wish->from + (i + 0.5) * wish->step;
+  int first = (int)(*centre - support + 0.5), end = (int)(*centre + support + 0.5);
   if (first < 0) first = 0;
-  if (end > inputs) end = inputs;
-  for (int i = first; i < end; i++) {
-    weights[i - first] = filters[filter].weight((i - centre + 0.5) * inverse);
-    sum += weights[i - first];
-  }
-  if (sum != 0)
-    for (int i = first; i < end; i++) weights[i - first] /= sum;
+  if (end > wish->inputs) end = wish->inputs;
   return (ResampleSpan){first, end - first};
 }
 
-/* `at` has room for what resample_axis_bytes says. */
-static void make_resample_axis(int inputs, float from, float to, ImageFilter filter,
-                               ResampleAxis *axis) {
-  double step = (double)(to - from) / axis->outputs, scale = step < 1 ? 1 : step;
+/* Of the taps of one output: weights[] that sum to 1. */
+static void weigh_taps(const AxisWish *wish, ResampleSpan span, double centre, double *weights) {
+  double inverse = 1 / wish->scale, sum = 0;
+  for (int t = 0; t < span.count; t++) {
+    weights[t] = filters[wish->filter].weight((span.first + t - centre + 0.5) * inverse);
+    sum += weights[t];
+  }
+  if (sum != 0)
+    for (int t = 0; t < span.count; t++) weights[t] /= sum;
+}
+
+/* `axis` has room for what resample_axis_bytes says. */
+static void make_resample_axis(const AxisWish *wish, ResampleAxis *axis) {
   double *weights = (double *)(void *)(axis->span + axis->outputs);
   axis->coefficient = (int32_t *)(void *)(weights + axis->taps);
   for (int i = 0; i < axis->outputs; i++) {
     int32_t *coefficient = axis->coefficient + (size_t)i * (size_t)axis->taps;
-    ResampleSpan span = weigh_taps(inputs, from + (i + 0.5) * step, scale, filter, weights);
-    axis->span[i] = span;
+    double centre;
+    ResampleSpan span = axis_span(wish, wish->first + i, &centre);
+    weigh_taps(wish, span, centre, weights);
+    axis->span[i] = (ResampleSpan){span.first - wish->skipped, span.count};
     for (int t = 0; t < span.count; t++) {
       double scaled = weights[t] * (1 << RESAMPLE_BITS);
       coefficient[t] = (int32_t)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
@@ -73,14 +95,18 @@ static void make_resample_axis(int inputs, float from, float to, ImageFilter fil
   }
 }
 
-static size_t resample_axis_bytes(int outputs, float from, float to, ImageFilter filter,
-                                  ResampleAxis *axis) {
-  double step = (double)(to - from) / outputs, scale = step < 1 ? 1 : step;
-  axis->outputs = outputs;
-  axis->taps = (int)ceil(filters[filter].support * scale) * 2 + 1;
-  size_t bytes = (size_t)outputs * sizeof *axis->span + (size_t)axis->taps * sizeof(double) +
-                 (size_t)outputs * (size_t)axis->taps * sizeof *axis->coefficient;
+static size_t resample_axis_bytes(const AxisWish *wish, ResampleAxis *axis) {
+  axis->outputs = wish->count;
+  axis->taps = (int)ceil(filters[wish->filter].support * wish->scale) * 2 + 1;
+  size_t bytes = (size_t)axis->outputs * sizeof *axis->span + (size_t)axis->taps * sizeof(double) +
+                 (size_t)axis->outputs * (size_t)axis->taps * sizeof *axis->coefficient;
   return (bytes + 15) / 16 * 16;
+}
+
+/* Would the outputs be the inputs? */
+static bool axis_is_same(const AxisWish *wish) {
+  return wish->outputs == wish->inputs && wish->count == wish->outputs && wish->from == 0 &&
+         wish->to == (float)wish->outputs;
 }
 
 /* ── passes ───────────────────────────────────────────────────────────────────────────────── */
@@ -106,19 +132,18 @@ static void pass_down(const uint8_t *from, size_t stride, int first, const Resam
                        to + (size_t)y * stride);
 }
 
-static Status resample_both(ImageWorker *worker, const Image *from, const float box[4],
-                            ImageFilter filter, Image *out) {
-  bool is_across = out->width != from->width || box[0] != 0 || box[2] != (float)out->width;
-  bool is_down = out->height != from->height || box[1] != 0 || box[3] != (float)out->height;
+/* `out` has its size. */
+static Status resample_both(ImageWorker *worker, const Image *from, const AxisWish *x,
+                            const AxisWish *y, Image *out) {
+  bool is_across = !axis_is_same(x), is_down = !axis_is_same(y);
   ResampleAxis across, down;
-  size_t bytes = resample_axis_bytes(out->width, box[0], box[2], filter, &across);
-  size_t more = resample_axis_bytes(out->height, box[1], box[3], filter, &down);
+  size_t bytes = resample_axis_bytes(x, &across), more = resample_axis_bytes(y, &down);
   uint8_t *room;
   STATUS_TRY(image_scratch(worker, SCRATCH_COEFFICIENTS, bytes + more, &room));
   across.span = (ResampleSpan *)(void *)room;
   down.span = (ResampleSpan *)(void *)(room + bytes);
-  make_resample_axis(from->width, box[0], box[2], filter, &across);
-  make_resample_axis(from->height, box[1], box[3], filter, &down);
+  make_resample_axis(x, &across);
+  make_resample_axis(y, &down);
   if (!is_across && !is_down) {
     memcpy(out->at, from->at, image_byte_count(from));
     return STATUS_OK;
@@ -136,6 +161,56 @@ static Status resample_both(ImageWorker *worker, const Image *from, const float 
   STATUS_TRY(pass_across(worker, from, first, rows, &across, between));
   pass_down(between, stride, first, &down, out->at);
   return STATUS_OK;
+}
+
+/* ── a window of the result ───────────────────────────────────────────────────────────────── */
+static void window_axes(const ImageWindow *w, AxisWish *x, AxisWish *y) {
+  *x = axis_wish((AxisWish){.inputs = w->in_width,
+                            .to = (float)w->in_width,
+                            .outputs = w->out_width,
+                            .first = w->x,
+                            .count = w->width,
+                            .filter = w->filter});
+  *y = axis_wish((AxisWish){.inputs = w->in_height,
+                            .to = (float)w->in_height,
+                            .outputs = w->out_height,
+                            .first = w->y,
+                            .count = w->height,
+                            .filter = w->filter});
+}
+
+static void axis_needs(const AxisWish *wish, int *first, int *end) {
+  double centre;
+  ResampleSpan last = axis_span(wish, wish->first + wish->count - 1, &centre);
+  *first = axis_span(wish, wish->first, &centre).first;
+  *end = last.first + last.count;
+}
+
+void image_window_needs(const ImageWindow *window, int box[4]) {
+  AxisWish x, y;
+  window_axes(window, &x, &y);
+  axis_needs(&x, &box[0], &box[2]);
+  axis_needs(&y, &box[1], &box[3]);
+}
+
+Status image_resample_window(ImageWorker *worker, const Image *from, int left, int top,
+                             const ImageWindow *window, Image *out) {
+  AxisWish x, y;
+  int needs[4];
+  image_window_needs(window, needs);
+  if (window->x < 0 || window->y < 0 || window->width < 1 || window->height < 1 ||
+      window->width > window->out_width - window->x ||
+      window->height > window->out_height - window->y || window->filter == IMAGE_NEAREST ||
+      needs[0] < left || needs[1] < top || needs[2] - left > from->width ||
+      needs[3] - top > from->height || from->width > window->in_width - left ||
+      from->height > window->in_height - top)
+    return status_fail(STATUS_USER, "a window of %d x %d pixels is not inside of the image",
+                       window->width, window->height);
+  window_axes(window, &x, &y);
+  x.skipped = left;
+  y.skipped = top;
+  STATUS_TRY(image_reserve(out, window->height, window->width, from->channels));
+  return resample_both(worker, from, &x, &y, out);
 }
 
 /* ── nearest ──────────────────────────────────────────────────────────────────────────────── */
@@ -186,7 +261,10 @@ Status image_resample(ImageWorker *worker, const Image *from, const double box[4
     return status_fail(STATUS_USER, "an image of %d x %d has no pixels", width, height);
   STATUS_TRY(image_reserve(out, height, width, from->channels));
   if (filter == IMAGE_NEAREST) return resample_nearest(worker, from, f32, out);
-  return resample_both(worker, from, f32, filter, out);
+  AxisWish x = axis_wish((AxisWish){from->width, 0, f32[0], f32[2], width, 0, width, filter, 0, 0});
+  AxisWish y =
+      axis_wish((AxisWish){from->height, 0, f32[1], f32[3], height, 0, height, filter, 0, 0});
+  return resample_both(worker, from, &x, &y, out);
 }
 
 const ImageRows *image_rows(void) {

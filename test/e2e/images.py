@@ -139,6 +139,27 @@ class Images(support.Case):
         expected = self.expect(lambda image, i: center_crop(resize(image, 40), 24, 32))
         numpy.testing.assert_array_equal(image, expected.transpose(0, 3, 1, 2))
 
+    def test_crops_of_resized_images(self):
+        """Only what the crop keeps is decoded and resampled: the pixels are those of doing one after the other."""
+        bicubic = Image.Resampling.BICUBIC
+
+        def random_crop(image, draw, height, width):
+            y, x = draw.below(0, image.height - height + 1), draw.below(1, image.width - width + 1)
+            return image.crop((x, y, x + width, y + height))
+
+        for chain, expected in [
+            ("resize(33) | random_crop((24, 32))", lambda image, i: random_crop(resize(image, 33), Draw(3, 0, i, 1), 24, 32)),
+            ("resize((90, 35), filter=bicubic) | center_crop((24, 32))", lambda image, i: center_crop(image.resize((35, 90), bicubic), 24, 32)),
+            ("resize(26) | center_crop((24, 32))", lambda image, i: center_crop(resize(image, 26), 24, 32)),  # some are too narrow
+            ("resize(40) | hflip(1) | center_crop((24, 32))", lambda image, i: center_crop(resize(image, 40).transpose(Image.Transpose.FLIP_LEFT_RIGHT), 24, 32)),
+            ("resize(40, filter=nearest) | center_crop((24, 32))", lambda image, i: center_crop(resize(image, 40, Image.Resampling.NEAREST), 24, 32)),
+            ("center_crop((50, 50)) | resize(70) | center_crop((24, 32))", lambda image, i: center_crop(resize(center_crop(image, 50, 50), 70), 24, 32)),
+        ]:
+            expected = self.expect(expected).transpose(0, 3, 1, 2)
+            for cache in "", "; cache = 1 MiB":
+                image, _ = self.predicted(f'train = folder("photos/") | {chain}{cache}')
+                numpy.testing.assert_array_equal(image, expected, chain + cache)
+
     def test_filters_layouts_and_grey(self):
         for word, filter in [("nearest", Image.Resampling.NEAREST), ("bicubic", Image.Resampling.BICUBIC)]:
             image, _ = self.predicted(f'train = folder("photos") | resize((24, 32), filter={word})', "u8[B, 24, 32, 3]")

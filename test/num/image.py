@@ -361,6 +361,17 @@ class Sizes(Compared):
         for filter_, name in enumerate(FILTERS):
             self.check(array, to_pillow(array), "resample", 0.0, 0.0, 33.0, 17.0, 17, 33, filter_)
 
+    def test_window(self):
+        """A part of a resampled image, from the pixels that it needs, is what Pillow cuts out of the whole."""
+        for case in range(100):
+            array = random_.choice([scene, noise])(random_.randrange(1, 120), random_.randrange(1, 120), random_.choice([1, 3, 3]))
+            height, width = array.shape[0] if case % 5 == 0 else random_.randrange(1, 100), array.shape[1] if case % 5 < 2 else random_.randrange(1, 100)
+            x, y = random_.randrange(width), random_.randrange(height)
+            size = random_.randrange(height - y) + 1, random_.randrange(width - x) + 1
+            for filter_, name in list(enumerate(FILTERS))[1:]:
+                expected = to_pillow(array).resize((width, height), name).crop((x, y, x + size[1], y + size[0]))
+                self.check(array, expected, "window", height, width, x, y, *size, filter_)
+
     def test_bad_boxes(self):
         for box in ((-1, 0, 5, 5), (0, 0, 11, 5), (3, 0, 3, 5), (0, 0, 5, float("nan"))):
             with self.assertRaisesRegex(Failed, "the box"):

@@ -53,6 +53,21 @@ static Status swapped(Status status) {
 /* Some commands have any number, nan too, where others have a whole one. */
 static int whole(double value) { return fabs(value) < 0x1p31 ? (int)value : 0; }
 
+/* OUT_HEIGHT OUT_WIDTH X Y HEIGHT WIDTH FILTER: a window of the image resampled, from no more of it than that needs. */
+static Status window(const int n[6]) {
+  ImageWindow w = {image.height, image.width, n[0], n[1], (ImageFilter)a[6],
+                   n[2],         n[3],        n[4], n[5]};
+  int needs[4];
+  Image part = {0};
+  image_window_needs(&w, needs);
+  Status status =
+      image_crop(&image, needs[0], needs[1], needs[3] - needs[1], needs[2] - needs[0], &part);
+  if (status == STATUS_OK)
+    status = image_resample_window(worker, &part, needs[0], needs[1], &w, &other);
+  image_free(&part);
+  return status;
+}
+
 static Status other_place(const char *word) {
   uint8_t fill[3] = {(uint8_t)whole(a[7]), (uint8_t)whole(a[8]), (uint8_t)whole(a[9])};
   const int n[6] = {whole(a[0]), whole(a[1]), whole(a[2]), whole(a[3]), whole(a[4]), whole(a[5])};
@@ -74,6 +89,7 @@ static Status other_place(const char *word) {
         (const uint8_t[3]){(uint8_t)a[11], (uint8_t)a[12], (uint8_t)a[13]}, &other));
   if (!strcmp(word, "rotate"))
     return swapped(image_rotate(&image, a[0], (ImageFilter)a[6], fill, &other));
+  if (!strcmp(word, "window")) return swapped(window(n));
   if (!strcmp(word, "turn")) return swapped(image_turn(&image, n[0], &other));
   if (!strcmp(word, "channels")) return swapped(image_channels(&image, n[0], &other));
   return status_fail(STATUS_USER, "no command %s", word);
