@@ -9,10 +9,10 @@
 #include "passes/recompute.h"
 #include "tools/ftc_auto.h"
 #include "tools/ftc_batch.h"
+#include "tools/ftc_flags.h"
 #include "tools/ftc_report.h"
 #include "tools/ftc_simulate.h"
 #include "tools/ftc_stages.h"
-#include "tools/ftc_usage.h"
 #include "tools/html.h"
 #include <errno.h>
 #include <signal.h>
@@ -42,18 +42,15 @@ typedef struct {
 } Session;
 
 /* ── flags ──────────────────────────────────────────────────────────────────────────────────── */
-typedef enum { TAKES_NOTHING, TAKES_VALUE, MAY_TAKE_VALUE } Takes;
 typedef struct {
   const char *name;
-  Takes takes;
   int (*apply)(Request *request, const char *value); /* an exit code */
-} Flag;
+} Action;
 
 static int fail_usage(const char *format, const char *what) {
-  fprintf(stderr, "ftc: ");
-  fprintf(stderr, format, what);
-  fprintf(stderr, "\nrun 'ftc --help' for the options\n");
-  return EXIT_USAGE;
+  char text[1024];
+  snprintf(text, sizeof text, format, what);
+  return flags_fail(&ftc_line, -1, "%s", text);
 }
 
 static int set_output(Request *r, const char *value) {
@@ -162,26 +159,6 @@ static int add_define(Request *r, const char *value) {
 static int add_set(Request *r, const char *value) {
   return append_word(r->sets, &r->frontend.set_count, value, "--set");
 }
-static int show_help(Request *r, const char *value) {
-  enum { WIDTH = 80 };
-  const char *name;
-  int column = WIDTH;
-  (void)value;
-  fputs(ftc_usage, stdout);
-  for (int i = 0; (name = pass_optional(i)); i++) {
-    if (column + (int)strlen(name) > WIDTH) column = printf("\n ") - 1;
-    column += printf(" %s", name);
-  }
-  printf("\n");
-  r->is_done = true;
-  return 0;
-}
-static int show_version(Request *r, const char *value) {
-  (void)value;
-  printf("ftc %s\n", FT_VERSION);
-  r->is_done = true;
-  return 0;
-}
 static int list_ops(Request *r, const char *value) {
   (void)value;
   report_ops(stdout);
@@ -189,68 +166,41 @@ static int list_ops(Request *r, const char *value) {
   return 0;
 }
 
-static const Flag ftc_flags[] = {
-    {"-o", TAKES_VALUE, set_output},
-    {"-D", TAKES_VALUE, add_define},
-    {"--set", TAKES_VALUE, add_set},
-    {"--preset", TAKES_VALUE, set_preset},
-    {"--cpu", TAKES_VALUE, set_cpu},
-    {"--gpu", TAKES_VALUE, set_gpu},
-    {"--emit", TAKES_VALUE, set_emit},
-    {"--summary", TAKES_NOTHING, set_summary},
-    {"--memory", MAY_TAKE_VALUE, set_memory},
-    {"--stage", TAKES_VALUE, set_stage},
-    {"--auto", TAKES_VALUE, set_auto},
-    {"--find-batch", TAKES_NOTHING, set_find_batch},
-    {"--simulate", TAKES_VALUE, set_simulate},
-    {"--times", TAKES_VALUE, set_times},
-    {"--trace", TAKES_VALUE, set_trace},
-    {"--dump", TAKES_VALUE, set_dump},
-    {"--dump-dir", TAKES_VALUE, set_dump_dir},
-    {"--stop-after", TAKES_VALUE, set_stop_after},
-    {"--disable", TAKES_VALUE, add_disable},
-    {"--time-passes", TAKES_NOTHING, set_time_passes},
-    {"--check-memory", TAKES_NOTHING, set_check_memory},
-    {"--allow-paths", TAKES_NOTHING, set_allow_paths},
-    {"--list-ops", TAKES_NOTHING, list_ops},
-    {"--help", TAKES_NOTHING, show_help},
-    {"-h", TAKES_NOTHING, show_help},
-    {"--version", TAKES_NOTHING, show_version},
+static const Action actions[] = {
+    {"-o", set_output},
+    {"-D", add_define},
+    {"--set", add_set},
+    {"--preset", set_preset},
+    {"--cpu", set_cpu},
+    {"--gpu", set_gpu},
+    {"--emit", set_emit},
+    {"--summary", set_summary},
+    {"--memory", set_memory},
+    {"--stage", set_stage},
+    {"--auto", set_auto},
+    {"--find-batch", set_find_batch},
+    {"--simulate", set_simulate},
+    {"--times", set_times},
+    {"--trace", set_trace},
+    {"--dump", set_dump},
+    {"--dump-dir", set_dump_dir},
+    {"--stop-after", set_stop_after},
+    {"--disable", add_disable},
+    {"--time-passes", set_time_passes},
+    {"--check-memory", set_check_memory},
+    {"--allow-paths", set_allow_paths},
+    {"--list-ops", list_ops},
 };
-enum { FLAG_COUNT = sizeof ftc_flags / sizeof *ftc_flags };
 
-static int fail_unknown_flag(const char *word, size_t length) {
-  const char *names[FLAG_COUNT];
-  char shown[64];
-  for (int i = 0; i < FLAG_COUNT; i++) names[i] = ftc_flags[i].name;
-  snprintf(shown, sizeof shown, "%.*s", (int)length, word);
-  const char *nearest = text_nearest(shown, names, FLAG_COUNT);
-  fprintf(stderr, "ftc: unknown option '%s'", shown);
-  if (nearest) fprintf(stderr, "; did you mean '%s'?", nearest);
-  fprintf(stderr, "\nrun 'ftc --help' for the options\n");
-  return EXIT_USAGE;
-}
-
-/* One flag at argv[*at]; its value may be joined by '=' or be the next word. */
 static int ftc_parse_flag(Request *request, int argc, char **argv, int *at) {
-  const char *word = argv[*at], *equal = strchr(word, '=');
-  size_t length = equal ? (size_t)(equal - word) : strlen(word);
-  const char *value = equal ? equal + 1 : NULL;
-  if (!strncmp(word, "-D", 2) && word[2]) { /* -Dhidden=512 */
-    length = 2;
-    value = word + 2;
-  }
-  for (int i = 0; i < FLAG_COUNT; i++) {
-    if (strlen(ftc_flags[i].name) != length || strncmp(ftc_flags[i].name, word, length)) continue;
-    if (value && ftc_flags[i].takes == TAKES_NOTHING)
-      return fail_usage("%s takes no value", ftc_flags[i].name);
-    if (!value && ftc_flags[i].takes == TAKES_VALUE) {
-      if (*at + 1 >= argc) return fail_usage("%s needs a value", ftc_flags[i].name);
-      value = argv[++*at];
-    }
-    return ftc_flags[i].apply(request, value);
-  }
-  return fail_unknown_flag(word, length);
+  const Flag *flag;
+  const char *value;
+  int64_t count;
+  int code = flags_parse(&ftc_line, 0, argc, argv, at, &flag, &value, &count);
+  size_t i = 0;
+  if (code) return code;
+  while (strcmp(actions[i].name, flag->name) != 0) i++; /* test/e2e/cli.py: each flag has one */
+  return actions[i].apply(request, value);
 }
 
 static int parse_command_line(Request *request, int argc, char **argv) {
@@ -418,7 +368,8 @@ static int apply_choices(Session *session) {
 
 static int run_passes(Session *session) {
   bool for_gpu = session->request.codegen.target == TARGET_PTX;
-  bool good = stages_run_passes(&session->stages, &session->diag, &session->request.passes, for_gpu);
+  bool good =
+      stages_run_passes(&session->stages, &session->diag, &session->request.passes, for_gpu);
   return good ? 0 : EXIT_USER;
 }
 
@@ -470,8 +421,7 @@ static int run_codegen(Session *session, HtmlPage *page) {
   else if (!result && request->output &&
            !codegen_write(&session->diag, &code[count - 1], &request->codegen, request->output))
     result = EXIT_MACHINE;
-  if (!result && request->simulate.spec)
-    result = simulate_stages(session);
+  if (!result && request->simulate.spec) result = simulate_stages(session);
   stages_free(&session->stages);
   return result;
 }
@@ -541,7 +491,9 @@ static int compile(Session *session) {
 static int ftc_start(int argc, char **argv) {
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error with a message */
   static Session session;
-  int code = parse_command_line(&session.request, argc, argv);
+  int code;
+  if (flags_help_asked(&ftc_line, argc, argv, &code)) return code;
+  code = parse_command_line(&session.request, argc, argv);
   if (code || session.request.is_done) return code;
   session.arena = arena_new();
   code = simulate_read_request(session.arena, &session.request.simulate);

@@ -17,7 +17,7 @@ int simulate_read_request(Arena *arena, SimulateRequest *request) {
   } else {
     return 0;
   }
-  fprintf(stderr, "run 'ftc --help' for the options\n");
+  fprintf(stderr, "`ftc --help` shows what it takes\n");
   return USAGE;
 }
 

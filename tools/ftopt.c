@@ -4,38 +4,18 @@
 #include "base/text.h"
 #include "passes/pass.h"
 #include "passes/probe.h"
+#include "tools/ftopt_flags.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXIT_USER = 1, EXIT_USAGE = 2, EXIT_MACHINE = 3, MAX_GRAPHS = 16 };
-
-static const char ftopt_usage[] =
-    "usage: ftopt IN.ftir [--passes=a,b,...] [options]     (IN.ftir may be -, standard input)\n"
-    "  --passes=LIST     run these passes, in this order, verifying before and after each\n"
-    "  --interp          evaluate the result on made-up leaf values and print the roots\n"
-    "  --all-values      with --interp: leaves as well, every value, all digits\n"
-    "  --steps=N         with --interp: N steps, one after the other; states go on (default 1)\n"
-    "  --seed=N          of those values (default 0)\n"
-    "  --eval            treat the graphs as evaluation graphs (those named 'eval' are anyway)\n"
-    "  --micro           treat them as those of a part of a batch (train.accumulate)\n"
-    "  --gpu             compile for PTX instead of the CPU\n"
-    "  --set KEY=VALUE   a setting that passes read, such as train.optimizer=adamw\n"
-    "  --dot             print the result as a Graphviz graph\n"
-    "  --list-passes     print the pipeline, one pass a line, and stop\n";
+enum { EXIT_USER = 1, EXIT_MACHINE = 3, MAX_GRAPHS = 16 };
 
 typedef struct {
   const char *path, *passes;
   bool interp, all_values, eval, micro, gpu, dot;
   uint64_t seed, steps;
-} Flags;
-
-static int ftopt_usage_error(const char *format, const char *what) {
-  fprintf(stderr, "ftopt: ");
-  fprintf(stderr, format, what);
-  fprintf(stderr, "\n%s", ftopt_usage);
-  return EXIT_USAGE;
-}
+} Options;
 
 static int list_passes(void) {
   for (int i = 0; i < pass_count; i++)
@@ -46,7 +26,7 @@ static int list_passes(void) {
 
 static int apply_setting(Arena *arena, SettingValue *settings, const char *flag) {
   const char *equal = strchr(flag, '=');
-  if (!equal) return ftopt_usage_error("--set needs KEY=VALUE, not '%s'", flag);
+  if (!equal) return flags_fail(&ftopt_line, -1, "--set needs KEY=VALUE, not '%s'", flag);
   char *key = arena_strndup(arena, flag, (size_t)(equal - flag));
   int index = setting_find(key);
   if (index < 0) {
@@ -61,11 +41,6 @@ static int apply_setting(Arena *arena, SettingValue *settings, const char *flag)
   return EXIT_USER;
 }
 
-static const char *flag_value(const char *argument, const char *flag) {
-  size_t length = strlen(flag);
-  return strncmp(argument, flag, length) == 0 ? argument + length : NULL;
-}
-
 static bool parse_number(const char *text, uint64_t *out) {
   char *end;
   errno = 0;
@@ -73,47 +48,49 @@ static bool parse_number(const char *text, uint64_t *out) {
   return *text >= '0' && *text <= '9' && !*end && !errno;
 }
 
-static int parse_flags(Arena *arena, int count, char **arguments, Flags *flags,
-                       SettingValue *settings) {
+static int option_number(const char *name, const char *value, uint64_t *out) {
+  return parse_number(value, out)
+             ? EXIT_SUCCESS
+             : flags_fail(&ftopt_line, -1, "%s: '%s' is no number", name, value);
+}
+
+static int take_option(Arena *arena, Options *options, SettingValue *settings, const char *name,
+                       const char *value) {
+  const struct {
+    const char *name;
+    bool *at;
+  } switches[] = {{"--all-values", &options->all_values},
+                  {"--interp", &options->interp},
+                  {"--eval", &options->eval},
+                  {"--micro", &options->micro},
+                  {"--gpu", &options->gpu},
+                  {"--dot", &options->dot}};
+  for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+    if (!strcmp(switches[i].name, name)) *switches[i].at = true;
+  if (!strcmp(name, "--passes")) options->passes = value;
+  if (!strcmp(name, "--seed")) return option_number(name, value, &options->seed);
+  if (!strcmp(name, "--steps")) return option_number(name, value, &options->steps);
+  if (!strcmp(name, "--set")) return apply_setting(arena, settings, value);
+  return EXIT_SUCCESS;
+}
+
+static int parse_options(Arena *arena, int count, char **arguments, Options *options,
+                         SettingValue *settings) {
   for (int i = 1; i < count; i++) {
-    const char *argument = arguments[i], *value;
-    if ((value = flag_value(argument, "--passes="))) {
-      flags->passes = value;
-    } else if ((value = flag_value(argument, "--seed="))) {
-      if (!parse_number(value, &flags->seed))
-        return ftopt_usage_error("--seed: '%s' is no number", value);
-    } else if ((value = flag_value(argument, "--steps="))) {
-      if (!parse_number(value, &flags->steps))
-        return ftopt_usage_error("--steps: '%s' is no number", value);
-    } else if (strcmp(argument, "--all-values") == 0) {
-      flags->all_values = true;
-    } else if ((value = flag_value(argument, "--set="))) {
-      int error = apply_setting(arena, settings, value);
+    const Flag *flag;
+    const char *value;
+    int64_t number;
+    if (arguments[i][0] == '-' && arguments[i][1]) {
+      int error = flags_parse(&ftopt_line, 0, count, arguments, &i, &flag, &value, &number);
+      if (!error) error = take_option(arena, options, settings, flag->name, value);
       if (error) return error;
-    } else if (strcmp(argument, "--set") == 0) {
-      if (++i == count) return ftopt_usage_error("%s needs KEY=VALUE", argument);
-      int error = apply_setting(arena, settings, arguments[i]);
-      if (error) return error;
-    } else if (strcmp(argument, "--interp") == 0) {
-      flags->interp = true;
-    } else if (strcmp(argument, "--eval") == 0) {
-      flags->eval = true;
-    } else if (strcmp(argument, "--micro") == 0) {
-      flags->micro = true;
-    } else if (strcmp(argument, "--gpu") == 0) {
-      flags->gpu = true;
-    } else if (strcmp(argument, "--dot") == 0) {
-      flags->dot = true;
-    } else if (strcmp(argument, "--verify-each") == 0) { /* always so */
-    } else if (argument[0] == '-' && argument[1]) {
-      return ftopt_usage_error("unknown flag '%s'", argument);
-    } else if (flags->path) {
-      return ftopt_usage_error("one input only; '%s' is a second", argument);
+    } else if (options->path) {
+      return flags_fail(&ftopt_line, -1, "one input only; '%s' is a second", arguments[i]);
     } else {
-      flags->path = argument;
+      options->path = arguments[i];
     }
   }
-  return flags->path ? EXIT_SUCCESS : ftopt_usage_error("no input%s", "");
+  return options->path ? EXIT_SUCCESS : flags_fail(&ftopt_line, -1, "no input");
 }
 
 static int ftopt_read_input(const char *path, Text *out) {
@@ -124,12 +101,12 @@ static int ftopt_read_input(const char *path, Text *out) {
   return ferror(stdin) ? EIO : 0;
 }
 
-static bool interpret(const Flags *flags, PassContext *context, Graph *graph) {
-  Probe probe = {context->arena, graph, context->settings, flags->seed, NULL};
-  for (uint64_t i = 0; i < flags->steps; i++) {
+static bool interpret(const Options *options, PassContext *context, Graph *graph) {
+  Probe probe = {context->arena, graph, context->settings, options->seed, NULL};
+  for (uint64_t i = 0; i < options->steps; i++) {
     Tensor **values = probe_run(&probe, context->diag);
     if (!values) return false;
-    if (flags->all_values)
+    if (options->all_values)
       probe_print_all(&probe, values, stdout);
     else
       probe_print(graph, values, stdout);
@@ -138,57 +115,54 @@ static bool interpret(const Flags *flags, PassContext *context, Graph *graph) {
   return true;
 }
 
-static bool process(const Flags *flags, PassContext *context, Graph *graph) {
-  context->of = pass_graph_named(graph->name, flags->eval ? PASS_OF_EVAL : PASS_OF_TRAIN);
-  if (flags->micro) context->of = PASS_OF_MICRO;
-  if (flags->eval && pass_trains(context)) context->of = PASS_OF_EVAL;
-  if (flags->passes) graph = passes_run_named(context, graph, flags->passes);
+static bool process(const Options *options, PassContext *context, Graph *graph) {
+  context->of = pass_graph_named(graph->name, options->eval ? PASS_OF_EVAL : PASS_OF_TRAIN);
+  if (options->micro) context->of = PASS_OF_MICRO;
+  if (options->eval && pass_trains(context)) context->of = PASS_OF_EVAL;
+  if (options->passes) graph = passes_run_named(context, graph, options->passes);
   if (!graph) return false;
-  if (flags->dot) {
+  if (options->dot) {
     graph_print_dot(graph, stdout);
     return true;
   }
-  if (!flags->interp) {
+  if (!options->interp) {
     graph_print(graph, stdout);
     return true;
   }
-  return interpret(flags, context, graph);
+  return interpret(options, context, graph);
 }
 
-static int ftopt_run(Arena *arena, const Flags *flags, SettingValue *settings) {
+static int ftopt_run(Arena *arena, const Options *options, SettingValue *settings) {
   Diag diag;
   Text input = {0};
   diag_init(&diag, arena, stderr);
-  int error = ftopt_read_input(flags->path, &input);
+  int error = ftopt_read_input(options->path, &input);
   if (error) {
-    fprintf(stderr, "ftopt: cannot read '%s': %s\n", flags->path, text_error(error));
+    fprintf(stderr, "ftopt: cannot read '%s': %s\n", options->path, text_error(error));
     text_free(&input);
     return text_is_fault(error) ? EXIT_MACHINE : EXIT_USER;
   }
   char *text = arena_strndup(arena, text_cstr(&input), input.count);
   text_free(&input);
   Graph *graphs[MAX_GRAPHS];
-  int count = graph_parse(arena, &diag, flags->path, text, graphs, MAX_GRAPHS);
-  PassContext context = {arena, &diag, settings, true, flags->gpu};
+  int count = graph_parse(arena, &diag, options->path, text, graphs, MAX_GRAPHS);
+  PassContext context = {arena, &diag, settings, true, options->gpu};
   bool ok = count >= 0;
-  for (int i = 0; ok && i < count; i++) ok = process(flags, &context, graphs[i]);
+  for (int i = 0; ok && i < count; i++) ok = process(options, &context, graphs[i]);
   if (diag.is_fault) return EXIT_MACHINE;
   return ok && diag.errors == 0 ? EXIT_SUCCESS : EXIT_USER;
 }
 
 static int ftopt_start(int count, char **arguments) {
-  for (int i = 1; i < count; i++) {
-    if (strcmp(arguments[i], "--list-passes") == 0) return list_passes();
-    if (strcmp(arguments[i], "--help") == 0) {
-      fputs(ftopt_usage, stdout);
-      return EXIT_SUCCESS;
-    }
-  }
+  int code;
+  if (flags_help_asked(&ftopt_line, count, arguments, &code)) return code;
+  for (int i = 1; i < count; i++)
+    if (!strcmp(arguments[i], "--list-passes")) return list_passes();
   Arena *arena = arena_new();
   SettingValue *settings = settings_new(arena);
-  Flags flags = {.steps = 1};
-  int result = parse_flags(arena, count, arguments, &flags, settings);
-  if (result == EXIT_SUCCESS) result = ftopt_run(arena, &flags, settings);
+  Options options = {.steps = 1};
+  int result = parse_options(arena, count, arguments, &options, settings);
+  if (result == EXIT_SUCCESS) result = ftopt_run(arena, &options, settings);
   arena_free(arena);
   return result;
 }

@@ -7,5 +7,4 @@
 bool view_is_command(const char *name);
 /* Its whole command line; the exit code. */
 int view_start(int argc, char **argv);
-void view_print_usage(void); /* a line for each */
 #endif

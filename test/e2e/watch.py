@@ -102,7 +102,7 @@ class Watch(support.Case):
 
     def test_what_is_wrong(self):
         for code, needle, flags in ((1, "/dev/zero is no file", ["/dev/zero"]), (2, "needs a log", []), (2, "one too many", ["a", "b"]), (2, "goes with --http", ["a", "--address", "::1"]),
-                                    (2, "goes with --http", ["a", "--model", "m"]), (2, "from 1 to 65535", ["a", "--http", "70000"]), (2, "unknown flag -o", ["a", "-o", "x"]),
+                                    (2, "goes with --http", ["a", "--model", "m"]), (2, "from 1 to 65535", ["a", "--http", "70000"]), (2, "-o is no flag of ftrun watch", ["a", "-o", "x"]),
                                     (1, "expected a numeric one", ["a", "--http", "--address", "localhost"])):
             self.fails(code, needle, "ftrun", "watch", *flags, cwd=self.folder)
         self.assertIn("--http [PORT]", support.run("ftrun", "watch", "--help").stdout)

@@ -1,6 +1,6 @@
-/* ftrun_number: numbers of the command line. */
-#ifndef FT_TOOLS_FTRUN_NUMBER_H
-#define FT_TOOLS_FTRUN_NUMBER_H
+/* number: numbers of the command line. */
+#ifndef FT_TOOLS_NUMBER_H
+#define FT_TOOLS_NUMBER_H
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
-/* ftrun_number: see ftrun_number.h. */
-#include "tools/ftrun_number.h"
+/* number: see number.h. */
+#include "tools/number.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

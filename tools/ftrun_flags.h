@@ -1,0 +1,20 @@
+/* ftrun_flags: the command line of ftrun (flags.h). */
+#ifndef FT_TOOLS_FTRUN_FLAGS_H
+#define FT_TOOLS_FTRUN_FLAGS_H
+#include "tools/flags.h"
+
+enum {
+  TRAIN = 1,
+  EVAL = 2,
+  PREDICT = 4,
+  BENCH = 8,
+  INFO = 16,
+  DEVICES = 32,
+  GENERATE = 64,
+  TOKENIZE = 128,
+  REPORT = 256, /* these two look at logs: ftrun_view.h */
+  WATCH = 512
+};
+enum { COMMAND_TRAIN }; /* its number: the command that is meant where none is named */
+extern const CommandLine ftrun_line;
+#endif
