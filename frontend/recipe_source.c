@@ -122,19 +122,19 @@ static bool file_names(Builder *b, const Ast *call, const SourceKind *kind, Data
                         kind->form == SOURCE_ARRAYS ? "file names, one for each input of the model"
                         : kind->form == SOURCE_SAMPLES ? "the name of a folder"
                         : kind->form == SOURCE_SHARDS  ? "the names of its shards"
+                        : kind->form == SOURCE_TEXT    ? "the name of a file, or of several"
                                                        : "the name of a file");
   return fine;
 }
 
-/* A text is one file for all inputs, and so is one of records, of which there may be several; of
- * other kinds there is a file for each. */
+/* A file of a text or of records is for all inputs, and there may be several; of arrays there is a file
+ * for each. */
 static bool fits_model(Builder *b, const Ast *call, const SourceKind *kind, int files,
                        const Ast *model) {
   int inputs = model->kid[0]->count;
   bool fine = true;
   if (kind->form == SOURCE_TEXT) {
-    if (files > 1) fine = builder_fail(b, call->loc, "a text is one file, not %d", files);
-    if (inputs <= 2) return fine;
+    if (inputs <= 2) return true;
     return builder_fail(b, call->loc,
                         "a text is for a model of one input (tokens) or two (tokens and the "
                         "ones that follow), but model '%s' has %d",

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-enum { SLOTS = 64, PAGE = 4096 };
+enum { SLOTS = 1024, PAGE = 4096 };
 
 static struct {
   _Atomic uintptr_t start, end; /* start 0: free */

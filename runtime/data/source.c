@@ -1,9 +1,8 @@
 /* source: see source.h. Invariant: column i holds at least `samples` rows whose shape is that of
  * input i without its first dimension, in an element kind that converts to the input's dtype. */
 #include "runtime/data/source.h"
-#include "runtime/common/order.h"
 #include "runtime/data/source_early.h"
-#include "runtime/data/source_state.h"
+#include "runtime/data/source_text.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,58 +42,9 @@ static Status no_split(const Plan *plan, const char *split) {
   return status;
 }
 
-/* A text: sample i is the window of `window` tokens from i * window on, and the token behind it.
- * The first input gets the window, the second the same moved by one: what follows each token. */
-static Status bind_text(Source *source, const Plan *plan) {
-  DataArray *array = source->column[0].file[0].array;
-  int64_t tokens = array->header.shape.dim[0];
-  char text[TYPE_TEXT];
-  if (plan->inputs.count > 2)
-    return status_fail(
-        STATUS_USER,
-        "%s: a text is for a model of one input (tokens) or two (tokens and the ones "
-        "that follow), not %d",
-        source->label, plan->inputs.count);
-  for (int i = 0; i < plan->inputs.count; i++) {
-    const PlanTensor *input = &plan->inputs.at[i];
-    const Shape *shape = &input->type.shape;
-    if (shape->rank != 2 || shape->dim[0] != source->rows || shape->dim[1] < 1 ||
-        shape->dim[1] != plan->inputs.at[0].type.shape.dim[1] ||
-        (input->type.dtype != DT_I32 && input->type.dtype != DT_I64))
-      return status_fail(STATUS_USER, "%s: tokens are for inputs of i32[B,T], but %s is %s",
-                         source->label, input->name, type_text(&input->type, text));
-    Column *column = &source->column[i];
-    int each = element_bytes(array->header.element);
-    if (i && !(column->file = malloc(sizeof *column->file)))
-      return status_errno(ENOMEM, "%s", source->label);
-    column->is_shared = i > 0;
-    column->file[0] = (ColumnFile){array, 0};
-    column->file_count = 1;
-    column->input = input;
-    column->row_elements = source->window = shape->dim[1];
-    column->row_from = (size_t)source->window * (size_t)each;
-    column->row_to = (size_t)source->window * (size_t)dtype_bytes(input->type.dtype);
-    column->shift = (size_t)(i * each);
-    source->column_count = i + 1;
-  }
-  int64_t needs = source->window + plan->inputs.count - 1;
-  if (tokens < needs)
-    return status_fail(STATUS_USER, "%s: %s holds %lld tokens, but one sample takes %lld",
-                       source->label, source_bytes_path(array->bytes), (long long)tokens,
-                       (long long)needs);
-  source->last = tokens - needs;
-  source->samples = source->last / source->window + 1;
-  return STATUS_OK;
-}
-
-/* Bytes from the file's first element to sample `index`. */
-static size_t start_of(const Source *source, const Column *column, const ColumnFile *file,
-                       int64_t index) {
-  if (!source->window) return (size_t)(index - file->first) * column->row_from;
-  int64_t at = (source->first + index % source->samples) * source->window;
-  at += index / source->samples;
-  if (at > source->last) at = source->last;
-  return (size_t)at * (column->row_from / (size_t)source->window) + column->shift;
+/* Bytes from the file's first element to sample `row` of an array. */
+static size_t start_of(const Column *column, const ColumnFile *file, int64_t row) {
+  return (size_t)(row - file->first) * column->row_from;
 }
 
 static Status source_check_options(const DataSource *data, const SourceKind *kind) {
@@ -106,14 +56,9 @@ static Status source_check_options(const DataSource *data, const SourceKind *kin
   return status;
 }
 
-/* The sample of the files that the split's sample is; of a text `sample` itself. */
+/* The sample of the files that the split's sample is. */
 static int64_t source_row(const Source *source, int64_t sample) {
   return source->part.sample ? source->part.sample[sample] : sample;
-}
-
-/* What a message calls it: of a text the window, which may have moved. */
-static int64_t told_row(const Source *source, int64_t row) {
-  return source->window ? source->first + row % source->samples : row;
 }
 
 static Status class_of(const void *context, const char *input, int64_t sample, int64_t *out) {
@@ -220,27 +165,20 @@ static SourceForm form_of(const DataSource *data) {
   return kind ? kind->form : SOURCE_ARRAYS;
 }
 
-/* Adds the files that a name of the recipe's stands for: to column i, or one to each. */
+/* Adds the files that name i of the recipe's stands for: to column i, or one to each, or of texts all to
+ * the first. */
 static Status add_files(Source *source, const Plan *plan, const DataSource *data,
                         const SourcePlaces *places, int i) {
   SourceFiles files = {0};
   bool is_records = form_of(data) == SOURCE_RECORDS;
+  Column *column = &source->column[form_of(data) == SOURCE_TEXT ? 0 : i];
   Status status =
       status_prefix(source_find_files(plan, places, data->files[i], &files), "%s", data->split);
   for (int k = 0; k < files.count && status == STATUS_OK; k++)
     status = is_records ? add_record_file(source, plan, data, files.path[k])
-                        : add_file(source, &source->column[i], data, files.path[k]);
+                        : add_file(source, column, data, files.path[k]);
   source_files_free(&files);
   return status;
-}
-
-static Status open_text(Source *source, const Plan *plan) {
-  const Column *column = &source->column[0];
-  if (column->file_count > 1)
-    return status_fail(STATUS_USER, "%s: a text is one file, not %d: %s, %s, ...", source->label,
-                       column->file_count, column_file_name(column->file[0].array),
-                       column_file_name(column->file[1].array));
-  return bind_text(source, plan);
 }
 
 static Status open_images(Source *source, const Plan *plan, const DataSource *data,
@@ -295,14 +233,14 @@ static Status open_split(Source *source, const Plan *plan, const DataSource *dat
   for (int i = 0; i < data->file_count; i++) STATUS_TRY(add_files(source, plan, data, places, i));
   for (int i = 0; i < source->column_count && !is_text; i++)
     STATUS_TRY(source_bind_column(source, plan, data, i));
-  STATUS_TRY(is_text ? open_text(source, plan) : count_samples(source));
+  STATUS_TRY(is_text ? source_text_bind(source, plan) : count_samples(source));
   return source_choose(source, plan, data);
 }
 
 static bool fits_files(const Plan *plan, const DataSource *data) {
   if (data->file_count < 1 || plan->inputs.count < 1) return false;
-  return form_of(data) == SOURCE_RECORDS || form_of(data) == SOURCE_SHARDS ||
-         data->file_count == (form_of(data) == SOURCE_ARRAYS ? plan->inputs.count : 1);
+  if (form_of(data) == SOURCE_SAMPLES) return data->file_count == 1;
+  return form_of(data) != SOURCE_ARRAYS || data->file_count == plan->inputs.count;
 }
 
 Status source_open(const Plan *plan, const char *split, const SourcePlaces *places, Source **out) {
@@ -396,21 +334,25 @@ void source_start(const Source *source) {
 void source_append_sample(const Source *source, const PlanTensor *input, int64_t sample,
                           Text *out) {
   int64_t moved = source->window ? sample / source->samples : 0;
-  sample = told_row(source, source_row(source, sample));
   const SampleSet *set = source->images.set;
   const Column *column = NULL;
   for (int i = 0; i < source->column_count; i++)
     if (source->column[i].input == input) column = &source->column[i];
+  if (!source->window) sample = source_row(source, sample);
   if (!column) {
     text_printf(out, "sample %lld of %s", (long long)sample, set ? set->path : source->label);
     if (set) text_printf(out, ", ");
     if (set) set->name(set, sample, out);
     return;
   }
-  const ColumnFile *file = column_find(column, sample);
-  text_printf(out, "sample %lld of %s", (long long)(sample - file->first),
-              source_bytes_path(file->array->bytes));
-  if (file->first) text_printf(out, " (%lld of all files)", (long long)sample);
+  if (source->window) {
+    source_text_append(source, column, sample, 0, true, out);
+  } else {
+    const ColumnFile *file = column_find(column, sample);
+    text_printf(out, "sample %lld of %s", (long long)(sample - file->first),
+                source_bytes_path(file->array->bytes));
+    if (file->first) text_printf(out, " (%lld of all files)", (long long)sample);
+  }
   if (moved) text_printf(out, ", moved by %lld tokens", (long long)moved);
 }
 
@@ -424,14 +366,6 @@ const char *source_path(const Source *source, int index) {
 }
 
 int64_t source_samples(const Source *source) { return source->samples; }
-
-bool source_is_text(const Source *source) { return source->window > 0; }
-
-int64_t source_moved(const Source *source, uint64_t seed, uint64_t epoch) {
-  if (!source->window) return 0;
-  Order order = order_new(source->window, true, ~seed, epoch);
-  return order_sample(&order, 0) * source->samples;
-}
 
 /* Samples that follow each other in the file are copied at once. */
 static int64_t sample_run(const Source *source, const Column *column, const ColumnFile *file,
@@ -453,7 +387,7 @@ static Status convert_row(const Source *source, const Column *column, const Colu
   return status_fail(STATUS_USER,
                      "%s: sample %lld of %s holds a number that does not fit %s, the type of "
                      "input %s",
-                     source->label, (long long)(told_row(source, sample) - file->first),
+                     source->label, (long long)(sample - file->first),
                      column_file_name(file->array), dtype_text(dtype), column->input->name);
 }
 
@@ -466,10 +400,10 @@ static Status fill_rows(const Source *source, const Column *column, SourceWorker
     const ColumnFile *file = column_find(column, row);
     const DataArray *array = file->array;
     run = sample_run(source, column, file, sample + i, source->batch - i);
-    size_t start = start_of(source, column, file, row);
+    size_t start = start_of(column, file, row);
     size_t upto =
         array->header.offset + start + (size_t)(run - 1) * column->row_from + column->row_bytes;
-    if (source->window || array->header.elements) upto = 0; /* it is all there */
+    if (array->header.elements) upto = 0; /* it is all there */
     STATUS_TRY(source_bytes_wait(array->bytes, upto));
     const uint8_t *from = array_at(array) + start;
     Status status = STATUS_OK;
@@ -493,10 +427,20 @@ static Status check_values(const Source *source, const Column *column, const int
   int64_t count = source->batch * column->row_elements;
   int64_t i = source_find_outside(column->input, values, count, range);
   if (i < 0) return STATUS_OK;
-  int64_t at = told_row(source, source_row(source, sample[i / column->row_elements]));
-  const ColumnFile *file = column_find(column, at);
-  return status_fail(STATUS_USER, "%s: sample %lld of %s holds %s", source->label,
-                     (long long)(at - file->first), column_file_name(file->array), range);
+  Text place = {0};
+  int64_t at = sample[i / column->row_elements];
+  if (source->window) {
+    source_text_append(source, column, at, i % column->row_elements, false, &place);
+  } else {
+    int64_t row = source_row(source, at);
+    const ColumnFile *file = column_find(column, row);
+    text_printf(&place, "sample %lld of %s", (long long)(row - file->first),
+                column_file_name(file->array));
+  }
+  Status status =
+      status_fail(STATUS_USER, "%s: %s holds %s", source->label, text_cstr(&place), range);
+  text_free(&place);
+  return status;
 }
 
 Status source_fill_row(const Source *source, SourceWorker *worker, uint64_t epoch, int64_t sample,
@@ -513,7 +457,8 @@ Status source_fill_part(const Source *source, SourceWorker *worker, uint64_t epo
     const Column *column = &source->column[i];
     int64_t first = part * source->batch * (int64_t)column->row_to;
     uint8_t *to = (uint8_t *)batch + column->input->offset + first;
-    STATUS_TRY(fill_rows(source, column, worker, epoch, sample, to));
+    STATUS_TRY(source->window ? source_text_fill(source, column, sample, to)
+                              : fill_rows(source, column, worker, epoch, sample, to));
     if (column->input->below || column->input->part_count)
       STATUS_TRY(check_values(source, column, sample, to));
   }
@@ -539,10 +484,12 @@ void source_prefetch(const Source *source, const int64_t *sample) {
   for (int i = 0; i < source->column_count; i++) {
     const Column *column = &source->column[i];
     size_t bytes = column->row_from < most ? column->row_from : most;
-    for (int64_t j = 0; j < source->batch; j++) {
+    for (int64_t j = 0; j < source->batch && source->window; j++)
+      source_text_prefetch(source, column, sample[j]);
+    for (int64_t j = 0; j < source->batch && !source->window; j++) {
       int64_t row = source_row(source, sample[j]);
       const ColumnFile *file = column_find(column, row);
-      const uint8_t *at = array_at(file->array) + start_of(source, column, file, row);
+      const uint8_t *at = array_at(file->array) + start_of(column, file, row);
       for (size_t k = 0; k < bytes; k += line) __builtin_prefetch(at + k);
     }
   }

@@ -108,7 +108,9 @@ static Status check_header(const ArrayHeader *header) {
 /* Opens the file and reads a header, or one for each input. */
 static Status open_and_parse(const char *path, ArrayFile *file, SourceBytes **bytes,
                              ArrayHeader *out) {
-  STATUS_TRY(source_bytes_open(path, bytes));
+  const SourceKind *kind = file->options ? source_kind_find(file->options->kind) : NULL;
+  STATUS_TRY(kind && kind->form == SOURCE_TEXT ? source_bytes_open_unpacked(path, bytes)
+                                               : source_bytes_open(path, bytes));
   Status status = array_parse(*bytes, file, out);
   for (int i = 0; i < (file->inputs ? file->input_count : 1) && status == STATUS_OK; i++)
     status = check_header(&out[i]);

@@ -5,6 +5,7 @@
 #include "runtime/common/read_whole.h"
 #include "runtime/data/source_inflate.h"
 #include "runtime/data/source_zstd.h"
+#include "runtime/data/unpack.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,7 +34,8 @@ struct SourceBytes {
   char *path;
   uint8_t *map; /* the file as it is on disk */
   size_t map_bytes;
-  int guard; /* of the map; -1: it is memory of our own */
+  int guard; /* of the map; -1: nobody can make it shorter, … */
+  bool is_ours; /* … as it is of a temporary file, or memory of our own */
   const Packing *packing; /* NULL: none */
   uint8_t *head;          /* of a compressed file: the first inflated bytes */
   size_t head_count;
@@ -49,30 +51,64 @@ struct SourceBytes {
   const char *failure; /* a literal: "is truncated: …" */
 };
 
+/* "data.gz is damaged" */
+static Status say_path(Status status, const SourceBytes *bytes) {
+  if (status == STATUS_OK) return status;
+  char *why = strdup(status_message());
+  status = status_fail(status, "%s %s", bytes->path, why ? why : "cannot be read");
+  free(why);
+  return status;
+}
+
+/* Where the file is compressed, *fd becomes that of its content; else it stays. */
+static Status unpack_opened(SourceBytes *bytes, int *fd) {
+  Unpack *unpack;
+  int temporary = -1;
+  uint64_t count = 0;
+  Status status = unpack_open(*fd, &unpack);
+  if (status != STATUS_OK || !unpack) return say_path(status, bytes);
+  status = unpack_temporary(&temporary);
+  if (status == STATUS_OK) status = unpack_to_file(unpack, temporary, &count);
+  if (status == STATUS_OK && !count) status = status_fail(STATUS_USER, "is empty when unpacked");
+  unpack_free(unpack);
+  close(*fd);
+  *fd = temporary;
+  bytes->map_bytes = (size_t)count;
+  bytes->is_ours = true;
+  return say_path(status, bytes);
+}
+
 /* Mapped where the file may become shorter without harm, else read. */
-static Status map_file(SourceBytes *bytes) {
-  int fd;
-  STATUS_TRY(read_whole_open(bytes->path, &fd, &bytes->map_bytes));
+static Status map_opened(SourceBytes *bytes, int fd) {
   void *at = mmap(NULL, bytes->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
   Status status = STATUS_OK;
   if (at == MAP_FAILED) {
     status = status_errno(errno, "%s cannot be mapped", bytes->path);
   } else {
     bytes->map = at;
-    bytes->guard = guard_add(at, bytes->map_bytes);
+    bytes->guard = bytes->is_ours ? -1 : guard_add(at, bytes->map_bytes);
   }
-  if (status == STATUS_OK && bytes->guard < 0) {
+  if (status == STATUS_OK && bytes->guard < 0 && !bytes->is_ours) {
     munmap(bytes->map, bytes->map_bytes);
     bytes->map = NULL;
     status = read_whole_from(bytes->path, fd, bytes->map_bytes, &bytes->map);
   }
-  close(fd);
   return status;
 }
 
-static Status open_head(SourceBytes *bytes) {
+static Status map_file(SourceBytes *bytes, bool unpacks) {
+  int fd;
+  STATUS_TRY(read_whole_open(bytes->path, &fd, &bytes->map_bytes));
+  Status status = unpacks ? unpack_opened(bytes, &fd) : STATUS_OK;
+  if (status == STATUS_OK) status = map_opened(bytes, fd);
+  if (fd >= 0) close(fd);
+  return status;
+}
+
+static Status open_head(SourceBytes *bytes, bool unpacks) {
   if (!bytes->path) return status_errno(ENOMEM, "data");
-  STATUS_TRY(map_file(bytes));
+  STATUS_TRY(map_file(bytes, unpacks));
+  if (unpacks) return STATUS_OK;
   for (size_t i = 0; i < sizeof packings / sizeof *packings && !bytes->packing; i++)
     if (packings[i].is(bytes->map, bytes->map_bytes)) bytes->packing = &packings[i];
   if (!bytes->packing) return STATUS_OK;
@@ -89,7 +125,7 @@ static Status open_head(SourceBytes *bytes) {
   return STATUS_OK;
 }
 
-Status source_bytes_open(const char *path, SourceBytes **out) {
+static Status bytes_open(const char *path, bool unpacks, SourceBytes **out) {
   *out = NULL;
   SourceBytes *bytes = calloc(1, sizeof *bytes);
   if (!bytes) return status_errno(ENOMEM, "%s", path);
@@ -97,12 +133,20 @@ Status source_bytes_open(const char *path, SourceBytes **out) {
   pthread_mutex_init(&bytes->lock, NULL);
   pthread_cond_init(&bytes->progress, NULL);
   bytes->path = strdup(path);
-  Status status = open_head(bytes);
+  Status status = open_head(bytes, unpacks);
   if (status == STATUS_OK)
     *out = bytes;
   else
     source_bytes_close(bytes);
   return status;
+}
+
+Status source_bytes_open(const char *path, SourceBytes **out) {
+  return bytes_open(path, false, out);
+}
+
+Status source_bytes_open_unpacked(const char *path, SourceBytes **out) {
+  return bytes_open(path, true, out);
 }
 
 void source_bytes_close(SourceBytes *bytes) {

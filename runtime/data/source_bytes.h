@@ -13,6 +13,9 @@
 typedef struct SourceBytes SourceBytes;
 
 STATUS_CHECKED Status source_bytes_open(const char *path, SourceBytes **out);
+/* The same, but a compressed file is unpacked at once, into a temporary file that is mapped like a plain
+ * one: of any length, in no memory of its own. */
+STATUS_CHECKED Status source_bytes_open_unpacked(const char *path, SourceBytes **out);
 void source_bytes_close(SourceBytes *bytes); /* NULL is fine; stops the thread */
 
 /* The first bytes (at most 64 KiB, all of a shorter file); *count says how many. */

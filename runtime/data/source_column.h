@@ -12,15 +12,15 @@ typedef struct {
 typedef struct {
   ColumnFile *file; /* all of one form */
   int file_count;
-  int64_t samples; /* of all files; of a text what it is not */
+  int64_t samples; /* of all files; of a text their tokens */
   const PlanTensor *input;
   int64_t row_elements;
   size_t row_from, row_to; /* bytes from a sample to the next, in the file and in the batch */
   size_t row_bytes;        /* of a sample in the file */
-  size_t shift;            /* text: bytes from a window's start to what this input reads */
+  int64_t shift;           /* text: tokens from a window's start to what this input reads */
   bool is_copy;            /* no conversion */
   bool is_piped;           /* through transforms: source_images.h */
-  bool is_shared;          /* text: the array is the first column's */
+  bool is_shared;          /* text: the arrays are the first column's */
 } Column;
 
 /* The part of a path after its last '/'. */

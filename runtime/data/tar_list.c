@@ -135,24 +135,8 @@ static Status take_member(void *context, const TarMember *member) {
 }
 
 /* ── compressed shards ────────────────────────────────────────────────────────────────────── */
-static Status open_temporary(Tar *tar) {
-  const char *folder = getenv("TMPDIR");
-  Text path = {0};
-  if (!folder || !*folder) folder = "/var/tmp";
-  if (tar->temporary >= 0) return STATUS_OK;
-  tar->temporary = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  text_printf(&path, "%s/ft-XXXXXX", folder);
-  if (tar->temporary < 0 && (tar->temporary = mkostemp(path.at, O_CLOEXEC)) >= 0) unlink(path.at);
-  text_free(&path);
-  if (tar->temporary >= 0) return STATUS_OK;
-  return status_errno(errno,
-                      "is compressed and is unpacked into a temporary file in %s (TMPDIR says "
-                      "where)",
-                      folder);
-}
-
 static Status unpack_shard(Tar *tar, TarShard *shard, Unpack *unpack, uint64_t *size) {
-  STATUS_TRY(open_temporary(tar));
+  if (tar->temporary < 0) STATUS_TRY(unpack_temporary(&tar->temporary));
   shard->is_packed = true;
   shard->base = tar->unpacked;
   STATUS_TRY(unpack_to_file(unpack, tar->temporary, size));

@@ -1,10 +1,12 @@
 /* unpack: see unpack.h. Invariant: bytes [taken, held) of the buffer are what was read of the file and
  * not yet given to the decoder. */
+#define _GNU_SOURCE /* O_TMPFILE */
 #include "runtime/data/unpack.h"
 #include "base/text.h"
 #include "runtime/data/source_inflate.h"
 #include "runtime/data/source_zstd.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -155,4 +157,19 @@ Status unpack_to_file(Unpack *u, int to, uint64_t *count) {
   }
   free(piece);
   return status;
+}
+
+Status unpack_temporary(int *fd) {
+  const char *folder = getenv("TMPDIR");
+  Text path = {0};
+  if (!folder || !*folder) folder = "/var/tmp";
+  *fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  text_printf(&path, "%s/ft-XXXXXX", folder);
+  if (*fd < 0 && (*fd = mkostemp(path.at, O_CLOEXEC)) >= 0) unlink(path.at);
+  text_free(&path);
+  if (*fd >= 0) return STATUS_OK;
+  return status_errno(errno,
+                      "is compressed and is unpacked into a temporary file in %s (TMPDIR says "
+                      "where)",
+                      folder);
 }

@@ -17,4 +17,6 @@ void unpack_free(Unpack *unpack); /* NULL is fine */
 /* Appends all of the content to a file; *count: its bytes. What writing needs of a disk is said in
  * the failure. */
 STATUS_CHECKED Status unpack_to_file(Unpack *unpack, int to, uint64_t *count);
+/* An open file without a name in TMPDIR or /var/tmp, which is gone with the process. */
+STATUS_CHECKED Status unpack_temporary(int *fd);
 #endif
