@@ -187,6 +187,8 @@ static void write_text(Text *out, const Ast *ast) {
     write_text(out, ast->kid[0]);
     text_printf(out, ":");
     write_text(out, ast->kid[1]);
+    if (ast->kid[2]) text_printf(out, ":");
+    write_text(out, ast->kid[2]);
     break;
   case AST_UNARY:
     text_printf(out, "%s%s", ast->name, ast->name[0] == 'n' ? " " : "");

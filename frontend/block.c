@@ -365,6 +365,20 @@ static bool hides_input(Builder *b, const Ast *ast) {
   return false;
 }
 
+/* What files call a parameter: its own name, or what stands behind `as`; NULL after an error. */
+static const char *file_name(Builder *b, const Ast *ast) {
+  const Ast *given = ast->kid[2];
+  if (!given) return ast->name;
+  Value v = eval(b, given);
+  if (v.kind == VALUE_ERROR) return NULL;
+  if (v.kind != VALUE_STRING) {
+    builder_fail(b, given->loc, "the name of '%s' in files must be a string, not %s", ast->name,
+                 value_describe(b->arena, &v));
+    return NULL;
+  }
+  return block_check_name(b, v.s, given->loc) ? v.s : NULL;
+}
+
 void block_param(Builder *b, const Ast *ast) {
   Instance *instance = b->frame->instance;
   if (!instance) {
@@ -373,11 +387,12 @@ void block_param(Builder *b, const Ast *ast) {
     return;
   }
   if (hides_input(b, ast)) return;
-  const char *local = join_names(b, b->frame->prefix, ast->name);
+  const char *name = file_name(b, ast);
+  const char *local = name ? join_names(b, b->frame->prefix, name) : NULL;
   Node *node = NULL;
-  for (int i = 0; i < instance->owned.count && instance->applications > 1; i++)
+  for (int i = 0; local && i < instance->owned.count && instance->applications > 1; i++)
     if (strcmp(instance->owned.at[i].name, local) == 0) node = instance->owned.at[i].node;
-  if (!node) {
+  if (!node && local) {
     node = declare(b, ast, local);
     if (node) VEC_PUSH(b->arena, instance->owned, ((Owned){local, node}));
   }

@@ -111,7 +111,7 @@ typedef struct Builder {
   bool training;
   Scope user, std;
   Frame *frame;
-  uint16_t std_file;
+  uint16_t std_first, std_last; /* the files of the standard library */
   int depth, calls;
   int64_t evaluations;
   int64_t parameters;       /* elements of all params so far, each rounded up to 64 */
@@ -231,6 +231,9 @@ Node *tensor_fill(Builder *b, DType dtype, Shape shape, double value, Loc loc);
 Node *tensor_cast(Builder *b, Node *x, DType dtype, Loc loc);
 /* The rows of `table` that `index`, of any integer type, names. */
 Node *tensor_gather(Builder *b, Node *table, Node *index, Loc loc);
+/* what lies at the integers `index` along axis, whose dimensions stand in its place */
+Node *tensor_take(Builder *b, Node *x, Node *index, int axis, Loc loc);
+Node *tensor_flip(Builder *b, Node *x, int axis, Loc loc);
 Node *tensor_reshape(Builder *b, Node *x, Shape shape, Loc loc);
 Node *tensor_broadcast(Builder *b, Node *x, Shape shape, Loc loc);
 Node *tensor_transpose(Builder *b, Node *x, const int64_t *perm, Loc loc);
@@ -282,7 +285,7 @@ struct Builtin {
 enum { BUILTIN_MAX_PARAMETERS = 12 };
 extern const Builtin builtin_ops[OP_COUNT]; /* functions of one tensor: see ir/ops.def */
 extern const Builtin builtin_math[], builtin_shape[], builtin_window[], builtin_other[],
-    builtin_attention[], builtin_init[];
+    builtin_attention[], builtin_move[], builtin_init[];
 const Builtin *builtin_find(const char *name);
 void builtin_names(Builder *b, const char ***names, int *count);
 Value builtin_call(Builder *b, const Builtin *builtin, Loc loc, const Arguments *arguments);

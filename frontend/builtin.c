@@ -4,7 +4,8 @@
 #include <string.h>
 
 static const Builtin *const tables[] = {builtin_math,  builtin_shape,     builtin_window,
-                                        builtin_other, builtin_attention, builtin_init};
+                                        builtin_other, builtin_attention, builtin_move,
+                                        builtin_init};
 enum { TABLES = sizeof tables / sizeof *tables };
 
 const Builtin *builtin_find(const char *name) {

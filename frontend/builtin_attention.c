@@ -1,9 +1,10 @@
 /* builtin_attention: attention(q, k, v, causal, mask, scale). The graph's operation has exactly
- * four dimensions: leading ones become one batch, missing heads become one head. */
-#include "frontend/builder.h"
+ * four dimensions: leading ones become one batch, missing heads become one head. With a cap, a bias
+ * or dropout, which no kernel has, attention is written in products (attention_written.c). */
+#include "frontend/attention_written.h"
 #include <math.h>
 
-enum { Q, K, V, CAUSAL, MASK, SCALE };
+enum { Q, K, V, CAUSAL, MASK, SCALE, CAP, BIAS, DROPOUT };
 
 static const char *show_shape(Call *call, const Node *x) {
   char text[TYPE_TEXT];
@@ -45,14 +46,21 @@ static bool check_shapes(Call *call, const Node *q, const Node *k, const Node *v
                       (long long)heads, (long long)groups);
 }
 
-/* The mask with four dimensions, each 1 or that of the scores; its last is always whole. */
-static Node *read_mask(Call *call, const Node *q, const Node *k) {
-  Node *mask = builtin_tensor(call, MASK);
+/* The mask or bias with four dimensions, each 1 or that of the scores; its last is always whole. */
+static Node *read_mask(Call *call, int index, const Node *q, const Node *k) {
+  Node *mask = builtin_tensor(call, index);
+  const char *what = index == MASK ? "mask" : "bias";
   if (!mask) return NULL;
   Shape scores = q->type.shape, have = mask->type.shape, whole = {.rank = 0};
   int rank = scores.rank;
   scores.dim[rank - 1] = k->type.shape.dim[rank - 2];
-  if (mask->type.dtype != DT_BOOL && mask->type.dtype != q->type.dtype) {
+  bool is_flag = mask->type.dtype == DT_BOOL;
+  if (index == BIAS && mask->type.dtype != q->type.dtype) {
+    builder_fail(call->b, call->at[BIAS], "a bias is %s, as q is, not %s", dtype_text(q->type.dtype),
+                 show_shape(call, mask));
+    return NULL;
+  }
+  if (!is_flag && mask->type.dtype != q->type.dtype) {
     builder_fail(call->b, call->at[MASK],
                  "a mask is bool (true: look at it) or %s (added to the scores), not %s",
                  dtype_text(q->type.dtype), show_shape(call, mask));
@@ -71,17 +79,33 @@ static Node *read_mask(Call *call, const Node *q, const Node *k) {
   }
   if (!fits) {
     char text[TYPE_TEXT];
-    builder_fail(call->b, call->at[MASK], "a mask %s does not broadcast to the scores %s",
+    builder_fail(call->b, call->at[index], "a %s %s does not broadcast to the scores %s", what,
                  show_shape(call, mask), shape_text(&scores, text));
     return NULL;
   }
-  if (mask->type.dtype != DT_BOOL && dtype_bytes(mask->type.dtype) < 4) /* scores are f32 */
+  if (!is_flag && dtype_bytes(mask->type.dtype) < 4) /* scores are f32 */
     mask = tensor_cast(call->b, mask, DT_F32, call->loc);
   if (mask) mask = tensor_reshape(call->b, mask, whole, call->loc);
   for (int i = 0; i + 3 < rank && !is_lead_whole && !is_lead_one; i++) whole.dim[i] = scores.dim[i];
   whole.dim[rank - 1] = scores.dim[rank - 1];
   mask = mask ? tensor_broadcast(call->b, mask, whole, call->loc) : NULL;
   return mask ? tensor_reshape(call->b, mask, four(&whole), call->loc) : NULL;
+}
+
+/* What stands in the way of the kernels: an absent cap is 0, an absent bias NULL. */
+static bool read_more(Call *call, const Node *q, const Node *k, AttentionMore *out) {
+  for (int i = CAP; i <= DROPOUT; i++)
+    if (call->arg[i].kind == VALUE_NONE) call->arg[i].kind = VALUE_ABSENT;
+  if (!builtin_number(call, CAP, 0, &out->cap) || !builtin_number(call, DROPOUT, 0, &out->dropout))
+    return false;
+  if (call->arg[CAP].kind != VALUE_ABSENT && !(out->cap > 0 && isfinite(out->cap)))
+    return builder_fail(call->b, call->at[CAP], "softcap is a number above 0, not %s",
+                        value_text(call->b->arena, &call->arg[CAP]));
+  if (!(out->dropout >= 0 && out->dropout < 1))
+    return builder_fail(call->b, call->at[DROPOUT], "dropout must be from 0 to below 1, not %s",
+                        value_text(call->b->arena, &call->arg[DROPOUT]));
+  if (!call->b->training) out->dropout = 0;
+  return call->arg[BIAS].kind == VALUE_ABSENT || (out->bias = read_mask(call, BIAS, q, k)) != NULL;
 }
 
 static Value run_attention(Call *call) {
@@ -97,21 +121,28 @@ static Value run_attention(Call *call) {
   if (!builtin_bool(call, CAUSAL, false, &causal) ||
       !builtin_number(call, SCALE, features > 0 ? 1 / sqrt((double)features) : 1, &scale))
     return value_error();
-  if (value_is_given(&call->arg[MASK]) && !(mask = read_mask(call, q, k))) return value_error();
+  if (value_is_given(&call->arg[MASK]) && !(mask = read_mask(call, MASK, q, k)))
+    return value_error();
+  AttentionMore more = {.causal = causal, .scale = scale};
+  if (!read_more(call, q, k, &more)) return value_error();
   Node *inputs[4] = {tensor_reshape(b, q, four(&shape), call->loc),
                      tensor_reshape(b, k, four(&k->type.shape), call->loc),
                      tensor_reshape(b, v, four(&v->type.shape), call->loc), mask};
   if (!inputs[0] || !inputs[1] || !inputs[2]) return value_error();
+  Shape result = shape;
+  result.dim[shape.rank - 1] = v->type.shape.dim[shape.rank - 1];
+  if (more.cap > 0 || more.bias || more.dropout > 0)
+    return value_tensor(tensor_reshape(b, attention_written(b, inputs, &more, call->loc), result,
+                                       call->loc));
   Attr attrs[2] = {attr_bool(ATTR_CAUSAL, causal), attr_float(ATTR_SCALE, scale)};
   Node *whole = tensor_node(b, OP_ATTENTION, inputs, mask ? 4 : 3, attrs, 2, NULL, call->loc);
   if (!whole) return value_error();
   Attr index = attr_int(ATTR_INDEX, 0);
   Node *out = tensor_node(b, OP_RESULT, &whole, 1, &index, 1, &whole->type, call->loc);
-  shape.dim[shape.rank - 1] = v->type.shape.dim[shape.rank - 1];
-  return out ? value_tensor(tensor_reshape(b, out, shape, call->loc)) : value_error();
+  return out ? value_tensor(tensor_reshape(b, out, result, call->loc)) : value_error();
 }
 
 const Builtin builtin_attention[] = {
-    {"attention", "q k v causal= mask= scale=", run_attention, 0},
+    {"attention", "q k v causal= mask= scale= softcap= bias= dropout=", run_attention, 0},
     {0},
 };

@@ -124,6 +124,9 @@ static bool is_float_type(const Value *v) {
 }
 
 static Value run_is_float(Call *call) { return value_bool(is_float_type(&call->arg[0])); }
+static Value run_is_list(Call *call) {
+  return value_bool(call->arg[0].kind == VALUE_LIST || call->arg[0].kind == VALUE_TUPLE);
+}
 static Value run_is_tensor(Call *call) { return value_bool(call->arg[0].kind == VALUE_TENSOR); }
 
 const Builtin builtin_other[] = {
@@ -140,5 +143,6 @@ const Builtin builtin_other[] = {
     {"pair", "x", run_pair, 0},
     {"is_float", "x", run_is_float, 0},
     {"is_tensor", "x", run_is_tensor, 0},
+    {"is_list", "x", run_is_list, 0},
     {0},
 };

@@ -80,6 +80,74 @@ static Value run_conv2d(Call *call) {
       tensor_node(call->b, OP_CONV, (Node *[]){x, w}, 2, attrs, 5, NULL, call->loc));
 }
 
+/* The sizes of a transposed convolution: its result is what a convolution with these settings would
+ * make x of. Padding behind takes rows away, output_padding gives them back; what it gives beyond
+ * that is no convolution's and is zero: extra[]. */
+static bool transposed_sizes(Call *call, const Node *x, const Node *w, const int64_t stride[2],
+                             const int64_t dilation[2], int64_t pad[4], int64_t extra[2],
+                             int64_t size[2]) {
+  int64_t more[2];
+  if (!pair(call, 4, 0, 0, more)) return false;
+  for (int i = 0; i < 2; i++) {
+    int64_t most = stride[i] > dilation[i] ? stride[i] : dilation[i];
+    if (more[i] >= most)
+      return builder_fail(call->b, call->at[4],
+                          "output_padding must be smaller than stride or dilation: %lld for "
+                          "stride %lld, dilation %lld",
+                          (long long)more[i], (long long)stride[i], (long long)dilation[i]);
+    extra[i] = more[i] > pad[2 + i] ? more[i] - pad[2 + i] : 0;
+    pad[2 + i] -= more[i] - extra[i];
+    size[i] = (x->type.shape.dim[2 + i] - 1) * stride[i] - pad[i] - pad[2 + i] +
+              dilation[i] * (w->type.shape.dim[2 + i] - 1) + 1;
+    if (size[i] < 1)
+      return builder_fail(call->b, call->loc,
+                          "the result of conv_transpose2d has no %s: padding takes away all of it",
+                          i ? "columns" : "rows");
+  }
+  return true;
+}
+
+static bool transposed_weight(Call *call, const Node *x, const Node *w, int64_t groups) {
+  char image[TYPE_TEXT], weight[TYPE_TEXT];
+  if (x->type.shape.rank == 4 && w->type.shape.rank == 4 && groups >= 1 &&
+      w->type.shape.dim[0] == x->type.shape.dim[1] && w->type.dtype == x->type.dtype &&
+      x->type.shape.dim[1] % groups == 0)
+    return true;
+  return builder_fail(call->b, call->loc,
+                      "conv_transpose2d() needs an image [N, C, H, W] and a weight [C, out "
+                      "channels / groups, height, width] of its type, with groups that divide C: "
+                      "not %s, %s and groups=%lld",
+                      type_text(&x->type, image), type_text(&w->type, weight), (long long)groups);
+}
+
+/* The gradient of a convolution for its input, as an operation of its own. */
+static Value run_conv_transpose2d(Call *call) {
+  Node *x = builtin_float_tensor(call, 0), *w = builtin_float_tensor(call, 1);
+  int64_t stride[2], pad[4], dilation[2], groups, kernel[2] = {1, 1}, extra[2], size[2];
+  if (!x || !w) return value_error();
+  if (call->arg[3].kind == VALUE_STRING) {
+    builder_fail(call->b, call->at[3],
+                 "padding of a transposed convolution is a number, a pair or four numbers");
+    return value_error();
+  }
+  if (!pair(call, 2, 1, 1, stride) || !pair(call, 5, 1, 1, dilation) ||
+      !padding(call, 3, x, kernel, stride, dilation, pad) || !builtin_int(call, 6, 1, &groups) ||
+      !transposed_weight(call, x, w, groups) ||
+      !transposed_sizes(call, x, w, stride, dilation, pad, extra, size))
+    return value_error();
+  const int64_t *image = x->type.shape.dim;
+  Type type = {x->type.dtype, {4, {image[0], w->type.shape.dim[1] * groups, size[0], size[1]}}};
+  Attr attrs[] = {attr_ints(ATTR_STRIDE, stride, 2), attr_ints(ATTR_PADDING, pad, 4),
+                  attr_ints(ATTR_DILATION, dilation, 2), attr_int(ATTR_GROUPS, groups),
+                  attr_str(ATTR_LAYOUT, "nchw")};
+  Node *y =
+      tensor_node(call->b, OP_CONV_GRAD_INPUT, (Node *[]){x, w}, 2, attrs, 5, &type, call->loc);
+  if (!extra[0] && !extra[1]) return value_tensor(y);
+  Attr more[3] = {attr_float(ATTR_VALUE, 0), attr_ints(ATTR_LOW, (int64_t[4]){0}, 4),
+                  attr_ints(ATTR_HIGH, (int64_t[]){0, 0, extra[0], extra[1]}, 4)};
+  return value_tensor(tensor_node(call->b, OP_PAD, &y, 1, more, 3, NULL, call->loc));
+}
+
 static Value run_pool(Call *call) {
   bool is_max = call->builtin->which == OP_POOL_MAX, count_pad = true;
   Node *x = builtin_float_tensor(call, 0);
@@ -105,6 +173,8 @@ static Value run_pool(Call *call) {
 
 const Builtin builtin_window[] = {
     {"conv2d", "x weight stride= padding= dilation= groups=", run_conv2d, 0},
+    {"conv_transpose2d", "x weight stride= padding= output_padding= dilation= groups=",
+     run_conv_transpose2d, 0},
     {"max_pool2d", "x kernel stride= padding=", run_pool, OP_POOL_MAX},
     {"avg_pool2d", "x kernel stride= padding= count_include_pad=", run_pool, OP_POOL_AVG},
     {0},

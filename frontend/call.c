@@ -161,6 +161,10 @@ const Parameter *call_parameters(Builder *b, const Ast *list) {
   return parameters;
 }
 
+static bool is_standard(const Builder *b, const Ast *definition) {
+  return definition->loc.file >= b->std_first && definition->loc.file <= b->std_last;
+}
+
 bool call_enter(Builder *b, Frame *frame, const Ast *definition, const Scope *scope, Loc loc) {
   if (b->calls >= LIMIT_CALLS) {
     b->exhausted = true;
@@ -171,7 +175,7 @@ bool call_enter(Builder *b, Frame *frame, const Ast *definition, const Scope *sc
                    .definition = definition,
                    .scope = scope,
                    .call = loc,
-                   .is_std = definition->loc.file == b->std_file,
+                   .is_std = is_standard(b, definition),
                    .prefix = "",
                    .result = {.kind = VALUE_ABSENT}};
   frame->site = builder_site(b, loc);
@@ -272,7 +276,7 @@ static Value call_function(Builder *b, const Ast *fn, const Scope *scope, Loc lo
 /* ── any callee ───────────────────────────────────────────────────────────────────────────── */
 /* Standard functions work on tensors: a layer among their arguments was not applied. */
 static bool no_layers(Builder *b, const Ast *fn, const Arguments *arguments) {
-  for (int i = 0; i < arguments->count && fn->loc.file == b->std_file; i++)
+  for (int i = 0; i < arguments->count && is_standard(b, fn); i++)
     if (arguments->at[i].value.kind == VALUE_LAYER)
       return builder_fail(b, arguments->at[i].loc,
                           "%s() needs a tensor; this layer was not applied to one: %s(...)(x)",
@@ -281,7 +285,7 @@ static bool no_layers(Builder *b, const Ast *fn, const Arguments *arguments) {
 }
 
 static const Scope *scope_of(Builder *b, const Ast *definition) {
-  return definition->loc.file == b->std_file ? &b->std : &b->user;
+  return is_standard(b, definition) ? &b->std : &b->user;
 }
 
 /* What is called: `metric f1 = f1(...)` gives a tensor the name of a function, and nobody calls a

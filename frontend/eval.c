@@ -52,7 +52,8 @@ static Value eval_attribute(Builder *b, const Ast *ast) {
 }
 
 /* ── indexing ─────────────────────────────────────────────────────────────────────────────── */
-static bool bound(Builder *b, const Ast *ast, int64_t size, int64_t otherwise, int64_t *out) {
+static bool bound(Builder *b, const Ast *ast, int64_t size, int64_t otherwise, int64_t least,
+                  int64_t most, int64_t *out) {
   *out = otherwise;
   if (!ast) return true;
   Value v = eval(b, ast);
@@ -62,20 +63,31 @@ static bool bound(Builder *b, const Ast *ast, int64_t size, int64_t otherwise, i
     return builder_fail(b, ast->loc, "a slice's ends are integers, not %s",
                         value_describe(b->arena, &v));
   if (*out < 0) *out += size;
-  *out = *out < 0 ? 0 : *out > size ? size : *out; /* clamped, as in Python */
+  *out = *out < least ? least : *out > most ? most : *out; /* clamped, as in Python */
   return true;
 }
 
-/* start, step and count of a written slice of a dimension. */
+/* start, step and count of a written slice of a dimension. A step below 0 goes from the end to the
+ * front, as in Python: start is then the last place that is taken in the dimension's own order. */
 static bool read_slice(Builder *b, const Ast *ast, int64_t size, int64_t *start, int64_t *step,
                        int64_t *count) {
   int64_t end;
-  if (!bound(b, ast->kid[0], size, 0, start) || !bound(b, ast->kid[1], size, size, &end))
-    return false;
   *step = 1;
   if (ast->kid[2] && !eval_int(b, ast->kid[2], "a slice's step", step)) return false;
-  if (*step < 1) return builder_fail(b, ast->kid[2]->loc, "a slice's step must be at least 1");
-  *count = end > *start ? (end - *start + *step - 1) / *step : 0;
+  if (*step == 0) return builder_fail(b, ast->kid[2]->loc, "a slice's step cannot be 0");
+  int64_t most = size > 1 ? size : 1; /* a longer step takes one element, too */
+  *step = *step > most ? most : *step < -most ? -most : *step;
+  if (*step > 0) {
+    if (!bound(b, ast->kid[0], size, 0, 0, size, start) ||
+        !bound(b, ast->kid[1], size, size, 0, size, &end))
+      return false;
+    *count = end > *start ? (end - *start + *step - 1) / *step : 0;
+    return true;
+  }
+  if (!bound(b, ast->kid[0], size, size - 1, -1, size - 1, start) ||
+      !bound(b, ast->kid[1], size, -1, -1, size - 1, &end))
+    return false;
+  *count = *start > end ? (*start - end - *step - 1) / -*step : 0;
   return true;
 }
 
@@ -104,6 +116,7 @@ static Value index_sequence(Builder *b, const Ast *ast, const Value *base) {
 
 typedef struct {
   int64_t start[MAX_RANK], step[MAX_RANK];
+  bool is_flipped[MAX_RANK]; /* the slice is taken with the step's size, then turned around */
   Shape sliced, result;
 } Selection;
 
@@ -119,8 +132,14 @@ static bool select_one(Builder *b, const Ast *subscript, const Shape *shape, int
   if (subscript->kind == AST_SLICE) {
     if (!read_slice(b, subscript, size, &s->start[axis], &s->step[axis], &s->sliced.dim[axis]))
       return false;
-    s->result.dim[s->result.rank++] = s->sliced.dim[axis];
-    if (s->sliced.dim[axis] == 0) s->start[axis] = 0;
+    int64_t count = s->sliced.dim[axis];
+    s->result.dim[s->result.rank++] = count;
+    if (s->step[axis] < 0) {
+      s->step[axis] = -s->step[axis];
+      s->start[axis] -= (count - 1) * s->step[axis];
+      s->is_flipped[axis] = count > 1;
+    }
+    if (count == 0) s->start[axis] = 0;
     return true;
   }
   Value v = eval(b, subscript);
@@ -169,6 +188,8 @@ static Value index_tensor(Builder *b, const Ast *ast, Node *x) {
                      attr_ints(ATTR_STEP, s.step, shape->rank)};
     sliced = tensor_node(b, OP_SLICE, &x, 1, attrs, 2, &type, ast->loc);
   }
+  for (int i = 0; i < shape->rank; i++)
+    if (s.is_flipped[i]) sliced = tensor_flip(b, sliced, i, ast->loc);
   return value_tensor(tensor_reshape(b, sliced, s.result, ast->loc));
 }
 

@@ -144,11 +144,12 @@ static void define_file(Builder *b, Scope *scope, const Ast *file) {
 }
 
 static void load_std(Builder *b) {
-  b->std_file = 0;
+  b->std_first = (uint16_t)(b->diag->files.count + 1);
   for (int i = 0; embed_std[i].name; i++) {
-    const Ast *file = parse_text(b->arena, b->diag, "std/nn.ft", embed_std[i].start,
+    const char *name = arena_printf(b->arena, "std/%s.ft", embed_std[i].name + strlen("std_"));
+    const Ast *file = parse_text(b->arena, b->diag, name, embed_std[i].start,
                                  (size_t)(embed_std[i].end - embed_std[i].start));
-    b->std_file = file->loc.file;
+    b->std_last = file->loc.file;
     define_file(b, &b->std, file);
   }
   b->user.up = &b->std;

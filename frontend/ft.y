@@ -65,7 +65,7 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
 %type <AstVec *> parameters parameter_list dimensions dimension_list types names more_values
 %type <AstVec *> arguments argument_list subscripts items
 %type <Ast *> declaration statement entry parameter type dimension returns body else_part
-%type <Ast *> setting share expr value operation argument subscript optional primary parameter_type default
+%type <Ast *> file_name setting share expr value operation argument subscript optional primary parameter_type default
 %type <const char *> name prefix
 %%
 file: declarations { parser->root = LIST(FILE, @$, NULL, $1); }
@@ -193,8 +193,8 @@ statement: names '=' value {
     | name ADD_TO expr {
         $$ = NODE(ASSIGN, @1, NULL, 2, BINARY(@2, "+", LEAF(NAME, @1, $1), $3), LEAF(NAME, @1, $1));
       }
-    | PARAM name ':' type default { $$ = NODE(PARAM, @2, $2, 2, $4, $5); }
-    | STATE name ':' type default { $$ = NODE(STATE, @2, $2, 2, $4, $5); }
+    | PARAM name file_name ':' type default { $$ = NODE(PARAM, @2, $2, 3, $5, $6, $3); }
+    | STATE name file_name ':' type default { $$ = NODE(STATE, @2, $2, 3, $5, $6, $3); }
     | UPDATE name '=' expr { $$ = NODE(UPDATE, @2, $2, 1, $4); }
     | METRIC name '=' expr { $$ = NODE(METRIC, @2, $2, 1, $4); }
     | OUTPUT name { $$ = NODE(OUTPUT, @2, $2, 1, NULL); }
@@ -206,6 +206,10 @@ statement: names '=' value {
       }
     | RETURN value { $$ = NODE(RETURN, @1, NULL, 1, $2); }
     | CHECK expr ',' expr { $$ = NODE(CHECK, @1, NULL, 2, $2, $4); }
+    ;
+/* `param w as "weight_ih_l" + str(i)`: how files call it */
+file_name: %empty { $$ = NULL; }
+    | AS expr { $$ = $2; }
     ;
 else_part: %empty { $$ = NULL; }
     | ELSE body { $$ = $2; }

@@ -1,5 +1,6 @@
 /* rearrange: rearrange(x, "b t (h d) -> b h t d", h=12): names the dimensions of x, grouped ones in
- * brackets, and gives them in their new order. One reshape, one transpose, one reshape. */
+ * brackets, and gives them in their new order. A 1 is a dimension of size 1; a name on the right
+ * alone, whose size is given, repeats. One reshape, one broadcast, one transpose, one reshape. */
 #include "frontend/builder.h"
 #include <ctype.h>
 #include <string.h>
@@ -8,11 +9,34 @@ enum { MOST_NAMES = MAX_RANK, NAME_LENGTH = 32 };
 
 typedef struct {
   char name[MOST_NAMES][NAME_LENGTH];
-  int group[MOST_NAMES]; /* which dimension of the tensor the name is part of */
+  int group[MOST_NAMES]; /* which dimension of the tensor the name is part of; -1: of none */
   int names, groups;
 } Side;
 
 Value rearrange_run(Call *call);
+
+/* A name, or 1; *text goes behind it. */
+static bool rearrange_name(Call *call, const char **text, const char *end, bool inside, Side *side) {
+  const char *at = *text;
+  size_t length = 0;
+  while (at + length < end && (isalnum((unsigned char)at[length]) || at[length] == '_')) length++;
+  bool is_one = length == 1 && *at == '1';
+  if (!inside) side->groups++;
+  *text += length;
+  if (is_one) return true;
+  if (length && isdigit((unsigned char)*at))
+    return builder_fail(call->b, call->at[1],
+                        "'%.*s' is no name: 1 stands for a dimension of size 1, and other sizes "
+                        "are given to names, n=%.*s",
+                        (int)length, at, (int)length, at);
+  if (length == 0 || length >= NAME_LENGTH)
+    return builder_fail(call->b, call->at[1], "unexpected '%c' in the pattern", *at);
+  if (side->names == MOST_NAMES)
+    return builder_fail(call->b, call->at[1], "a pattern has at most %d names", MOST_NAMES);
+  side->group[side->names] = side->groups - !inside;
+  memcpy(side->name[side->names++], at, length);
+  return true;
+}
 
 static bool read_side(Call *call, const char *text, const char *end, Side *side) {
   bool inside = false;
@@ -26,18 +50,8 @@ static bool read_side(Call *call, const char *text, const char *end, Side *side)
       inside = false;
       side->groups++;
       text++;
-    } else {
-      size_t length = 0;
-      while (text + length < end && (isalnum((unsigned char)text[length]) || text[length] == '_'))
-        length++;
-      if (length == 0 || length >= NAME_LENGTH)
-        return builder_fail(call->b, call->at[1], "unexpected '%c' in the pattern", *text);
-      if (side->names == MOST_NAMES)
-        return builder_fail(call->b, call->at[1], "a pattern has at most %d names", MOST_NAMES);
-      side->group[side->names] = side->groups;
-      memcpy(side->name[side->names++], text, length);
-      text += length;
-      if (!inside) side->groups++;
+    } else if (!rearrange_name(call, &text, end, inside, side)) {
+      return false;
     }
     if (side->groups > MAX_RANK)
       return builder_fail(call->b, call->at[1], "a tensor has at most %d dimensions", MAX_RANK);
@@ -52,16 +66,33 @@ static int find_name(const Side *side, const char *name) {
   return -1;
 }
 
-/* Both sides hold the same names, each once. */
-static bool same_names(Call *call, const Side *from, const Side *to) {
+/* `h=12`: is it given? They come as leftover keywords: see builtin_call. */
+static bool has_size(const Call *call, const char *name) {
+  const Value *sizes = &call->arg[2];
+  for (int k = 0; sizes->kind == VALUE_TUPLE && k + 1 < sizes->count; k += 2)
+    if (strcmp(sizes->items[k].s, name) == 0) return true;
+  return false;
+}
+
+/* Both sides hold the same names, each once; but names of the right side whose sizes are given may
+ * be new, and become names of the left side that are part of no dimension. */
+static bool same_names(Call *call, Side *from, const Side *to) {
   for (int i = 0; i < from->names; i++)
     if (find_name(from, from->name[i]) != i || find_name(to, from->name[i]) < 0)
       return builder_fail(call->b, call->at[1], "'%s' must stand once on each side of the pattern",
                           from->name[i]);
-  for (int i = 0; i < to->names; i++)
-    if (find_name(to, to->name[i]) != i || find_name(from, to->name[i]) < 0)
-      return builder_fail(call->b, call->at[1], "'%s' must stand once on each side of the pattern",
-                          to->name[i]);
+  for (int i = 0; i < to->names; i++) {
+    bool is_new = find_name(from, to->name[i]) < 0;
+    if (find_name(to, to->name[i]) != i || (is_new && !has_size(call, to->name[i])))
+      return builder_fail(call->b, call->at[1],
+                          "'%s' must stand once on each side of the pattern%s", to->name[i],
+                          is_new ? ", or its size be given, to repeat" : "");
+    if (!is_new) continue;
+    if (from->names == MOST_NAMES)
+      return builder_fail(call->b, call->at[1], "a pattern has at most %d names", MOST_NAMES);
+    from->group[from->names] = -1;
+    memcpy(from->name[from->names++], to->name[i], sizeof to->name[i]);
+  }
   return true;
 }
 
@@ -84,6 +115,12 @@ static bool solve(Call *call, const Side *from, const Shape *shape, int64_t *siz
         open = i;
       }
     }
+    bool is_one = true;
+    for (int i = 0; i < from->names; i++) is_one &= from->group[i] != d;
+    if (is_one && shape->dim[d] != 1)
+      return builder_fail(call->b, call->at[1],
+                          "dimension %d has size %lld, and the pattern has a 1 there", d,
+                          (long long)shape->dim[d]);
     if (shape->dim[d] % known != 0 || (open < 0 && known != shape->dim[d]))
       return builder_fail(call->b, call->at[1],
                           "dimension %d has size %lld, which the given sizes do not divide", d,
@@ -93,7 +130,7 @@ static bool solve(Call *call, const Side *from, const Shape *shape, int64_t *siz
   return true;
 }
 
-/* `h=12`: any name of the pattern. They come as leftover keywords: see builtin_call. */
+/* `h=12`: any name of the pattern. */
 static bool read_sizes(Call *call, const Side *from, int64_t *size) {
   const Value *sizes = &call->arg[2];
   for (int k = 0; sizes->kind == VALUE_TUPLE && k + 1 < sizes->count; k += 2) {
@@ -134,14 +171,18 @@ Value rearrange_run(Call *call) {
     return value_error();
   }
   if (!solve(call, &from, &x->type.shape, size)) return value_error();
-  Shape apart = {.rank = from.names}, together = {.rank = to.groups};
-  for (int i = 0; i < from.names; i++) apart.dim[i] = size[i];
+  Shape apart = {.rank = from.names}, whole = apart, together = {.rank = to.groups};
+  for (int i = 0; i < from.names; i++) {
+    whole.dim[i] = size[i];
+    apart.dim[i] = from.group[i] < 0 ? 1 : size[i];
+  }
+  x = tensor_broadcast(b, tensor_reshape(b, x, apart, call->loc), whole, call->loc);
+  if (!x) return value_error();
   for (int d = 0; d < to.groups; d++) together.dim[d] = 1;
   for (int i = 0; i < to.names; i++) {
     perm[i] = find_name(&from, to.name[i]);
     together.dim[to.group[i]] *= size[perm[i]];
   }
-  x = tensor_reshape(b, x, apart, call->loc);
   x = tensor_transpose(b, x, perm, call->loc);
   return value_tensor(tensor_reshape(b, x, together, call->loc));
 }

@@ -3,6 +3,7 @@
  */
 #include "frontend/builder.h"
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 bool tensor_shape_fits(Builder *b, const Shape *shape, Loc loc) {
@@ -33,7 +34,8 @@ int64_t tensor_flops(const Node *node) {
       return 2 * elements * x->dim[node_int(node, ATTR_TRANS_A, 0) ? x->rank - 2 : x->rank - 1];
     if (node->op == OP_ATTENTION)
       return 2 * shape_elements(x) * w->dim[2] + 2 * elements * w->dim[2];
-    return node->op == OP_CONV ? 2 * elements * w->dim[1] * w->dim[2] * w->dim[3] : 0;
+    if (node->op == OP_CONV_GRAD_INPUT) elements = shape_elements(x); /* each meets a filter */
+    return 2 * elements * w->dim[1] * w->dim[2] * w->dim[3];
   }
   case CLASS_WINDOW: {
     const Attr *kernel = node_attr(node, ATTR_KERNEL);
@@ -181,6 +183,28 @@ Node *tensor_transpose(Builder *b, Node *x, const int64_t *perm, Loc loc) {
   if (identity) return x;
   Attr attr = attr_ints(ATTR_PERM, perm, x->type.shape.rank);
   return tensor_node(b, OP_TRANSPOSE, &x, 1, &attr, 1, NULL, loc);
+}
+
+Node *tensor_take(Builder *b, Node *x, Node *index, int axis, Loc loc) {
+  if (!x || !index) return NULL;
+  int rank = x->type.shape.rank, from = index->type.shape.rank;
+  int64_t to_front[MAX_RANK], back[MAX_RANK];
+  for (int i = 0; i < rank; i++) to_front[i] = i == 0 ? axis : i <= axis ? i - 1 : i;
+  Node *rows = tensor_gather(b, tensor_transpose(b, x, to_front, loc), index, loc);
+  /* [index..., the dimensions before axis, those behind] */
+  for (int i = 0; i < rank - 1 + from && i < MAX_RANK; i++)
+    back[i] = i < axis ? from + i : i < axis + from ? i - axis : i;
+  return rows ? tensor_transpose(b, rows, back, loc) : NULL;
+}
+
+Node *tensor_flip(Builder *b, Node *x, int axis, Loc loc) {
+  if (!x) return NULL;
+  int64_t size = x->type.shape.dim[axis];
+  Type type = {size > INT32_MAX ? DT_I64 : DT_I32, {1, {size}}};
+  Attr attr = attr_int(ATTR_AXIS, 0);
+  Node *place = tensor_node(b, OP_IOTA, NULL, 0, &attr, 1, &type, loc);
+  Node *last = tensor_const(b, type.dtype, (double)(size - 1), loc);
+  return tensor_take(b, x, tensor_binary(b, OP_SUB, "-", last, place, loc), axis, loc);
 }
 
 /* Both operands at one shape; `name` is the operation in the user's words. */

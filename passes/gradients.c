@@ -266,6 +266,12 @@ static void grad_conv(Gradient *g) {
   if (g->needed[0]) g->dx[0] = mirror(g, OP_CONV_GRAD_INPUT, (Node *[]){DY, w}, 2, &x->type);
   if (g->needed[1]) g->dx[1] = mirror(g, OP_CONV_GRAD_WEIGHT, (Node *[]){DY, x}, 2, &w->type);
 }
+/* A convolution turned around, (y, w) -> x, is linear in both, as the convolution is. */
+static void grad_conv_grad_input(Gradient *g) {
+  Node *y = X(0), *w = X(1);
+  if (g->needed[0]) g->dx[0] = mirror(g, OP_CONV, (Node *[]){DY, w}, 2, NULL);
+  if (g->needed[1]) g->dx[1] = mirror(g, OP_CONV_GRAD_WEIGHT, (Node *[]){y, DY}, 2, &w->type);
+}
 static void grad_pool_max(Gradient *g) {
   const Attr *kernel = node_attr(Y, ATTR_KERNEL);
   if (kernel->ints[0] * kernel->ints[1] > 256) {
