@@ -52,7 +52,8 @@ bool source_file_is_remote(const char *file, Text *why) {
   else
     text_printf(why,
                 "%s is not on this machine, and no other files are read: copy it here first%s, "
-                "and name the copy",
+                "and name the copy; or \"| COMMAND\" in place of the name reads what a command "
+                "prints, with ftrun --allow-commands",
                 file, way);
   return true;
 }

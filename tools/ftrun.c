@@ -89,6 +89,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--check", &train->check_nan},
       {"--made-up-data", &line->made_up_data},
       {"--allow-paths", &train->run.places.allow_paths},
+      {"--allow-commands", &train->run.places.allow_commands},
       {"--keep-going", &train->keep_going},
       {"--no-cache", &line->no_cache},
       {"--no-header", &line->no_header},

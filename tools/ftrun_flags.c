@@ -115,6 +115,8 @@ static const Flag ftrun_flags[] = {
      "for a .ft file: ftc -D"},
     {"--allow-paths", FLAG_SWITCH, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE, NULL, NULL,
      "paths that the model's file names may lead out of the current folder"},
+    {"--allow-commands", FLAG_SWITCH, TRAIN | EVAL | PREDICT | BENCH, NULL, NULL,
+     "run commands that the model names as data, \"| curl ...\""},
     {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE, "P", NULL,
      "for a .ft file: ftc --preset"},
     {"-o", FLAG_TEXT, REPORT, "FILE", FLAG_FILES " .html", "where to write it (report.html)"},

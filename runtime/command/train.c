@@ -180,8 +180,7 @@ static Status train_resume(Training *training) {
   CkptInfo info = {0};
   char *used = NULL;
   Status status = read_checkpoint(training, &info, &used);
-  if (status == STATUS_OK)
-    status = used ? go_on_from(training, &info, used) : start_anew(training);
+  if (status == STATUS_OK) status = used ? go_on_from(training, &info, used) : start_anew(training);
   free(used);
   return status;
 }
@@ -220,6 +219,26 @@ int64_t train_parameters(const Training *training) {
 }
 
 /* What each rank has to itself, up to the settings on the device. */
+/* What a command prints is not known before it has run, and a dry run runs none. */
+static const char *command_not_run(const Training *training) {
+  const char *command = source_command(training->plan, "train");
+  if (!command) command = source_command(training->plan, "valid");
+  return training->options->dry_run ? command : NULL;
+}
+
+static Status say_command(const Training *training) {
+  Text shown = {0};
+  text_printf(&shown, "%s", command_not_run(training));
+  text_make_printable(shown.at);
+  if (training->writes)
+    printf(
+        "dry run: the model is in order and fits; its data is what \"%s\" prints, which a training "
+        "runs with --allow-commands and a dry run does not; nothing was trained\n",
+        text_cstr(&shown));
+  text_free(&shown);
+  return STATUS_OK;
+}
+
 static Status train_open_all(Training *training) {
   static const CommDoing opening = {.what = "opening its data"};
   const TrainOptions *options = training->options;
@@ -235,11 +254,12 @@ static Status train_open_all(Training *training) {
     return status_fail(STATUS_USER, "--init and --resume do not go together: a resumed training "
                                     "has its own weights; with --or-start as well, a training "
                                     "without a checkpoint starts from those of --init");
-  STATUS_TRY(open_data(training));
+  if (!command_not_run(training)) STATUS_TRY(open_data(training));
   training->threads = ranks_threads(&training->ranks, options->run.threads);
   ExecOptions exec = {options->run.device, training->threads, options->deterministic,
                       .comm = training->ranks.comm};
   STATUS_TRY(exec_new(training->artifact, &exec, &training->exec));
+  if (!training->train) return STATUS_OK;
   if (options->save_ema && !exec_has_ema(training->exec))
     return status_fail(STATUS_USER,
                        "--save-ema: the model keeps no average of its weights; compile "
@@ -283,8 +303,8 @@ static Status start_work(Training *training) {
   if (options->trace) STATUS_TRY(start_trace(training));
   STATUS_TRY(train_start_feed(training));
   if (training->valid)
-    STATUS_TRY(evaluate_new(training->exec, training->valid, &training->ranks,
-                            &training->evaluator));
+    STATUS_TRY(
+        evaluate_new(training->exec, training->valid, &training->ranks, &training->evaluator));
   train_say_header(training);
   train_stop_start(training);
   return train_begin_log(training);
@@ -298,6 +318,7 @@ static Status set_up(Training *training) {
   training->plan = training->artifact->plan;
   training->writes = ranks->place.rank == 0;
   STATUS_TRY(ranks_agree(ranks, train_open_all(training)));
+  if (!training->train) return STATUS_OK;
   STATUS_TRY(ranks_join_devices(ranks, training->exec));
   const Source *sources[] = {training->train, training->valid};
   STATUS_TRY(ranks_same(ranks, training->plan, options->run.artifact, sources, 2));
@@ -483,6 +504,7 @@ static Status say_data(Training *training, const Source *source) {
 }
 
 static Status dry_run(Training *training) {
+  if (!training->train) return say_command(training);
   STATUS_TRY(source_check(training->train));
   if (training->valid) STATUS_TRY(source_check(training->valid));
   STATUS_TRY(say_data(training, training->train));

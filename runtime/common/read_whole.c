@@ -12,23 +12,23 @@ Status read_whole_shorter(const char *path) {
       STATUS_FAULT, "%s has become shorter while it was being read (or its disk has failed)", path);
 }
 
+Status read_whole_size(const char *path, int fd, size_t *bytes) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return status_errno(errno, "%s cannot be read", path);
+  if (!S_ISREG(info.st_mode))
+    return status_fail(STATUS_USER, "%s is %s, not a file", path,
+                       S_ISDIR(info.st_mode) ? "a folder" : "a pipe or device");
+  if (info.st_size == 0) return status_fail(STATUS_USER, "%s is empty", path);
+  *bytes = (size_t)info.st_size;
+  return STATUS_OK;
+}
+
 /* Without O_NONBLOCK a pipe would keep us waiting until another process writes to it. */
 Status read_whole_open(const char *path, int *fd, size_t *bytes) {
-  struct stat info;
   *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (*fd < 0) return status_errno(errno, "%s cannot be read", path);
-  Status status = STATUS_OK;
-  if (fstat(*fd, &info) != 0)
-    status = status_errno(errno, "%s cannot be read", path);
-  else if (!S_ISREG(info.st_mode))
-    status = status_fail(STATUS_USER, "%s is %s, not a file", path,
-                         S_ISDIR(info.st_mode) ? "a folder" : "a pipe or device");
-  else if (info.st_size == 0)
-    status = status_fail(STATUS_USER, "%s is empty", path);
-  if (status == STATUS_OK)
-    *bytes = (size_t)info.st_size;
-  else
-    close(*fd);
+  Status status = read_whole_size(path, *fd, bytes);
+  if (status != STATUS_OK) close(*fd);
   return status;
 }
 

@@ -9,7 +9,9 @@
 
 /* *out is freed by munmap(*out, *bytes); *bytes > 0. */
 STATUS_CHECKED Status read_whole(const char *path, uint8_t **out, size_t *bytes);
-/* Its two parts: a descriptor of a regular file that is not empty, and the reading. */
+/* Its parts: a descriptor of a regular file that is not empty, or how long one that is open is; and the
+ * reading. */
+STATUS_CHECKED Status read_whole_size(const char *path, int fd, size_t *bytes);
 STATUS_CHECKED Status read_whole_open(const char *path, int *fd, size_t *bytes);
 STATUS_CHECKED Status read_whole_from(const char *path, int fd, size_t bytes, uint8_t **out);
 /* The failure of a file that has lost bytes meanwhile. */

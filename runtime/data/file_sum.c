@@ -1,6 +1,7 @@
 /* file_sum: see file_sum.h. */
 #include "runtime/data/file_sum.h"
 #include "runtime/common/fnv.h"
+#include "runtime/data/spool.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@ enum { PIECE = 64 << 10 };
 Status file_sum(const char *path, int64_t most_pieces, FileSum *out) {
   struct stat info;
   char *piece = malloc(PIECE);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = spool_open(path);
   int error = !piece ? ENOMEM : fd < 0 || fstat(fd, &info) != 0 ? errno : 0;
   *out = (FileSum){.sum = FNV_START};
   if (!error) out->size = info.st_size;

@@ -3,6 +3,7 @@
 #include "runtime/data/source.h"
 #include "runtime/data/source_early.h"
 #include "runtime/data/source_text.h"
+#include "runtime/data/spool.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,13 @@
 const DataSource *source_find_split(const Plan *plan, const char *split) {
   for (int i = 0; i < plan->sources.count; i++)
     if (strcmp(plan->sources.at[i].split, split) == 0) return &plan->sources.at[i];
+  return NULL;
+}
+
+const char *source_command(const Plan *plan, const char *split) {
+  const DataSource *data = source_find_split(plan, split);
+  for (int i = 0; data && i < data->file_count; i++)
+    if (spool_is_command(data->files[i])) return data->files[i];
   return NULL;
 }
 
@@ -248,6 +256,11 @@ Status source_open(const Plan *plan, const char *split, const SourcePlaces *plac
   const DataSource *data = source_find_split(plan, split);
   if (!data) return no_split(plan, split);
   if (!fits_files(plan, data)) return wrong_file_count(plan, data);
+  if (form_of(data) == SOURCE_SAMPLES && source_command(plan, split))
+    return status_fail(STATUS_USER,
+                       "%s: %s(...) reads a folder, which no command prints: tar(...) "
+                       "takes what one prints as an archive",
+                       split, data->kind);
   Source *source;
   Status status = new_source(plan, data->split, plan->inputs.count, &source);
   if (status == STATUS_OK) status = open_split(source, plan, data, places);

@@ -20,14 +20,18 @@ typedef struct {
   const char *artifact_path; /* NULL: none */
   bool allow_paths;          /* paths that the model's file names may lead anywhere */
   bool may_index;            /* files of ours may be written beside data: indexes of shards */
+  bool allow_commands;       /* a name "| command" may be run (spool.h) */
 } SourcePlaces;
 
 /* Is there such a split in the plan? */
 const DataSource *source_find_split(const Plan *plan, const char *split);
+/* The first of the split's files that is a command; NULL: there is none. */
+const char *source_command(const Plan *plan, const char *split);
 /* Can evaluations and predictions take this split? Their graphs have one normalize: valid's, else
  * test's. */
 STATUS_CHECKED Status source_check_evaluated(const Plan *plan, const char *split);
-/* Finds one file. *out is malloc'd. The failure lists the places and what to do. */
+/* Finds one file. *out is malloc'd. The failure lists the places and what to do. A command is run, where
+ * that is allowed, and *out is its name. */
 STATUS_CHECKED Status source_find_file(const Plan *plan, const SourcePlaces *places,
                                        const char *file, char **out);
 /* The same of a name that may be a pattern, "x-*.npy", as the shell has them (*, ?, [abc]): all files

@@ -87,8 +87,7 @@ static Status array_parse(SourceBytes *bytes, ArrayFile *file, ArrayHeader *out)
   if (source_is_single_kind(kind))
     return status_fail(STATUS_USER, "is read one sample at a time, not as an array");
   if (kind->reads != SOURCE_HEAD && !source_bytes_size(bytes, &file->size))
-    return status_fail(STATUS_USER, "is compressed; %s() reads files as they are: unpack it first",
-                       kind->name);
+    return status_fail(STATUS_USER, "is compressed: unpack it first");
   if (kind->reads == SOURCE_ALL) {
     STATUS_TRY(source_bytes_expect(bytes, file->size));
     file->at = source_bytes_at(bytes);
@@ -109,8 +108,8 @@ static Status check_header(const ArrayHeader *header) {
 static Status open_and_parse(const char *path, ArrayFile *file, SourceBytes **bytes,
                              ArrayHeader *out) {
   const SourceKind *kind = file->options ? source_kind_find(file->options->kind) : NULL;
-  STATUS_TRY(kind && kind->form == SOURCE_TEXT ? source_bytes_open_unpacked(path, bytes)
-                                               : source_bytes_open(path, bytes));
+  STATUS_TRY(kind && kind->reads != SOURCE_HEAD ? source_bytes_open_unpacked(path, bytes)
+                                                : source_bytes_open(path, bytes));
   Status status = array_parse(*bytes, file, out);
   for (int i = 0; i < (file->inputs ? file->input_count : 1) && status == STATUS_OK; i++)
     status = check_header(&out[i]);

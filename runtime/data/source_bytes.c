@@ -5,6 +5,7 @@
 #include "runtime/common/read_whole.h"
 #include "runtime/data/source_inflate.h"
 #include "runtime/data/source_zstd.h"
+#include "runtime/data/spool.h"
 #include "runtime/data/unpack.h"
 #include <errno.h>
 #include <pthread.h>
@@ -34,8 +35,8 @@ struct SourceBytes {
   char *path;
   uint8_t *map; /* the file as it is on disk */
   size_t map_bytes;
-  int guard; /* of the map; -1: nobody can make it shorter, … */
-  bool is_ours; /* … as it is of a temporary file, or memory of our own */
+  int guard;              /* of the map; -1: nobody can make it shorter, … */
+  bool is_ours;           /* … as it is of a temporary file, or memory of our own */
   const Packing *packing; /* NULL: none */
   uint8_t *head;          /* of a compressed file: the first inflated bytes */
   size_t head_count;
@@ -97,9 +98,10 @@ static Status map_opened(SourceBytes *bytes, int fd) {
 }
 
 static Status map_file(SourceBytes *bytes, bool unpacks) {
-  int fd;
-  STATUS_TRY(read_whole_open(bytes->path, &fd, &bytes->map_bytes));
-  Status status = unpacks ? unpack_opened(bytes, &fd) : STATUS_OK;
+  int fd = spool_open(bytes->path);
+  if (fd < 0) return status_errno(errno, "%s cannot be read", bytes->path);
+  Status status = read_whole_size(bytes->path, fd, &bytes->map_bytes);
+  if (status == STATUS_OK && unpacks) status = unpack_opened(bytes, &fd);
   if (status == STATUS_OK) status = map_opened(bytes, fd);
   if (fd >= 0) close(fd);
   return status;

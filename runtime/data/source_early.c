@@ -1,5 +1,6 @@
 /* source_early: see source_early.h. */
 #include "runtime/data/source_early.h"
+#include "runtime/data/spool.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,7 @@ void source_early_start(const char *ft_path, const SourcePlaces *places) {
     const char *end = *at == '"' ? strpbrk(at + 1, "\"\n") : NULL;
     if (!end || *end != '"') break;
     char *file = strndup(at + 1, (size_t)(end - at) - 1);
-    if (file) open_early(&plan, places, kind, file);
+    if (file && !spool_is_command(file)) open_early(&plan, places, kind, file);
     free(file);
     at = early_skip_space(end + 1);
     at = *at == ',' ? at + 1 : NULL;

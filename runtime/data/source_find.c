@@ -1,6 +1,7 @@
 /* source_find: where a data file is (declared in source.h). */
 #include "runtime/common/inside.h"
 #include "runtime/data/source.h"
+#include "runtime/data/spool.h"
 #include <dirent.h>
 #include <errno.h>
 #include <glob.h>
@@ -130,10 +131,28 @@ static bool looks_beside_source(const Plan *plan, const SourcePlaces *places) {
   return !places->artifact_path || places->allow_paths || inside_is_plain(plan->source);
 }
 
+static Status find_command(const SourcePlaces *places, const char *command, char **out) {
+  if (!places->allow_commands) {
+    Text shown = {0};
+    text_printf(&shown, "%s", command);
+    text_make_printable(shown.at);
+    Status status = status_fail(STATUS_USER,
+                                "\"%s\" is a command, whose output would be the data. It was not "
+                                "run: --allow-commands runs it, and it can do whatever you can do",
+                                text_cstr(&shown));
+    text_free(&shown);
+    return status;
+  }
+  STATUS_TRY(spool_run(command));
+  *out = strdup(command);
+  return *out ? STATUS_OK : status_errno(ENOMEM, "%s", command);
+}
+
 Status source_find_file(const Plan *plan, const SourcePlaces *places, const char *file,
                         char **out) {
   *out = NULL;
   Text why = {0};
+  if (spool_is_command(file)) return find_command(places, file, out);
   if (source_file_is_remote(file, &why)) {
     Status status = status_fail(STATUS_USER, "%s", text_cstr(&why));
     text_free(&why);
@@ -230,7 +249,8 @@ static Status find_named(const Plan *plan, const SourcePlaces *places, const cha
                          SourceFiles *out) {
   char *path;
   STATUS_TRY(source_find_file(plan, places, name, &path));
-  if (!is_pattern(name) || file_exists(path)) return add_path(out, path, name);
+  if (spool_is_command(name) || !is_pattern(name) || file_exists(path))
+    return add_path(out, path, name);
   Status status = match_files(places, name, path, out);
   free(path);
   return status;
@@ -284,7 +304,7 @@ static Status find_braced(const Plan *plan, const SourcePlaces *places, const ch
 Status source_find_files(const Plan *plan, const SourcePlaces *places, const char *name,
                          SourceFiles *out) {
   char *path;
-  if (!strchr(name, '{')) return find_named(plan, places, name, out);
+  if (spool_is_command(name) || !strchr(name, '{')) return find_named(plan, places, name, out);
   if (source_find_file(plan, places, name, &path) == STATUS_OK) return add_path(out, path, name);
   return find_braced(plan, places, name, 0, out);
 }

@@ -5,6 +5,7 @@
 #include "runtime/common/fnv.h"
 #include "runtime/data/tar.h"
 #include "runtime/data/tar_file.h"
+#include "runtime/data/spool.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static Status read_file_of(const Tar *tar, int64_t index, int input, Sample *out
     out->at = larger;
     out->room = out->count + 1;
   }
-  int fd = shard->is_packed ? tar->temporary : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int fd = shard->is_packed ? tar->temporary : spool_open(path);
   int error = fd < 0 ? errno : read_part(fd, shard->base, part, out);
   if (fd >= 0 && !shard->is_packed) close(fd);
   if (error > 0) return status_errno(error, "cannot read %s", path);

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "runtime/data/tar.h"
 #include "runtime/data/tar_index.h"
+#include "runtime/data/spool.h"
 #include "runtime/data/unpack.h"
 #include <ctype.h>
 #include <errno.h>
@@ -168,8 +169,8 @@ Status tar_list_shard(Tar *tar, int i, bool may_read, bool may_write) {
                     .parts = calloc(inputs, sizeof *group.parts),
                     .has = calloc(inputs, sizeof *group.has)};
   tar->shards[i].first = tar->set.count;
-  /* a pipe's writer may never come */
-  int fd = open(tar->paths[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (spool_is_command(tar->paths[i])) may_read = may_write = false; /* there is no "beside" */
+  int fd = spool_open(tar->paths[i]);
   Status status = fd < 0                     ? status_errno(errno, "cannot be read")
                   : group.parts && group.has ? list_opened(tar, i, fd, may_read, may_write, &group)
                                              : status_errno(ENOMEM, "the list of samples");

@@ -169,7 +169,6 @@ Status unpack_temporary(int *fd) {
   text_free(&path);
   if (*fd >= 0) return STATUS_OK;
   return status_errno(errno,
-                      "is compressed and is unpacked into a temporary file in %s (TMPDIR says "
-                      "where)",
+                      "needs a temporary file in %s (TMPDIR says where)",
                       folder);
 }

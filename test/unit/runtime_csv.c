@@ -2,6 +2,7 @@
  * that says where. */
 #include "test/unit/runtime_data.h"
 #include <math.h>
+#include <unistd.h>
 
 enum { X = 2 };
 static const PlanTensor inputs[] = {
@@ -150,8 +151,16 @@ static void refuses(void **state) {
   DataArray *out[2];
   DataSource data = {.kind = "csv"};
   const char *path = data_write_gzip("t.csv", "1,2,0\n", 6, 6);
+  assert_int_equal(array_open_records(&data, path, inputs, 2, out), STATUS_OK);
+  assert_int_equal(out[0]->header.shape.dim[0], 1);
+  for (int i = 2; i-- > 0;) array_close(out[i]);
+  data_write("t.csv", "\x1f\x8b\b\0\0\0\0\0\0\3\3\0\0\0\0\0\0\0\0\0", 20);
   assert_int_equal(array_open_records(&data, path, inputs, 2, out), STATUS_USER);
-  assert_non_null(strstr(status_message(), "is compressed; csv() reads files as they are"));
+  assert_non_null(strstr(status_message(), "is empty when unpacked"));
+  path = data_write_gzip("t.csv", "1,2,0\n3,4,1\n", 12, 6);
+  assert_int_equal(truncate(path, 27), 0);
+  assert_int_equal(array_open_records(&data, path, inputs, 2, out), STATUS_USER);
+  assert_non_null(strstr(status_message(), "is truncated: the gzip data ends too early"));
 }
 
 /* An input of integers that does not say how many classes it has; boxes of one that do. */
