@@ -47,6 +47,8 @@ static bool option_value(Builder *b, const Ast *argument, const SourceOption *op
   if (v.kind == VALUE_ERROR) return false;
   if (v.kind == VALUE_STRING)
     out->text = v.s;
+  else if (v.kind == VALUE_NONE) /* as a word, where the option has it */
+    out->text = "none";
   else if (v.kind == VALUE_BOOL && option->type != OPTION_TEXT)
     out->text = v.i ? "true" : "false";
   else if (value_to_int(&v, &whole)) /* 2^53 + 1 is not to become a number that may be given */
@@ -55,7 +57,8 @@ static bool option_value(Builder *b, const Ast *argument, const SourceOption *op
     out->number = value_number(&v);
   else
     return wrong_option(b, argument, option, value_describe(b->arena, &v));
-  return source_option_takes(option, out) ||
+  bool is_none = v.kind == VALUE_NONE && !source_option_has_word(option, "none");
+  return (source_option_takes(option, out) && !is_none) ||
          wrong_option(b, argument, option, value_describe(b->arena, &v));
 }
 

@@ -22,7 +22,7 @@ void train_say_header(Training *training) {
   if (data) {
     text_printf(&memory, ", ");
     append_memory(&memory, (double)data);
-    text_printf(&memory, " for inflated data");
+    text_printf(&memory, " for data");
   }
   if (feed_is_kept(training->feed)) text_printf(&memory, "; the training data is on the device");
   log_say(training->log, "%s: %lld parameters, %s on %s; memory %s", plan->model,

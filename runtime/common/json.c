@@ -19,25 +19,36 @@ static void install(void) {
   json_set_alloc_funcs(allocate, release);
 }
 
-static Status parse_with(const char *bytes, size_t count, size_t flags, json_t **out) {
+static Status parse_with(const char *bytes, size_t count, size_t flags, json_error_t *error,
+                         json_t **out) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  json_error_t error;
   pthread_once(&once, install);
   has_failed = false;
-  *out = json_loadb(bytes, count, JSON_REJECT_DUPLICATES | flags, &error);
+  *out = json_loadb(bytes, count, JSON_REJECT_DUPLICATES | flags, error);
   if (has_failed) {
     json_decref(*out);
     *out = NULL;
     return status_errno(ENOMEM, "cannot be read");
   }
   if (*out) return STATUS_OK;
-  return status_fail(STATUS_USER, "line %d: %.80s", error.line, error.text);
+  return status_fail(STATUS_USER, "line %d: %.80s", error->line, error->text);
 }
 
 Status json_parse(const char *bytes, size_t count, json_t **out) {
-  return parse_with(bytes, count, 0, out);
+  json_error_t error;
+  return parse_with(bytes, count, 0, &error, out);
 }
 
 Status json_parse_any(const char *bytes, size_t count, json_t **out) {
-  return parse_with(bytes, count, JSON_DECODE_ANY, out);
+  json_error_t error;
+  return parse_with(bytes, count, JSON_DECODE_ANY, &error, out);
+}
+
+Status json_parse_line(const char *bytes, size_t count, json_t **out) {
+  const size_t flags = JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL;
+  json_error_t error;
+  Status status = parse_with(bytes, count, flags, &error, out);
+  if (status != STATUS_USER) return status;
+  return status_fail(status, "column %d: %.80s (each line is JSON of its own, as jq -c . writes it)",
+                     error.column, error.text);
 }

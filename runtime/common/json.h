@@ -9,4 +9,8 @@
 STATUS_CHECKED Status json_parse(const char *bytes, size_t count, json_t **out);
 /* The same of a text that may be a number or a string alone. */
 STATUS_CHECKED Status json_parse_any(const char *bytes, size_t count, json_t **out);
+/* The same of a line by itself. A number is a real, so that one that is too large for an integer is none's
+ * concern but the one's who reads it, and texts may hold NUL. The failure begins with the column, counted
+ * in characters: "column 12: '}' expected near …". */
+STATUS_CHECKED Status json_parse_line(const char *bytes, size_t count, json_t **out);
 #endif

@@ -107,9 +107,12 @@ static Status new_source(const Plan *plan, const char *label, int columns, Sourc
 }
 
 /* data: NULL for a kind told by the file's content. */
-static Status add_file(Source *source, Column *column, const DataSource *data, const char *path) {
+static Status add_file(Source *source, Column *column, const DataSource *data, Bpe *tokenizer,
+                       const char *path) {
   DataArray *array = data ? source_early_take(data->kind, path) : NULL;
-  if (!array) STATUS_TRY(status_prefix(array_open(data, path, &array), "%s", source->label));
+  if (!array)
+    STATUS_TRY(
+        status_prefix(array_open_text(data, path, tokenizer, &array), "%s", source->label));
   return column_add(column, source->label, array);
 }
 
@@ -176,7 +179,7 @@ static SourceForm form_of(const DataSource *data) {
 /* Adds the files that name i of the recipe's stands for: to column i, or one to each, or of texts all to
  * the first. */
 static Status add_files(Source *source, const Plan *plan, const DataSource *data,
-                        const SourcePlaces *places, int i) {
+                        const SourcePlaces *places, Bpe *tokenizer, int i) {
   SourceFiles files = {0};
   bool is_records = form_of(data) == SOURCE_RECORDS;
   Column *column = &source->column[form_of(data) == SOURCE_TEXT ? 0 : i];
@@ -184,7 +187,7 @@ static Status add_files(Source *source, const Plan *plan, const DataSource *data
       status_prefix(source_find_files(plan, places, data->files[i], &files), "%s", data->split);
   for (int k = 0; k < files.count && status == STATUS_OK; k++)
     status = is_records ? add_record_file(source, plan, data, files.path[k])
-                        : add_file(source, column, data, files.path[k]);
+                        : add_file(source, column, data, tokenizer, files.path[k]);
   source_files_free(&files);
   return status;
 }
@@ -228,6 +231,16 @@ static Status source_bind_column(Source *source, const Plan *plan, const DataSou
   return images_bind_column(data, input, source->rows, column, &source->images);
 }
 
+static Status add_all_files(Source *source, const Plan *plan, const DataSource *data,
+                            const SourcePlaces *places) {
+  Bpe *tokenizer;
+  Status status = source_text_tokenizer(plan, data, places, &tokenizer);
+  for (int i = 0; i < data->file_count && status == STATUS_OK; i++)
+    status = add_files(source, plan, data, places, tokenizer, i);
+  bpe_free(tokenizer);
+  return status;
+}
+
 static Status open_split(Source *source, const Plan *plan, const DataSource *data,
                          const SourcePlaces *places) {
   const SourceKind *kind = source_kind_find(data->kind);
@@ -238,7 +251,7 @@ static Status open_split(Source *source, const Plan *plan, const DataSource *dat
   if (is_text && data->transform_count)
     return status_fail(STATUS_USER, "%s: transforms are for images, not for a text", data->split);
   source->column_count = is_text ? 1 : plan->inputs.count;
-  for (int i = 0; i < data->file_count; i++) STATUS_TRY(add_files(source, plan, data, places, i));
+  STATUS_TRY(add_all_files(source, plan, data, places));
   for (int i = 0; i < source->column_count && !is_text; i++)
     STATUS_TRY(source_bind_column(source, plan, data, i));
   STATUS_TRY(is_text ? source_text_bind(source, plan) : count_samples(source));
@@ -305,7 +318,7 @@ Status source_open_inputs(const Plan *plan, const SourceInput *inputs, int count
   Status status = new_source(plan, "--input", count, &source);
   for (int i = 0; i < count && status == STATUS_OK; i++) {
     Column *column = &source->column[source->column_count++];
-    status = add_file(source, column, NULL, inputs[i].path);
+    status = add_file(source, column, NULL, NULL, inputs[i].path);
     if (status == STATUS_OK)
       status = column_bind(column, source->label, inputs[i].input, source->rows);
   }

@@ -2,7 +2,7 @@
  * changed; see source.h. */
 #include "runtime/common/fnv.h"
 #include "runtime/data/file_sum.h"
-#include "runtime/data/source_state.h"
+#include "runtime/data/source_text.h"
 
 void source_append_paths(const Source *source, Text *out) {
   if (source->images.set) text_printf(out, "%s", source->images.set->path);
@@ -59,6 +59,7 @@ Status source_sum(const Source *source, uint64_t *out) {
 }
 
 Status source_describe(const Source *source, int workers, Text *out) {
+  if (source->window) source_text_describe(source, out);
   return images_describe(&source->images, workers, out);
 }
 

@@ -121,8 +121,9 @@ static Status open_and_parse(const char *path, ArrayFile *file, SourceBytes **by
   return status;
 }
 
-static Status array_open_in(DataArray *array, const DataSource *data, const char *path) {
-  ArrayFile file = {.options = data};
+static Status array_open_in(DataArray *array, const DataSource *data, const char *path,
+                            Bpe *tokenizer) {
+  ArrayFile file = {.options = data, .tokenizer = tokenizer};
   STATUS_TRY(open_and_parse(path, &file, &array->bytes, &array->header));
   if (array->header.elements) return STATUS_OK; /* all was read */
   size_t bytes = 0;
@@ -131,11 +132,15 @@ static Status array_open_in(DataArray *array, const DataSource *data, const char
 }
 
 Status array_open(const DataSource *data, const char *path, DataArray **out) {
+  return array_open_text(data, path, NULL, out);
+}
+
+Status array_open_text(const DataSource *data, const char *path, Bpe *tokenizer, DataArray **out) {
   *out = NULL;
   if (data && !source_kind_find(data->kind)) return unknown_kind(data->kind);
   DataArray *array = calloc(1, sizeof *array);
   if (!array) return status_errno(ENOMEM, "%s", path);
-  Status status = array_open_in(array, data, path);
+  Status status = array_open_in(array, data, path, tokenizer);
   if (status == STATUS_OK)
     *out = array;
   else

@@ -6,6 +6,7 @@
 #include "plan/source_kind.h"
 #include "runtime/common/element.h"
 #include "runtime/data/source_bytes.h"
+#include "runtime/text/bpe.h"
 
 /* What a file holds. */
 typedef struct {
@@ -25,6 +26,7 @@ typedef struct {
   const DataSource *options; /* source_kind_number and the like; may be NULL */
   const PlanTensor *inputs;  /* of records: what the model takes, `out` has a header for each; … */
   int input_count;           /* … of other kinds NULL and 0, and one */
+  Bpe *tokenizer;            /* of a text whose options name one */
 } ArrayFile;
 #define ARRAYS(name) STATUS_CHECKED Status name##_parse(const ArrayFile *file, ArrayHeader *out);
 #define RECORDS ARRAYS
@@ -55,6 +57,9 @@ typedef struct {
 /* A file of the kind that `data` says, read with its options; NULL: of the kind that its first
  * bytes tell. Inflating a gzip file goes on after the return: wait before reading. */
 STATUS_CHECKED Status array_open(const DataSource *data, const char *path, DataArray **out);
+/* The same of a text, with the tokenizer that its options name, if they do. */
+STATUS_CHECKED Status array_open_text(const DataSource *data, const char *path, Bpe *tokenizer,
+                                      DataArray **out);
 /* A file of records: an array for each input. The first one, which is to be closed last, has the
  * bytes. */
 STATUS_CHECKED Status array_open_records(const DataSource *data, const char *path,

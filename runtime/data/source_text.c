@@ -7,6 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+Status source_text_tokenizer(const Plan *plan, const DataSource *data, const SourcePlaces *places,
+                             Bpe **out) {
+  const char *name = source_kind_text(data, "tokenizer", NULL);
+  char *path;
+  *out = NULL;
+  if (!name) return STATUS_OK;
+  STATUS_TRY(
+      status_prefix(source_find_file(plan, places, name, &path), "%s: tokenizer", data->split));
+  Status status = status_prefix(bpe_open(path, out), "%s", data->split);
+  free(path);
+  return status;
+}
+
 static Status bind_input(Source *source, const Plan *plan, int i) {
   const Column *first = &source->column[0];
   Column *column = &source->column[i];
@@ -127,6 +140,19 @@ void source_text_append(const Source *source, const Column *column, int64_t samp
   }
   text_printf(out, "%s",
               has_path ? source_bytes_path(file->array->bytes) : column_file_name(file->array));
+}
+
+void source_text_describe(const Source *source, Text *out) {
+  const Column *column = &source->column[0];
+  size_t memory = 0;
+  for (int i = 0; i < column->file_count; i++) memory += array_memory(column->file[i].array);
+  text_printf(out, "%s: %lld tokens in %d file%s, %lld windows of %lld", source->label,
+              (long long)column->samples, column->file_count, column->file_count == 1 ? "" : "s",
+              (long long)source->samples, (long long)source->window);
+  if (memory)
+    text_printf(out, "; the tokens take %.1f MiB of memory", (double)memory / 0x1p20);
+  else
+    text_printf(out, "; the files are mapped and take no memory");
 }
 
 bool source_is_text(const Source *source) { return source->window > 0; }

@@ -4,6 +4,11 @@
 #define FT_RUNTIME_SOURCE_TEXT_H
 #include "runtime/data/source_state.h"
 
+/* The tokenizer that the data's options name; NULL: none. */
+STATUS_CHECKED Status source_text_tokenizer(const Plan *plan, const DataSource *data,
+                                            const SourcePlaces *places, Bpe **out);
+/* For --dry-run: tokens, documents, and what they take. */
+void source_text_describe(const Source *source, Text *out);
 /* The first column has the files; says which windows there are, and what each input gets of them. */
 STATUS_CHECKED Status source_text_bind(Source *source, const Plan *plan);
 /* Windows sample[0], …, sample[batch-1] of one input. */

@@ -2,6 +2,7 @@
 ranks change nothing."""
 import ctypes
 import gzip
+import json
 import os
 import sys
 import unittest
@@ -12,6 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 sys.path.insert(0, os.path.dirname(__file__))
 import hosts
 import support
+import tokenizer
 
 FIXED = {"FT_THREADS": "1"}
 # the loss of a step tells which windows were in it
@@ -126,6 +128,73 @@ class Files(Texts):
         for i in (0, 1, 2, 4):
             self.write(f"t-{i}.txt", bytes([40]) * len(self.parts[i]))
         self.fails(1, "train: token 50 of t-3.txt holds 200, but input t takes 0 to 99", "ftrun", self.compile(source), cwd=self.folder)
+
+
+class Lines(Texts):
+    """JSON lines: what the reference tokenizer makes of Python's reading."""
+
+    @classmethod
+    def setUpClass(cls):
+        text = open(tokenizer.LICENSE).read()
+        merges = tokenizer.train(text[:6000], 150)
+        words = sorted(tokenizer.LETTERS.values()) + [a + b for a, b in merges] + ["<|endoftext|>"]
+        cls.vocabulary = {word: i for i, word in enumerate(words)}
+        cls.merges, cls.reference = merges, tokenizer.Reference(cls.vocabulary, merges)
+        cls.documents = [part for part in text[:9000].split("\n\n") if part] + [t for t in tokenizer.TRICKY if len(t) < 200]
+
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("bpe"))
+        self.write("bpe/vocab.json", json.dumps(self.vocabulary))
+        self.write("bpe/merges.txt", "".join(f"{a} {b}\n" for a, b in self.merges))
+        for i in range(3):
+            lines = [json.dumps({"id": k, "text": part, "more": {"text": 1}}, ensure_ascii=k % 2 == 0) for k, part in enumerate(self.documents[i::3])]
+            self.write(f"d-{i}.jsonl", "\n".join(lines) + "\n" * (i != 1))
+        self.order = [part for i in range(3) for part in self.documents[i::3]]
+
+    def model(self, source, name="m.so", batch=4):
+        return self.compile(WINDOWS.replace("SOURCE", source).replace("BATCH", str(batch)).replace("WORKERS", "2"), name=name)
+
+    def test_tokens(self):
+        end = self.vocabulary["<|endoftext|>"]
+        coded = [self.reference.encode(part) for part in self.order]
+        raw = [list(part.encode()) for part in self.order]
+        for options, want in (
+            (', tokenizer="bpe/"', [token for part in coded for token in part + [end]]), (', tokenizer="bpe", end=none', [token for part in coded for token in part]),
+            (', tokenizer="bpe/vocab.json", end=7', [token for part in coded for token in part + [7]]), ("", [byte for part in raw for byte in part]),
+            (", end=10", [byte for part in raw for byte in part + [10]]),
+        ):
+            with self.subTest(options):
+                artifact = self.model(f'jsonl("d-*.jsonl"{options})')
+                t = numpy.concatenate([self.predicted(artifact, split, "t")[0] for split in ("train", "valid")])
+                numpy.testing.assert_array_equal(t.ravel(), want[: (len(want) - 1) // 6 * 6])
+
+    def test_trains_as_with_tokens(self):
+        end = self.vocabulary["<|endoftext|>"]
+        numpy.array([token for part in self.order for token in self.reference.encode(part) + [end]], "<u2").tofile(self.path("all.bin"))
+        whole = self.losses(self.model('tokens("all.bin")'), "--epochs", "1")
+        with open(self.path("d-0.jsonl"), "rb") as file:
+            self.write("d-0.jsonl", zstd(file.read()))
+        artifact = self.model('jsonl("d-{0..2}.jsonl", tokenizer="bpe/")')
+        self.losses(artifact, "--epochs", "1", "--steps", "13", "--set", "train.checkpoint.dir=" + self.path("d"))
+        self.assertEqual(self.losses(artifact, "--epochs", "1", "--resume", self.path("d")), whole)
+
+    def test_dry_run(self):
+        count = sum(len(part.encode()) for part in self.order)
+        said = support.run("ftrun", self.model('jsonl("d-*.jsonl")'), "--dry-run", cwd=self.folder).stdout
+        self.assertIn(f"train: {count} tokens in 3 files, ", said)
+        self.assertIn("the tokens take 0.0 MiB of memory", said)
+
+    def test_refused(self):
+        self.write("bad.jsonl", '{"text": "ab"}\n{"text": "ab}\n')
+        self.write("none.json", "{}")
+        for source, needle in (
+            ('jsonl("d-*.jsonl", "bad.jsonl")', "bad.jsonl line 2, column 13: premature end of input"), ('jsonl("d-0.jsonl", text="body")', "d-0.jsonl line 1: has no member 'body'; it has 'id', 'text', 'more'"),
+            ('jsonl("d-0.jsonl", tokenizer="nowhere")', "train: tokenizer: nowhere not found"), ('jsonl("d-0.jsonl", tokenizer="none.json")', "none.json"),
+            ('jsonl("d-0.jsonl", tokenizer="bpe/", end=500)', "end=500 is no token"),
+        ):
+            with self.subTest(needle):
+                self.fails(1, needle, "ftrun", self.model(source), cwd=self.folder)
 
 
 if __name__ == "__main__":
