@@ -155,6 +155,18 @@ static void convolutions(void **state) {
         " layout=\"nhwc\"} : f32[2,6,3,6]");
 }
 
+static void transposed_convolutions(void **state) {
+  (void)state;
+  check("%y = param {name=\"y\"} : f32[2,4,3,3]\n%w = param {name=\"w\"} : f32[4,3,3,3]\n"
+        "%x = conv_grad_input %y, %w {stride=[2,2], padding=[1,1,1,1]} : f32[2,3,5,6]");
+  check("%y = param {name=\"y\"} : f32[2,6,4,5]\n%w = param {name=\"w\"} : f32[6,2,3,2]\n"
+        "%x = conv_grad_input %y, %w {stride=[2,1], padding=[1,0,2,1], dilation=[1,2], groups=2}"
+        " : f32[2,4,7,6]");
+  check("%y = param {name=\"y\"} : f32[2,3,3,4]\n%w = param {name=\"w\"} : f32[4,3,2,3]\n"
+        "%x = conv_grad_input %y, %w {stride=[2,2], padding=[1,1,1,1], layout=\"nhwc\"}"
+        " : f32[2,5,5,3]");
+}
+
 static void pooling(void **state) {
   (void)state;
   static const char *const ops[] = {"pool_max", "pool_avg"};
@@ -399,6 +411,7 @@ int main(void) {
       cmocka_unit_test(product_with_zeros),
       cmocka_unit_test(dots),
       cmocka_unit_test(convolutions),
+      cmocka_unit_test(transposed_convolutions),
       cmocka_unit_test(pooling),
       cmocka_unit_test(moves),
       cmocka_unit_test(slices),
