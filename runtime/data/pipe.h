@@ -17,11 +17,23 @@ typedef struct {
   ImageLayout layout; /* of the input */
 } Pipe;
 
-/* `now` is what pipe_part said of a picture of this size, its pixels from (left, top) on. */
+/* `now` is no whole picture of its own size but, of one of height x width that was decoded `scale` times smaller, the
+ * pixels from (left, top) on. Behind random_resized_crop's part, `inside` is what of them is resampled. */
 typedef struct {
   bool is_cut;
-  int left, top, height, width;
+  int scale, left, top, height, width;
+  double inside[4];
 } PipePart;
+
+/* What the first transforms look at of a picture: at which scale it may be decoded, and which pixels {x0, y0, x1, y1}
+ * of the file. Whoever starts the chain with them puts `part` in the worker, and for `is_box` fills in its `inside`. */
+typedef struct {
+  int scale;
+  bool is_part; /* not all pixels; else those of the box are all */
+  bool is_box;  /* the box is what random_resized_crop cuts out */
+  int box[4];
+  PipePart part;
+} PipeNeeds;
 
 /* What a thread has to itself: pictures, which grow to the largest that it has met. The first is
  * what the chain starts from. */
@@ -46,10 +58,10 @@ int64_t pipe_worker_memory(const PipeWorker *worker); /* of its pictures and dec
 Image *pipe_start(PipeWorker *worker);
 /* … in the layout `from`, from memory. */
 STATUS_CHECKED Status pipe_load(PipeWorker *worker, const ImageLayout *from, const uint8_t *at);
-/* Where the chain begins by cutting a part out of the picture (random_resized_crop, or a crop behind a resize):
- * which pixels of one of this size it looks at, {x0, y0, x1, y1}. Else false. Whoever starts with that part
- * fills in `part`. */
-bool pipe_part(const Pipe *pipe, PipeDraw draw, int height, int width, int part[4]);
+/* Of a picture of this size; may_scale: JPEG's, if the chain pipe_scales. */
+PipeNeeds pipe_needs(const Pipe *pipe, PipeDraw draw, int height, int width, bool may_scale);
+/* Does the chain begin with a transform that makes pictures smaller? */
+bool pipe_scales(const Pipe *pipe);
 /* How many of its transforms, from the first on, make the same of a picture each time. */
 int pipe_fixed(const Pipe *pipe);
 /* Transforms [first, end) of the chain. A failure says what is wrong with the picture. */

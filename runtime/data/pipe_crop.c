@@ -28,36 +28,48 @@ static bool resized_size(const PipeStep *step, int rows, int columns, int *heigh
   return true;
 }
 
-static Status make_size(const PipeStep *step, PipeWorker *worker, int height, int width) {
+/* The pixels of `now` that the box has, in this size. */
+static Status make_size(const PipeStep *step, PipeWorker *worker, const double box[4], int height,
+                        int width) {
   Image *from = worker->now, *to = pipe_other(worker);
-  const double box[4] = {0, 0, from->width, from->height};
-  if (from->height == height && from->width == width) return STATUS_OK;
+  bool is_all = !box[0] && !box[1] && box[2] == from->width && box[3] == from->height;
+  if (is_all && from->height == height && from->width == width) return STATUS_OK;
   STATUS_TRY(image_resample(worker->images, from, box, height, width, pipe_filter(step), to));
   worker->now = to;
   return STATUS_OK;
 }
 
 /* ── resize ───────────────────────────────────────────────────────────────────────────────── */
-static ImageWindow resize_of(const PipeStep *step, int rows, int columns, int height, int width) {
-  return (ImageWindow){.in_height = rows,
-                       .in_width = columns,
+/* Of a picture of rows x columns that was decoded `scale` times smaller. As Pillow's draft says, its last pixels
+ * may stand for fewer of the file. */
+static ImageWindow resize_of(const PipeStep *step, int rows, int columns, int scale, int height,
+                             int width) {
+  return (ImageWindow){.in_height = (rows + scale - 1) / scale,
+                       .in_width = (columns + scale - 1) / scale,
+                       .to_height = (double)rows / scale,
+                       .to_width = (double)columns / scale,
                        .out_height = height,
                        .out_width = width,
                        .filter = pipe_filter(step)};
 }
 
 Status step_resize(const PipeStep *step, PipeWorker *worker) {
-  PipePart *part = &worker->part;
+  const PipePart *part = &worker->part;
   const Image *image = worker->now;
   int rows = part->is_cut ? part->height : image->height, height;
   int columns = part->is_cut ? part->width : image->width, width;
+  int scale = part->is_cut ? part->scale : 1;
   if (!resized_size(step, rows, columns, &height, &width))
     return status_fail(STATUS_USER, "is %d x %d, too long to be resized", rows, columns);
   pipe_flip_now(worker);
-  if (!step->cuts_next || pipe_filter(step) == IMAGE_NEAREST)
-    return make_size(step, worker, height, width);
-  worker->resize = resize_of(step, rows, columns, height, width);
-  return STATUS_OK;
+  ImageWindow resize = resize_of(step, rows, columns, scale, height, width);
+  if (step->cuts_next && resize.filter != IMAGE_NEAREST) {
+    worker->resize = resize;
+    return STATUS_OK;
+  }
+  worker->part = (PipePart){0};
+  return make_size(step, worker, (const double[4]){0, 0, resize.to_width, resize.to_height}, height,
+                   width);
 }
 
 /* ── crops ────────────────────────────────────────────────────────────────────────────────── */
@@ -90,7 +102,7 @@ static Status pipe_cut_out(PipeWorker *worker, const CropBox *box) {
   }
   if (resize.in_width) { /* all of it; then there is all of the picture */
     Image *from = worker->now, *to = pipe_other(worker);
-    const double whole[4] = {0, 0, from->width, from->height};
+    const double whole[4] = {0, 0, resize.to_width, resize.to_height};
     STATUS_TRY(image_resample(worker->images, from, whole, resize.out_height, resize.out_width,
                               resize.filter, to));
     worker->now = to;
@@ -198,46 +210,77 @@ static CropBox find_box(const PipeStep *step, int rows, int columns) {
 
 Status step_random_resized_crop(const PipeStep *step, PipeWorker *worker) {
   int height, width;
+  PipePart part = worker->part;
   pipe_size_of(step, &height, &width);
   pipe_flip_now(worker);
-  if (!worker->part.is_cut) {
+  if (!part.is_cut) {
     CropBox box = find_box(step, worker->now->height, worker->now->width);
     STATUS_TRY(pipe_cut_out(worker, &box));
+    part.inside[2] = worker->now->width, part.inside[3] = worker->now->height;
   }
   worker->part = (PipePart){0};
-  return make_size(step, worker, height, width);
+  return make_size(step, worker, part.inside, height, width);
 }
 
 /* ── parts of files ───────────────────────────────────────────────────────────────────────── */
 /* What `crop` keeps of a picture that `resize` has made, of the one in front of it. */
-static bool resized_part(const PipeStep *resize, const PipeStep *crop, int rows, int columns,
-                         int part[4]) {
-  int height, width;
+static bool resized_part(const ImageWindow *resize, const PipeStep *crop, int part[4]) {
   CropBox box;
-  ImageWindow all, window;
-  if (pipe_filter(resize) == IMAGE_NEAREST || !resized_size(resize, rows, columns, &height, &width))
-    return false;
+  ImageWindow window;
+  if (resize->filter == IMAGE_NEAREST) return false;
   if (!strcmp(crop->transform->kind->name, "center_crop"))
-    box = center_box(crop, height, width);
-  else if (!random_box(crop, height, width, &box))
+    box = center_box(crop, resize->out_height, resize->out_width);
+  else if (!random_box(crop, resize->out_height, resize->out_width, &box))
     return false;
-  all = resize_of(resize, rows, columns, height, width);
-  if (!crop_window(&all, &box, &window)) return false;
+  if (!crop_window(resize, &box, &window)) return false;
   image_window_needs(&window, part);
   return true;
 }
 
-bool pipe_part(const Pipe *pipe, PipeDraw draw, int height, int width, int part[4]) {
-  if (!pipe->count) return false;
+static void resize_needs(const Pipe *pipe, const PipeStep *step, bool may_scale, PipeNeeds *out) {
+  PipePart *part = &out->part;
+  PipeStep next = {.place = 1, .draw = step->draw};
+  int height, width, box[4];
+  if (!resized_size(step, part->height, part->width, &height, &width)) return;
+  if (may_scale) out->scale = image_draft(part->height, part->width, height, width);
+  int scale = part->scale = out->scale;
+  ImageWindow resize = resize_of(step, part->height, part->width, scale, height, width);
+  part->is_cut = scale > 1;
+  if (pipe->count < 2 || !pipe_cuts(&pipe->transforms[1])) return;
+  next.transform = &pipe->transforms[1];
+  if (!resized_part(&resize, &next, box)) return;
+  out->is_part = part->is_cut = true;
+  part->left = box[0], part->top = box[1];
+  for (int i = 0; i < 4; i++) {
+    int most = i % 2 ? part->height : part->width;
+    out->box[i] = box[i] * scale < most ? box[i] * scale : most;
+  }
+}
+
+PipeNeeds pipe_needs(const Pipe *pipe, PipeDraw draw, int height, int width, bool may_scale) {
+  PipeNeeds needs = {.scale = 1,
+                     .box = {0, 0, width, height},
+                     .part = {.scale = 1, .height = height, .width = width}};
+  if (!pipe->count) return needs;
   PipeStep step = {.transform = &pipe->transforms[0], .place = 0, .draw = draw};
   const char *name = step.transform->kind->name;
-  if (!strcmp(name, "resize") && pipe->count > 1 && pipe_cuts(&pipe->transforms[1])) {
-    PipeStep next = {.transform = &pipe->transforms[1], .place = 1, .draw = draw};
-    return resized_part(&step, &next, height, width, part);
+  if (!strcmp(name, "resize")) {
+    resize_needs(pipe, &step, may_scale, &needs);
+  } else if (!strcmp(name, "random_resized_crop")) {
+    CropBox box = find_box(&step, height, width);
+    int least_height, least_width;
+    pipe_size_of(&step, &least_height, &least_width);
+    if (may_scale) needs.scale = image_draft(box.height, box.width, least_height, least_width);
+    needs.is_part = needs.is_box = true;
+    needs.box[0] = box.x, needs.box[1] = box.y;
+    needs.box[2] = box.x + box.width, needs.box[3] = box.y + box.height;
+    needs.part.is_cut = true;
+    needs.part.scale = needs.scale;
   }
-  if (strcmp(name, "random_resized_crop") != 0) return false;
-  CropBox box = find_box(&step, height, width);
-  part[0] = box.x, part[1] = box.y;
-  part[2] = box.x + box.width, part[3] = box.y + box.height;
-  return true;
+  return needs;
+}
+
+bool pipe_scales(const Pipe *pipe) {
+  const char *name = pipe->count ? pipe->transforms[0].kind->name : "";
+  return !strcmp(name, "resize") || !strcmp(name, "random_resized_crop");
 }

@@ -97,6 +97,24 @@ static Open *open_of(const char *kind) {
   return NULL;
 }
 
+/* An option that would do nothing, or something else with a cache than without, is refused. */
+static Status images_bind_scale(const DataSource *data, bool has_cache, SourceImages *out) {
+  out->scales = source_kind_flag(data, "scaled", false);
+  if (!out->scales) return STATUS_OK;
+  if (!pipe_scales(&out->pipe))
+    return status_fail(STATUS_USER,
+                       "%s: scaled=true decodes as small as the first transform needs, which is to "
+                       "be resize or random_resized_crop",
+                       data->split);
+  if (has_cache && !pipe_fixed(&out->pipe))
+    return status_fail(
+        STATUS_USER,
+        "%s: data.cache keeps whole pictures in front of random_resized_crop, so "
+        "scaled=true does not go with it: put a resize in front, or take one of them",
+        data->split);
+  return STATUS_OK;
+}
+
 /* Images through the transforms, and their classes. */
 static Status images_bind_set(const Plan *plan, const DataSource *data, SourceImages *out) {
   STATUS_TRY(images_bind_input(data, &plan->inputs.at[0], out));
@@ -112,6 +130,7 @@ static Status images_bind_set(const Plan *plan, const DataSource *data, SourceIm
   if (!strcmp(source_kind_text(data, "damaged", "error"), "skip"))
     STATUS_TRY(damaged_new(out->set->count, &out->damaged));
   double budget = setting_number(plan->settings, "data.cache");
+  STATUS_TRY(images_bind_scale(data, budget >= 1, out));
   if (!(budget >= 1)) return STATUS_OK;
   return image_cache_new(out->set->count, (int64_t)fmin(budget, 0x1p60), &out->cache);
 }
@@ -198,6 +217,17 @@ static Status name_sample(const SourceImages *images, int64_t index, Status stat
   return status;
 }
 
+/* The part of a scaled picture, all of which is there, that the chain begins with: what decoding no more gives. */
+static Status cut_scaled(PipeWorker *pipe, const PipeNeeds *needs) {
+  int at[4], by = needs->scale;
+  for (int i = 0; i < 4; i++) at[i] = (needs->box[i] + (i < 2 ? 0 : by - 1)) / by;
+  for (int i = 0; i < 4; i++) pipe->part.inside[i] = (double)needs->box[i] / by - at[i % 2];
+  Image *to = pipe_other(pipe);
+  STATUS_TRY(image_crop(pipe->now, at[0], at[1], at[3] - at[1], at[2] - at[0], to));
+  pipe->now = to;
+  return STATUS_OK;
+}
+
 /* Only the part that the chain begins with, where all of the file is there: one that ends too early
  * is refused whatever is cut out of it. What is kept is the whole; and so is what is turned, and what may
  * be left out, as that is not to depend on the part. */
@@ -205,18 +235,25 @@ static Status decode_needed(const SourceImages *images, SourceWorker *worker, Pi
                             int turn) {
   const Sample *sample = &worker->sample;
   PipeWorker *pipe = &worker->pipe;
-  int channels = (int)images->pipe.layout.channels, height, width, part[4];
-  double inside[4];
+  int channels = (int)images->pipe.layout.channels, height, width;
   bool takes_whole = images->cache || worker->takes_whole || images->damaged || turn > 1;
-  if (!takes_whole && image_ends(sample->at, sample->count)) {
-    STATUS_TRY(image_size(sample->at, sample->count, &height, &width));
-    if (pipe_part(&images->pipe, draw, height, width, part)) {
-      pipe->part = (PipePart){true, part[0], part[1], height, width};
-      return image_decode_part(pipe->images, sample->at, sample->count, channels, part, 0, 0,
-                               pipe->now, inside);
-    }
+  bool may_scale = images->scales && !worker->takes_whole && turn <= 1;
+  bool may_cut = !takes_whole && image_ends(sample->at, sample->count);
+  if (!image_is_jpeg(sample->at, sample->count) || !(may_cut || may_scale))
+    return image_decode(pipe->images, sample->at, sample->count, channels, 1, pipe->now);
+  STATUS_TRY(image_size(sample->at, sample->count, &height, &width));
+  PipeNeeds needs = pipe_needs(&images->pipe, draw, height, width, may_scale);
+  if (needs.is_part && may_cut) {
+    pipe->part = needs.part;
+    return image_decode_part(pipe->images, sample->at, sample->count, channels, needs.box,
+                             needs.scale, pipe->now, pipe->part.inside);
   }
-  return image_decode(pipe->images, sample->at, sample->count, channels, 0, 0, pipe->now);
+  STATUS_TRY(
+      image_decode(pipe->images, sample->at, sample->count, channels, needs.scale, pipe->now));
+  if (needs.scale == 1) return STATUS_OK;
+  pipe->part = needs.part;
+  pipe->part.left = pipe->part.top = 0;
+  return needs.is_box ? cut_scaled(pipe, &needs) : STATUS_OK;
 }
 
 /* *is_damaged: it is no image. */

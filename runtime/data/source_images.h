@@ -15,6 +15,7 @@ typedef struct {
   ImageCache *cache; /* of what the transforms make before the first random one; NULL: none */
   Damaged *damaged;  /* samples that cannot be decoded; NULL: one ends the reading */
   bool turns;        /* as EXIF says */
+  bool scales;       /* decodes as small as the first transform needs */
   Pipe pipe;
   const PlanTensor *image, *target; /* target NULL: the model has one input, or the set writes it */
   const PlanTensor *inputs;         /* those that the set writes, from `image` or behind it on */

@@ -115,16 +115,15 @@ static Status decode_wish(ImageWorker *worker, const ImageWish *wish, Image *out
 }
 
 Status image_decode(ImageWorker *worker, const uint8_t *bytes, size_t count, int channels,
-                    int least_height, int least_width, Image *out) {
+                    int scale, Image *out) {
   double inside[4];
-  ImageWish wish = {bytes, count, channels, NULL, least_height, least_width};
+  ImageWish wish = {bytes, count, channels, NULL, scale};
   return decode_wish(worker, &wish, out, inside);
 }
 
 Status image_decode_part(ImageWorker *worker, const uint8_t *bytes, size_t count, int channels,
-                         const int box[4], int least_height, int least_width, Image *out,
-                         double inside[4]) {
-  ImageWish wish = {bytes, count, channels, box, least_height, least_width};
+                         const int box[4], int scale, Image *out, double inside[4]) {
+  ImageWish wish = {bytes, count, channels, box, scale};
   return decode_wish(worker, &wish, out, inside);
 }
 
@@ -135,6 +134,14 @@ bool image_is_jpeg(const uint8_t *bytes, size_t count) {
 
 bool image_is_png(const uint8_t *bytes, size_t count) {
   return count >= 8 && !memcmp(bytes, "\x89PNG\r\n\x1a\n", 8);
+}
+
+int image_draft(int height, int width, int least_height, int least_width) {
+  int scale = 8;
+  while (scale > 1 &&
+         ((int64_t)least_height * scale > height || (int64_t)least_width * scale > width))
+    scale /= 2;
+  return scale;
 }
 
 /* The end marker, or a little behind it that cameras and editors leave there. */

@@ -47,17 +47,21 @@ STATUS_CHECKED Status image_open_libraries(void);
 STATUS_CHECKED Status image_size(const uint8_t *bytes, size_t count, int *height, int *width);
 /* `channels` is 1 or 3. As Pillow's convert("RGB") or convert("L"): CMYK is taken for inverted, as
  * Adobe writes it, and mixed without a profile; alpha, tRNS, gamma and profiles are left out; of 16
- * bits the upper 8 count, but grey ones are cut off at 255. A JPEG may come out smaller by 2, 4 or 8,
- * if it is at least `least_height` x `least_width` then (0: no such size); that is Pillow's draft. Damage that
+ * bits the upper 8 count, but grey ones are cut off at 255. A JPEG comes out smaller by `scale`, 1, 2,
+ * 4 or 8, its sides rounded up, as behind Pillow's draft; other files do not. Damage that
  * libjpeg only warns of is passed over, as there; a file that ends too early is refused. */
 STATUS_CHECKED Status image_decode(ImageWorker *worker, const uint8_t *bytes, size_t count,
-                                   int channels, int least_height, int least_width, Image *out);
+                                   int channels, int scale, Image *out);
+/* The scale that Pillow's draft(mode, (width, height)) chooses for a JPEG of this size: the largest by which
+ * neither side becomes smaller than that. */
+int image_draft(int height, int width, int least_height, int least_width);
+bool image_is_jpeg(const uint8_t *bytes, size_t count);
 /* Decodes what is needed of the pixels {x0, y0, x1, y1} of the file, which is less work for a JPEG; what
  * lies below them is then not looked at. `inside` says where they are in `out`: {0, 0, …} and the
- * sizes of `out` for a JPEG that is not scaled. The least sizes are those of the part. */
+ * sizes of `out` for a JPEG that is not scaled. */
 STATUS_CHECKED Status image_decode_part(ImageWorker *worker, const uint8_t *bytes, size_t count,
-                                        int channels, const int box[4], int least_height,
-                                        int least_width, Image *out, double inside[4]);
+                                        int channels, const int box[4], int scale, Image *out,
+                                        double inside[4]);
 /* Does a JPEG have its end? Then no part of it is refused for what is missing below it. False for other files. */
 bool image_ends(const uint8_t *bytes, size_t count);
 /* What the file's EXIF says of how the picture is to be turned, 1 (as it is) to 8. Neither Pillow's
@@ -77,6 +81,8 @@ typedef struct {
   int out_height, out_width; /* … resampled */
   ImageFilter filter;
   int x, y, height, width;
+  double to_height,
+      to_width; /* of the whole image what is resampled, from its upper left corner; 0: all */
 } ImageWindow;
 /* The pixels {x0, y0, x1, y1} of the whole image that a window within the result is made of. */
 void image_window_needs(const ImageWindow *window, int box[4]);

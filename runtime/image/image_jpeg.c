@@ -140,20 +140,8 @@ static void jpeg_choose(j_decompress_ptr decoder, const ImageWish *wish) {
   decoder->out_color_space = components == 4                          ? JCS_CMYK
                              : components == 1 && wish->channels == 1 ? JCS_GRAYSCALE
                                                                       : JCS_RGB;
-  decoder->scale_num = decoder->scale_denom = 1;
-  if (wish->least_height <= 0 && wish->least_width <= 0) return;
-  int64_t height = decoder->image_height, width = decoder->image_width;
-  if (wish->box) {
-    height = wish->box[3] - wish->box[1];
-    width = wish->box[2] - wish->box[0];
-  }
-  for (int by = 8; by > 1; by /= 2) {
-    int64_t up = wish->box ? 0 : by - 1; /* the whole image is rounded up */
-    if ((height + up) / by >= wish->least_height && (width + up) / by >= wish->least_width) {
-      decoder->scale_denom = (unsigned)by;
-      break;
-    }
-  }
+  decoder->scale_num = 1;
+  decoder->scale_denom = (unsigned)wish->scale;
 }
 
 /* (255 - ink) of what black leaves, rounded as Pillow does. */

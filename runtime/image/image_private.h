@@ -48,7 +48,6 @@ int64_t image_jpeg_memory(const ImageJpeg *jpeg); /* NULL is fine */
 
 /* ── files ── */
 STATUS_CHECKED Status image_check_size(uint64_t height, uint64_t width);
-bool image_is_jpeg(const uint8_t *bytes, size_t count);
 bool image_is_png(const uint8_t *bytes, size_t count);
 /* See image_decode_part; box NULL: all. */
 typedef struct {
@@ -56,7 +55,7 @@ typedef struct {
   size_t count;
   int channels;
   const int *box;
-  int least_height, least_width;
+  int scale;
 } ImageWish;
 STATUS_CHECKED Status image_jpeg_decode(ImageWorker *worker, const ImageWish *wish, Image *out,
                                         double inside[4]);

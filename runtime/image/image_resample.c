@@ -166,13 +166,13 @@ static Status resample_both(ImageWorker *worker, const Image *from, const AxisWi
 /* ── a window of the result ───────────────────────────────────────────────────────────────── */
 static void window_axes(const ImageWindow *w, AxisWish *x, AxisWish *y) {
   *x = axis_wish((AxisWish){.inputs = w->in_width,
-                            .to = (float)w->in_width,
+                            .to = (float)(w->to_width > 0 ? w->to_width : w->in_width),
                             .outputs = w->out_width,
                             .first = w->x,
                             .count = w->width,
                             .filter = w->filter});
   *y = axis_wish((AxisWish){.inputs = w->in_height,
-                            .to = (float)w->in_height,
+                            .to = (float)(w->to_height > 0 ? w->to_height : w->in_height),
                             .outputs = w->out_height,
                             .first = w->y,
                             .count = w->height,

@@ -57,7 +57,7 @@ class Draw:
         return self.word(n) * end >> 32
 
 
-def random_resized_crop(image, draw, size, scale=(0.08, 1), ratio=(3 / 4, 4 / 3), filter=Image.Resampling.BILINEAR):
+def random_resized_crop(image, draw, size, scale=(0.08, 1), ratio=(3 / 4, 4 / 3), filter=Image.Resampling.BILINEAR, is_box=False):
     """torchvision's RandomResizedCrop.get_params."""
     width, height = image.size
     for i in range(10):
@@ -75,6 +75,8 @@ def random_resized_crop(image, draw, size, scale=(0.08, 1), ratio=(3 / 4, 4 / 3)
         elif form > max(ratio):
             w = round(h * max(ratio))
         top, left = (height - h) // 2, (width - w) // 2
+    if is_box:
+        return left, top, left + w, top + h
     return image.crop((left, top, left + w, top + h)).resize((size[1], size[0]), filter)
 
 
@@ -159,6 +161,54 @@ class Images(support.Case):
             for cache in "", "; cache = 1 MiB":
                 image, _ = self.predicted(f'train = folder("photos/") | {chain}{cache}')
                 numpy.testing.assert_array_equal(image, expected, chain + cache)
+
+    def test_scaled(self):
+        """JPEG's decoded smaller, as Pillow's draft, and resized from the box that draft returns."""
+
+        def opened(i):
+            return Image.open(self.path(self.files[i][0]))
+
+        def drafted(image, i, height, width):
+            """Of file i (`image` is it decoded): the picture, and what of it stands for all of the file."""
+            file = opened(i)
+            box = file.draft(file.mode, (width, height)) if file.format == "JPEG" else None
+            return (file.convert("RGB"), box[1]) if box else (image, (0, 0, *image.size))
+
+        def resized(image, i, size):
+            width, height = image.size
+            if isinstance(size, int):
+                short, long = sorted((width, height))
+                size = (int(size * long / short), size) if width <= height else (size, int(size * long / short))
+            image, box = drafted(image, i, *size)
+            return image.resize(size[::-1], Image.Resampling.BILINEAR, box=box)
+
+        def boxed(image, i):
+            """random_resized_crop: the part of the scaled picture that has all of the box."""
+            box = random_resized_crop(image, Draw(3, 0, i, 0), (6, 8), is_box=True)
+            scale = 1
+            if opened(i).format == "JPEG":
+                scale = max(s for s in (1, 2, 4, 8) if s == 1 or (6 * s <= box[3] - box[1] and 8 * s <= box[2] - box[0]))
+                image = drafted(image, i, image.size[1] // scale, image.size[0] // scale)[0]
+            part = box[0] // scale, box[1] // scale, -(-box[2] // scale), -(-box[3] // scale)
+            inside = [b / scale - part[k % 2] for k, b in enumerate(box)]
+            return image.crop(part).resize((8, 6), Image.Resampling.BILINEAR, box=inside)
+
+        type = "u8[B, 3, 6, 8]"
+        for chain, expected in [("resize((6, 8))", lambda image, i: resized(image, i, (6, 8))),
+                                ("resize(9) | center_crop((6, 8))", lambda image, i: center_crop(resized(image, i, 9), 6, 8)),
+                                ("random_resized_crop((6, 8))", boxed)]:
+            expected = self.expect(expected).transpose(0, 3, 1, 2)
+            for more, rest in ("", ""), (", damaged=skip", ""), ("", "; cache = 1 MiB"):
+                if rest and "random" in chain:
+                    continue
+                image, _ = self.predicted(f'train = folder("photos/", scaled=true{more}) | {chain}{rest}', type)
+                numpy.testing.assert_array_equal(image, expected, chain + more + rest)
+            plain, _ = self.predicted(f'train = folder("photos/", scaled=false) | {chain}', type)
+            self.assertTrue((plain != expected).any())
+        for data, needle in [('folder("photos", scaled=true) | hflip | resize((6, 8))', "the first transform needs, which is to be resize or random_resized_crop"),
+                             ('folder("photos", scaled=true) | random_resized_crop((6, 8)); cache = 1 MiB', "so scaled=true does not go with it")]:
+            artifact = self.compile(MODEL % dict(type=type, data="train = " + data, seed=3))
+            self.fails(1, needle, "ftrun", artifact, "--data", self.folder)
 
     def test_filters_layouts_and_grey(self):
         for word, filter in [("nearest", Image.Resampling.NEAREST), ("bicubic", Image.Resampling.BICUBIC)]:

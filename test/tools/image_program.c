@@ -95,15 +95,21 @@ static Status other_place(const char *word) {
   return status_fail(STATUS_USER, "no command %s", word);
 }
 
+/* For the least sizes a[1] and a[2], of the whole or of a part; 0, 0: none. */
+static int draft(const int *box) {
+  int height, width;
+  if (a[1] < 1 || a[2] < 1 || image_size(bytes, byte_count, &height, &width) != STATUS_OK) return 1;
+  if (box) height = box[3] - box[1], width = box[2] - box[0];
+  return image_draft(height, width, (int)a[1], (int)a[2]);
+}
+
 static Status operate(const char *word) {
   uint8_t fill[3] = {(uint8_t)a[7], (uint8_t)a[8], (uint8_t)a[9]};
 #define IS(name) (!strcmp(word, name))
-  if (IS("decode"))
-    return image_decode(worker, bytes, byte_count, (int)a[0], (int)a[1], (int)a[2], &image);
+  if (IS("decode")) return image_decode(worker, bytes, byte_count, (int)a[0], draft(NULL), &image);
   if (IS("decode_part")) {
     int box[4] = {(int)a[4], (int)a[5], (int)a[6], (int)a[7]};
-    return image_decode_part(worker, bytes, byte_count, (int)a[0], box, (int)a[1], (int)a[2],
-                             &image, inside);
+    return image_decode_part(worker, bytes, byte_count, (int)a[0], box, draft(box), &image, inside);
   }
   if (IS("flip_x")) return image_flip_left_right(&image), STATUS_OK;
   if (IS("flip_y")) return image_flip_top_bottom(&image), STATUS_OK;

@@ -35,21 +35,22 @@ static void decodes_png(void **state) {
   assert_int_equal(width, 3);
   static const uint8_t colours[] = {255, 0, 0, 0, 255, 0, 0,   0,   255,
                                     0,   0, 0, 9, 8,   7, 255, 255, 255};
-  assert_int_equal(image_decode(worker, png_file, sizeof png_file, 3, 0, 0, &image), STATUS_OK);
+  assert_int_equal(image_decode(worker, png_file, sizeof png_file, 3, 1, &image), STATUS_OK);
   is_now(&image, 2, 3, 3, colours);
   static const uint8_t luma[] = {76, 150, 29, 0, 8, 255};
-  assert_int_equal(image_decode(worker, png_file, sizeof png_file, 1, 0, 0, &image), STATUS_OK);
+  assert_int_equal(image_decode(worker, png_file, sizeof png_file, 1, 1, &image), STATUS_OK);
   is_now(&image, 2, 3, 1, luma);
 }
 
 static void decodes_jpeg(void **state) {
   (void)state;
   for (int channels = 1; channels <= 3; channels += 2) {
-    assert_int_equal(image_decode(worker, jpeg_file, sizeof jpeg_file, channels, 0, 0, &image),
+    assert_int_equal(image_decode(worker, jpeg_file, sizeof jpeg_file, channels, 1, &image),
                      STATUS_OK);
     assert_int_equal(image.height * 100 + image.width, 2010);
     for (int i = 0; i < 200 * channels; i++) assert_int_equal(image.at[i], 77);
-    assert_int_equal(image_decode(worker, jpeg_file, sizeof jpeg_file, channels, 5, 2, &image),
+    assert_int_equal(image_decode(worker, jpeg_file, sizeof jpeg_file, channels,
+                                  image_draft(20, 10, 5, 2), &image),
                      STATUS_OK);
     assert_int_equal(image.height * 100 + image.width, 503);
     for (int i = 0; i < 15 * channels; i++) assert_int_equal(image.at[i], 77);
@@ -59,11 +60,11 @@ static void decodes_jpeg(void **state) {
 /* Once warm, a worker and its images stay where they are. */
 static void uses_memory_again(void **state) {
   (void)state;
-  assert_int_equal(image_decode(worker, jpeg_file, sizeof jpeg_file, 3, 0, 0, &image), STATUS_OK);
+  assert_int_equal(image_decode(worker, jpeg_file, sizeof jpeg_file, 3, 1, &image), STATUS_OK);
   const uint8_t *at = image.at;
   const double box[4] = {0, 0, 3, 2};
   for (int i = 0; i < 3; i++) {
-    assert_int_equal(image_decode(worker, png_file, sizeof png_file, 3, 0, 0, &image), STATUS_OK);
+    assert_int_equal(image_decode(worker, png_file, sizeof png_file, 3, 1, &image), STATUS_OK);
     assert_ptr_equal(image.at, at);
     assert_int_equal(image_resample(worker, &image, box, 9, 9, IMAGE_LANCZOS, &other), STATUS_OK);
     const uint8_t *made = other.at;
@@ -74,7 +75,7 @@ static void uses_memory_again(void **state) {
 
 static void refused(const uint8_t *bytes, size_t count, const char *words) {
   int height, width;
-  assert_int_equal(image_decode(worker, bytes, count, 3, 0, 0, &image), STATUS_USER);
+  assert_int_equal(image_decode(worker, bytes, count, 3, 1, &image), STATUS_USER);
   if (!strstr(status_message(), words)) fail_msg("%s lacks %s", status_message(), words);
   assert_true(image_size(bytes, count, &height, &width) == STATUS_USER || height > 0);
 }
