@@ -1,0 +1,87 @@
+"""Every command of the pages is run, in the order of the page, and prints what the page shows. What needs a network, a display or root is
+skipped by name in SKIPPED; a command that cannot run and is not named there fails."""
+import os
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import pages
+import support
+
+# the first words of a command: why it is not run
+SKIPPED = {
+    "scripts/install-deps": "installs Debian packages",
+    "scripts/build": "builds what this tests",
+    "export PATH=": "the test has done so",
+    "tensorboard ": "a server that needs its package (test/e2e/tensorboard.py reads the files)",
+}
+DEPENDS_ON_SPEED = "data: steps waited "  # a line that only slow machines see
+UNTIL_CTRL_C = ("ftrun watch --http",)
+
+
+class Page(support.Case):
+    """A folder to work in, as a reader's: the tools on the PATH, and the examples of the checkout."""
+
+    def setUp(self):
+        super().setUp()
+        for name in ("examples", "scripts"):
+            os.symlink(os.path.join(support.ROOT, name), self.path(name))
+        stubs = os.path.join(support.ROOT, "test", "fake", "python")
+        self.environment = dict(os.environ, PATH=os.path.join(support.BUILD, "bin") + ":" + os.environ["PATH"], PYTHONPATH=stubs,
+                                PYTHONDONTWRITEBYTECODE="1", NO_COLOR="1")
+        self.ran = 0
+
+    def bash(self, command):
+        return subprocess.run(["bash", "-c", command], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                              text=True, errors="replace", timeout=300)
+
+    def until_ctrl_c(self, command, shown):
+        """Runs what serves until Ctrl-C: its first line, and an orderly end."""
+        with subprocess.Popen(["bash", "-c", "exec " + command], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True) as process:
+            said = process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        self.assertIsNone(pages.matches(shown[:1], said.splitlines()), command)
+
+    def run_command(self, command, shown):
+        if command.startswith(tuple(SKIPPED)):
+            return
+        self.ran += 1
+        if command.startswith(UNTIL_CTRL_C):
+            return self.until_ctrl_c(command, shown)
+        done = self.bash(command)
+        said = [line for line in done.stdout.splitlines() if not line.startswith(DEPENDS_ON_SPEED)]
+        fails = any("error:" in line for line in shown)
+        self.assertEqual(done.returncode != 0, fails, f"{command}\nexit {done.returncode}\n{done.stdout[-3000:]}")
+        if shown:
+            missing = pages.matches(shown, said)
+            self.assertIsNone(missing, f"{command}\ndoes not print what the page shows:\n{missing}\nbut\n{done.stdout[-3000:]}")
+            self.assertIsNone(pages.values_differ(shown, said), command)
+
+    def follow(self, name):
+        with open(os.path.join(support.ROOT, "docs", name)) as file:
+            text = file.read()
+        for language, body in pages.fenced(text):
+            if language == "sh":
+                for command, shown in pages.commands(body):
+                    with self.subTest(command=command):
+                        self.run_command(command, shown)
+            elif pages.file_of(body):
+                path = self.path(pages.file_of(body))
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "w") as file:
+                    file.write(body)
+        self.assertGreater(self.ran, 0, "no command was found in " + name)
+
+
+class Docs(Page):
+    def test_tutorial(self):
+        self.follow("tutorial.md")
+
+    def test_coming_from_pytorch(self):
+        self.follow("coming-from-pytorch.md")
+
+
+if __name__ == "__main__":
+    support.main()
