@@ -36,6 +36,7 @@ typedef struct {
   TrainOptions train;
   const char *weights, *split, *input[MOST], *output[MOST], *set[MOST], *pass[MOST];
   const char *text[MOST]; /* tokenize */
+  const char *init[MOST], *rename[MOST];
   int text_count;
   int input_count, output_count, set_count, pass_count;
   bool made_up_data, no_cache, no_header, find_lr, find_batch;
@@ -60,7 +61,6 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--data", &train->run.places.data_dir},
       {"--elastic", &line->elastic},
       {"--device", &train->run.device},
-      {"--init", &train->init},
       {"--save", &train->save},
       {"--resume", &train->resume},
       {"--log-jsonl", &train->log_jsonl},
@@ -114,6 +114,11 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
     snprintf(text, sizeof text, "train.max_time=%s", value);
     push_text(line->set, &line->set_count, text);
   }
+  if (strcmp(flag->name, "--init") == 0) push_text(line->init, &train->init.path_count, value);
+  if (strcmp(flag->name, "--init-rename") == 0)
+    push_text(line->rename, &train->init.rename_count, value);
+  if (strcmp(flag->name, "--init-missing") == 0) train->init.keeps_missing = *value == 'k';
+  if (strcmp(flag->name, "--init-mismatch") == 0) train->init.keeps_mismatch = *value == 'k';
   if (strcmp(flag->name, "--set") == 0) push_text(line->set, &line->set_count, value);
   if (strcmp(flag->name, "--input") == 0) push_text(line->input, &line->input_count, value);
   if (strcmp(flag->name, "--output") == 0) push_text(line->output, &line->output_count, value);
@@ -152,6 +157,10 @@ static int ftrun_parse_flag(Line *line, char **argv, int argc, int *at) {
   if (code) return code;
   if (strcmp(flag->name, "--check") == 0 && strcmp(value, "nan") != 0)
     return flags_fail(&ftrun_line, line->command_index, "--check=%s: expected --check=nan", value);
+  bool is_choice = !strcmp(flag->name, "--init-missing") || !strcmp(flag->name, "--init-mismatch");
+  if (is_choice && strcmp(value, "keep") != 0 && strcmp(value, "error") != 0)
+    return flags_fail(&ftrun_line, line->command_index, "%s %s: expected keep or error", flag->name,
+                      value);
   take_flag(line, flag, value, count);
   keep_for_ranks(line, flag->name, value, argv + first, *at - first + 1);
   return 0;
@@ -166,6 +175,7 @@ static int parse_line(Line *line, int argc, char **argv) {
   line->kept = calloc((size_t)argc + 1, sizeof *line->kept);
   if (!line->kept) return fprintf(stderr, "error: out of memory\n"), 3;
   line->train.steps = line->train.epochs = -1;
+  line->train.init = (CkptInit){.paths = line->init, .renames = line->rename};
   line->tokens = 200;
   line->samples = line->ranks = line->gpus = 1;
   for (; at < argc; at++) {
@@ -196,6 +206,12 @@ static int parse_line(Line *line, int argc, char **argv) {
   if (!line->train.run.artifact && line->command != DEVICES)
     return flags_fail(&ftrun_line, line->command_index, "%s needs a model: a .so, .ptx or .ft file",
                       ftrun_line.commands[line->command_index].name);
+  const CkptInit *init = &line->train.init;
+  if (!init->path_count && (init->rename_count || init->keeps_missing || init->keeps_mismatch))
+    return flags_fail(&ftrun_line, line->command_index, "%s goes with --init",
+                      init->rename_count    ? "--init-rename"
+                      : init->keeps_missing ? "--init-missing"
+                                            : "--init-mismatch");
   if (!line->find_lr && (line->lr_range || line->plot))
     return flags_fail(&ftrun_line, line->command_index, "%s goes with --find-lr",
                       line->plot ? "--plot" : "--lr-range");

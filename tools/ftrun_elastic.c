@@ -182,7 +182,12 @@ static bool resumes_at_first(const Elastic *elastic) {
   return false;
 }
 
-/* "--resume DIR" in the place of another one, and of --init. */
+/* "--resume" or "--init…" and its value: with the value as a word of its own, or joined by "=". */
+static bool begins_values(const char *argument) {
+  return !strncmp(argument, "--resume", 8) || !strncmp(argument, "--init", 6);
+}
+
+/* "--resume DIR" in the place of another one, and of --init and what goes with it. */
 static char **arguments_of(const Run *run, bool resumes) {
   const Elastic *elastic = run->of;
   int count = 0, at = 0;
@@ -192,10 +197,9 @@ static char **arguments_of(const Run *run, bool resumes) {
   all[at++] = (char *)(uintptr_t)elastic->compilation.artifact;
   for (int i = 0; i < count; i++) {
     char *argument = elastic->arguments[i];
-    bool is_named = !strcmp(argument, "--resume") || !strcmp(argument, "--init");
-    bool is_joined = !strncmp(argument, "--resume=", 9) || !strncmp(argument, "--init=", 7);
-    if (resumes && is_named) i++;
-    if (!resumes || (!is_named && !is_joined)) all[at++] = argument;
+    bool is_left_out = resumes && begins_values(argument);
+    if (is_left_out && !strchr(argument, '=')) i++;
+    if (!is_left_out) all[at++] = argument;
   }
   if (resumes) all[at++] = (char *)(uintptr_t)"--resume";
   if (resumes) all[at++] = (char *)(uintptr_t)run->folder;

@@ -9,9 +9,18 @@
 #include "plan/metric_rule.h"
 #include "runtime/execute/exec.h"
 
-/* Every model parameter must be there in its shape; f16, bf16, f32 and f64 are taken; running
+/* `path` as weight_files.h has it. Every model parameter must be there in its shape; f16, bf16, f32 and f64 are taken; running
  * statistics are loaded if present. *notes gets one line per thing worth telling (may be NULL). */
 STATUS_CHECKED Status ckpt_load_weights(Exec *exec, const char *path, Text *notes);
+/* --init with all that goes with it: several paths, other names (weight_files.h), and what may stay
+ * as it is now, which is as the Exec was initialised: parameters that are in no file, and those that
+ * are there in another shape. *notes tells what was taken and what not. */
+typedef struct {
+  const char *const *paths, *const *renames;
+  int path_count, rename_count;
+  bool keeps_missing, keeps_mismatch;
+} CkptInit;
+STATUS_CHECKED Status ckpt_init_weights(Exec *exec, const CkptInit *init, Text *notes);
 /* Parameters and the model's own states (running statistics) under their names. All ranks of `comm`
  * call it, and write a share each; NULL: this process writes all of it, which fails where others
  * have parts of parameters (plan_is_apart). So it is with all that is written here. */

@@ -32,6 +32,11 @@ void ckpt_places_free(CkptPlaces *places) {
   *places = (CkptPlaces){0};
 }
 
+bool ckpt_places_fit(const PlanTensor *tensor, const SafeTensor *from) {
+  Type whole = plan_whole(tensor);
+  return shape_equal(&from->shape, &whole.shape);
+}
+
 Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor, const Safetensors *file,
                        const char *path) {
   const SafeTensor *from = safetensors_find(file, tensor->name);
@@ -39,7 +44,7 @@ Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor, const
   if (!from) return status_fail(STATUS_USER, "%s lacks %s", path, tensor->name);
   ArrayHeader header = {.element = from->element, .shape = from->shape};
   Type whole = plan_whole(tensor);
-  if (!shape_equal(&from->shape, &whole.shape) ||
+  if (!ckpt_places_fit(tensor, from) ||
       !element_converts(from->element, tensor->type.dtype))
     return status_fail(STATUS_USER, "%s: %s is %s but the model's is %s", path, tensor->name,
                        array_header_text(&header, have), type_text(&whole, want));

@@ -18,6 +18,7 @@ void ckpt_places_free(CkptPlaces *places); /* also after a failed read */
 /* Sets one tensor from the file, which must hold it in its shape and a type that converts. */
 STATUS_CHECKED Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor,
                                       const Safetensors *file, const char *path);
+bool ckpt_places_fit(const PlanTensor *tensor, const SafeTensor *from); /* is its shape that? */
 /* The states of a checkpoint, all of them or only those that belong to the model, with names and
  * offsets; in slices, by parameter, where their place has the order of the parameters'. In the
  * arena given. */

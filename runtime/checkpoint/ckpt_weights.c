@@ -2,8 +2,10 @@
 #include "runtime/checkpoint/ckpt.h"
 #include "runtime/checkpoint/ckpt_file.h"
 #include "runtime/checkpoint/ckpt_places.h"
+#include "runtime/checkpoint/weight_files.h"
 #include "base/text.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,76 +69,160 @@ static bool is_harmless(const Exec *exec, const Safetensors *file, const SafeTen
 
 /* Weights that another program saved as a part of something larger, such as
  * "transformer.wte.weight" for wte.weight, lose what stands in front, if it is the same for all
- * parameters. */
+ * parameters. The first parameter that is not there by its own name tells what that is. */
 static void drop_prefix(const Plan *plan, Safetensors *file) {
-  const char *first = plan->params.count ? plan->params.at[0].name : "";
-  size_t tail = strlen(first);
   const char *prefix = NULL;
   size_t length = 0;
-  if (!tail || safetensors_find(file, first)) return;
-  for (int i = 0; i < file->tensor_count && !prefix; i++) {
-    const char *name = file->tensor[i].name;
-    size_t all = strlen(name);
-    if (all > tail + 1 && name[all - tail - 1] == '.' && strcmp(name + all - tail, first) == 0)
-      prefix = name, length = all - tail;
+  for (int p = 0; p < plan->params.count && !prefix; p++) {
+    const char *wanted = plan->params.at[p].name;
+    size_t tail = strlen(wanted);
+    if (safetensors_find(file, wanted)) continue;
+    for (int i = 0; i < file->tensor_count && !prefix; i++) {
+      const char *name = file->tensor[i].name;
+      size_t all = strlen(name);
+      if (all > tail + 1 && name[all - tail - 1] == '.' && strcmp(name + all - tail, wanted) == 0)
+        prefix = name, length = all - tail;
+    }
   }
-  for (int i = 0; i < file->tensor_count && prefix; i++)
-    if (strncmp(file->tensor[i].name, prefix, length) == 0) file->tensor[i].name += length;
+  for (int i = 0; i < file->tensor_count && prefix; i++) {
+    const char *name = file->tensor[i].name;
+    if (strncmp(name, prefix, length) == 0 && !safetensors_find(file, name + length))
+      file->tensor[i].name += length;
+  }
 }
 
-/* Which parameters are not in the file, which tensors of the file the model does not know. */
-static Status compare_names(const Exec *exec, const Safetensors *file, const char *path,
-                            Text *notes) {
-  const Plan *plan = exec_plan(exec);
+/* How the files and the model fit, name by name. */
+typedef struct {
+  Text missing, mismatched, unexpected;
+  int missing_count, mismatch_count, unexpected_count, taken, parameters;
+} Comparison;
+
+static void comparison_free(Comparison *c) {
+  text_free(&c->missing);
+  text_free(&c->mismatched);
+  text_free(&c->unexpected);
+}
+
+static void compare_param(Comparison *c, const PlanTensor *param, const Safetensors *file,
+                          const char **names) {
+  const SafeTensor *from = safetensors_find(file, param->name);
+  c->parameters++;
+  if (!from) {
+    list_name(&c->missing, &c->missing_count, param->name,
+              text_nearest(param->name, names, file->tensor_count));
+  } else if (!ckpt_places_fit(param, from)) {
+    char have[TYPE_TEXT], want[TYPE_TEXT], both[3 * TYPE_TEXT];
+    Type whole = plan_whole(param);
+    snprintf(both, sizeof both, "%.60s (%s, there %s)", param->name,
+             shape_text(&whole.shape, want), shape_text(&from->shape, have));
+    list_name(&c->mismatched, &c->mismatch_count, both, NULL);
+  } else {
+    c->taken++;
+  }
+}
+
+/* Of all stages: each rank knows them, and rank 0 tells. */
+static Status compare_names(const Exec *exec, const Safetensors *file, Comparison *c) {
+  const PlanStages *stages = exec_stages(exec);
   const char **names = calloc((size_t)file->tensor_count + 1, sizeof *names);
-  if (!names) return status_errno(ENOMEM, "%s", path);
+  if (!names) return status_errno(ENOMEM, "weights");
   for (int i = 0; i < file->tensor_count; i++) names[i] = file->tensor[i].name;
-  Text missing = {0}, unexpected = {0};
-  int missing_count = 0, unexpected_count = 0;
-  for (int i = 0; i < plan->params.count; i++) {
-    const char *name = plan->params.at[i].name;
-    if (!safetensors_find(file, name))
-      list_name(&missing, &missing_count, name, text_nearest(name, names, file->tensor_count));
+  for (int s = 0; s < stages->count; s++) {
+    for (int i = 0; i < stages->at[s]->params.count; i++) {
+      const PlanTensor *param = &stages->at[s]->params.at[i];
+      bool is_known = false; /* a parameter that several stages read */
+      for (int k = 0; k < s && !is_known; k++)
+        is_known = plan_find_tensor(stages->at[k]->params.at, stages->at[k]->params.count,
+                                    param->name) >= 0;
+      if (!is_known) compare_param(c, param, file, names);
+    }
   }
   for (int i = 0; i < file->tensor_count; i++)
     if (!weights_is_expected(exec, names[i]) && !is_harmless(exec, file, &file->tensor[i]))
-      list_name(&unexpected, &unexpected_count, names[i], NULL);
-  end_list(&missing, missing_count);
-  end_list(&unexpected, unexpected_count);
-  Status status = STATUS_OK;
-  if (missing_count)
-    status = status_fail(STATUS_USER, "%s lacks %d of the model's %d parameters: %s%s%s", path,
-                         missing_count, plan->params.count, text_cstr(&missing),
-                         unexpected_count ? "; not in the model: " : "", text_cstr(&unexpected));
-  else if (unexpected_count && notes)
-    text_printf(notes, "%s%s: %d tensor%s not in the model and ignored: %s",
-                notes->count ? "\n" : "", path, unexpected_count,
-                unexpected_count == 1 ? " is" : "s are", text_cstr(&unexpected));
-  text_free(&missing);
-  text_free(&unexpected);
+      list_name(&c->unexpected, &c->unexpected_count, names[i], NULL);
+  end_list(&c->missing, c->missing_count);
+  end_list(&c->mismatched, c->mismatch_count);
+  end_list(&c->unexpected, c->unexpected_count);
   free(names);
+  return STATUS_OK;
+}
+
+static Status must_fit(const CkptInit *init, const WeightFiles *files, const Comparison *c) {
+  if (c->missing_count && !init->keeps_missing)
+    return status_fail(STATUS_USER, "%s lacks %d of the model's %d parameters: %s%s%s", files->named,
+                       c->missing_count, c->parameters, text_cstr(&c->missing),
+                       c->unexpected_count ? "; not in the model: " : "",
+                       text_cstr(&c->unexpected));
+  if (!c->taken && c->parameters)
+    return status_fail(STATUS_USER, "%s has none of the model's %d parameters in its shape: %s%s%s",
+                       files->named, c->parameters, text_cstr(&c->missing),
+                       c->missing_count && c->mismatch_count ? ", " : "",
+                       text_cstr(&c->mismatched));
+  return STATUS_OK;
+}
+
+static void tell_fit(const CkptInit *init, const WeightFiles *files, const Comparison *c,
+                 Text *notes) {
+  bool is_plain = init->path_count == 1 && !init->rename_count && !files->is_several &&
+                  !init->keeps_missing && !init->keeps_mismatch;
+  if (!is_plain) {
+    text_printf(notes, "%s%s: %d of the model's %d parameters were taken", notes->count ? "\n" : "",
+                files->named, c->taken, c->parameters);
+    if (files->replaced)
+      text_printf(notes, "; of %d tensor%s in several of them, the last", files->replaced,
+                  files->replaced == 1 ? "" : "s");
+    if (files->left_out) text_printf(notes, "; %d were left out by name", files->left_out);
+    if (c->missing_count)
+      text_printf(notes, "\nnot there, begin as without --init: %s", text_cstr(&c->missing));
+    if (c->mismatch_count)
+      text_printf(notes, "\nof another shape, begin as without --init: %s",
+                  text_cstr(&c->mismatched));
+  }
+  if (c->unexpected_count)
+    text_printf(notes, "%s%s: %d tensor%s not in the model and ignored: %s",
+                notes->count ? "\n" : "", files->named, c->unexpected_count,
+                c->unexpected_count == 1 ? " is" : "s are", text_cstr(&c->unexpected));
+}
+
+/* Whether it may stay as it is, where it is not there or not in this shape, was decided before. */
+static Status set_from(const CkptPlaces *places, const CkptInit *init, const PlanTensor *tensor,
+                       const WeightFiles *files) {
+  const SafeTensor *from = safetensors_find(&files->all, tensor->name);
+  if (!from || (init->keeps_mismatch && !ckpt_places_fit(tensor, from))) return STATUS_OK;
+  return ckpt_places_set(places, tensor, &files->all, weight_files_path(files, from));
+}
+
+static Status load_from(Exec *exec, const CkptInit *init, WeightFiles *files, Text *notes) {
+  const Plan *plan = exec_plan(exec);
+  CkptPlaces places = {0};
+  Comparison c = {0};
+  drop_prefix(plan, &files->all);
+  Status status = compare_names(exec, &files->all, &c);
+  if (status == STATUS_OK) status = must_fit(init, files, &c);
+  if (status == STATUS_OK) status = ckpt_places_read(exec, &places);
+  for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)
+    status = set_from(&places, init, &plan->params.at[i], files);
+  for (int i = 0; i < plan->states.count && status == STATUS_OK; i++)
+    if (plan->states.at[i].is_saved)
+      status = set_from(&places, init, &plan->states.at[i], files);
+  if (status == STATUS_OK) status = ckpt_places_write(&places);
+  if (status == STATUS_OK && notes) tell_fit(init, files, &c, notes);
+  ckpt_places_free(&places);
+  comparison_free(&c);
+  return status;
+}
+
+Status ckpt_init_weights(Exec *exec, const CkptInit *init, Text *notes) {
+  WeightFiles files;
+  Status status = weight_files_open(init->paths, init->path_count, init->renames,
+                                    init->rename_count, &files);
+  if (status == STATUS_OK) status = load_from(exec, init, &files, notes);
+  weight_files_close(&files);
   return status;
 }
 
 Status ckpt_load_weights(Exec *exec, const char *path, Text *notes) {
-  Safetensors *file;
-  STATUS_TRY(safetensors_open(path, &file));
-  const Plan *plan = exec_plan(exec);
-  CkptPlaces places = {0};
-  drop_prefix(plan, file);
-  Status status = compare_names(exec, file, path, notes);
-  if (status == STATUS_OK) status = ckpt_places_read(exec, &places);
-  for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)
-    status = ckpt_places_set(&places, &plan->params.at[i], file, path);
-  for (int i = 0; i < plan->states.count && status == STATUS_OK; i++) {
-    const PlanTensor *state = &plan->states.at[i];
-    if (state->is_saved && safetensors_find(file, state->name))
-      status = ckpt_places_set(&places, state, file, path);
-  }
-  if (status == STATUS_OK) status = ckpt_places_write(&places);
-  ckpt_places_free(&places);
-  safetensors_close(file);
-  return status;
+  return ckpt_init_weights(exec, &(CkptInit){.paths = &path, .path_count = 1}, notes);
 }
 
 static Status save_weights(Exec *exec, Comm *comm, const char *path, CkptContent content) {

@@ -66,11 +66,10 @@ static void hold_schedule(FindLr *find) {
 }
 
 static Status find_lr_values(FindLr *find) {
-  const char *init = find->options->train->init;
+  const CkptInit *init = &find->options->train->init;
   uint64_t seed = (uint64_t)setting_number(find->plan->settings, "train.seed");
-  if (!init) return exec_init(find->exec, seed);
-  STATUS_TRY(exec_init_states(find->exec, seed));
-  return ckpt_load_weights(find->exec, init, NULL);
+  STATUS_TRY(exec_init(find->exec, seed));
+  return init->path_count ? ckpt_init_weights(find->exec, init, NULL) : STATUS_OK;
 }
 
 static Status find_lr_data(FindLr *find) {

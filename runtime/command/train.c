@@ -78,10 +78,13 @@ static Status decide_length(Training *training) {
 
 static Status train_initialise(Training *training) {
   const TrainOptions *options = training->options;
-  if (!options->init) return exec_init(training->exec, training->seed);
-  STATUS_TRY(exec_init_states(training->exec, training->seed));
+  bool is_whole = !options->init.keeps_missing && !options->init.keeps_mismatch;
+  STATUS_TRY(options->init.path_count && is_whole
+                 ? exec_init_states(training->exec, training->seed)
+                 : exec_init(training->exec, training->seed));
+  if (!options->init.path_count) return STATUS_OK;
   Text notes = {0};
-  Status status = ckpt_load_weights(training->exec, options->init, &notes);
+  Status status = ckpt_init_weights(training->exec, &options->init, &notes);
   if (status == STATUS_OK && notes.count) log_say(training->log, "%s", text_cstr(&notes));
   text_free(&notes);
   return status;
@@ -250,7 +253,7 @@ static Status train_open_all(Training *training) {
   if (options->or_start && !options->resume)
     return status_fail(STATUS_USER, "--or-start goes with --resume PATH: where PATH holds no "
                                     "checkpoint yet the training starts");
-  if (options->init && options->resume && !options->or_start)
+  if (options->init.path_count && options->resume && !options->or_start)
     return status_fail(STATUS_USER, "--init and --resume do not go together: a resumed training "
                                     "has its own weights; with --or-start as well, a training "
                                     "without a checkpoint starts from those of --init");

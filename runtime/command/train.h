@@ -1,6 +1,7 @@
 /* train: the training run: everything between an artifact and trained weights. */
 #ifndef FT_RUNTIME_TRAIN_H
 #define FT_RUNTIME_TRAIN_H
+#include "runtime/checkpoint/ckpt.h"
 #include "runtime/execute/exec.h"
 #include "runtime/command/log.h"
 #include "runtime/data/source.h"
@@ -16,7 +17,8 @@ typedef struct {
 
 typedef struct {
   RunOptions run;
-  const char *init, *save, *save_ema, *resume, *log_jsonl, *tensorboard, *trace, *trace_steps;
+  const char *save, *save_ema, *resume, *log_jsonl, *tensorboard, *trace, *trace_steps;
+  CkptInit init; /* no paths: none */
   int64_t steps, epochs; /* -1: as the plan says */
   bool no_shuffle, overfit_batch, dry_run, check_nan, deterministic, keep_going;
   int64_t started; /* clock_nanoseconds when the process began; 0: as train_run does */
