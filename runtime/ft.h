@@ -12,8 +12,8 @@
  *   ft_save_weights(model, "w.safetensors");
  *   ft_close(model);
  *
- * Link with libft_runtime, libft_plan, libft_type, libft_base and what they need (OpenBLAS, oneDNN,
- * libgomp, zlib, jansson, PCRE2). A model is used by one thread at a time; several models may be
+ * Link with libft.so (`pkg-config --libs ft`), or with libft_runtime, libft_plan, libft_type, libft_base and what they need
+ * (zlib, zstd, jansson, PCRE2). oneDNN and OpenBLAS are opened where a model needs them. A model is used by one thread at a time; several models may be
  * open. Functions that return int: 0 is success, 1 the caller's mistake, 3 a fault of the machine;
  * ft_error says it in one line. Pointers that are returned live until ft_close. Nothing here ends
  * the process: NULL where a pointer is needed is a mistake, no memory a fault; what a call had

@@ -37,7 +37,11 @@ static int start_and_wait_for(const char *compiler, const char *const *arguments
     if (output >= 0 && (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0))
       _exit(127);
     execvp(compiler, (char **)(uintptr_t)arguments);
-    fprintf(stderr, "error: cannot run the compiler %s: %s\n", compiler, strerror(errno));
+    fprintf(stderr,
+            "error: %s is compiled by ftc, which cannot be run: %s; it belongs beside ftrun or on "
+            "the PATH "
+            "(package ft), or compile the file elsewhere (ftc %s -o model.so) and train that\n",
+            c->source, strerror(errno), c->source);
     _exit(127);
   }
   if (c->opens_data) source_early_start(c->source, c->places);

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* sched_getaffinity, syscall */
 #include "runtime/common/pool.h"
 #include "runtime/common/guard.h"
+#include <dlfcn.h>
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -16,9 +17,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* libgomp's, which oneDNN and OpenBLAS obey; declared here since not every compiler has omp.h */
-int omp_get_max_threads(void);
-void omp_set_num_threads(int threads);
+/* libgomp's, which oneDNN and OpenBLAS obey and bring along; NULL until one of them is opened. */
+static int (*omp_get_max_threads)(void);
+static void (*omp_set_num_threads)(int threads);
 
 /* Where a thread may be delayed while others go on: test/unit/runtime_pool.c, which includes this
  * file, delays it there. */
@@ -102,13 +103,25 @@ static Status choose_threads(int requested, int *out) {
   return read_variable("FT_THREADS", out);
 }
 
+void pool_find_libraries(void) {
+  void *library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (!library) return;
+  void *get = dlsym(library, "omp_get_max_threads"), *set = dlsym(library, "omp_set_num_threads");
+  memcpy(&omp_get_max_threads, &get, sizeof get);
+  memcpy(&omp_set_num_threads, &set, sizeof set);
+  if (!get) omp_set_num_threads = NULL;
+}
+
 int pool_quiet_libraries(void) {
+  if (!omp_set_num_threads) return 0;
   int before = omp_get_max_threads();
   omp_set_num_threads(1);
   return before;
 }
 
-void pool_restore_libraries(int before) { omp_set_num_threads(before); }
+void pool_restore_libraries(int before) {
+  if (omp_set_num_threads && before > 0) omp_set_num_threads(before);
+}
 
 /* ── waiting ──────────────────────────────────────────────────────────────────────────────── */
 /* The kernel compares 32 bits: the word's lower half, which comes first. */
@@ -179,7 +192,6 @@ static uint64_t read_job(Pool *pool, Job *out) {
 static void *worker_main(void *argument) {
   struct Worker *worker = argument;
   Pool *pool = worker->pool;
-  pool_quiet_libraries();
   bool is_reserved = worker->share >= pool->threads;
   for (uint64_t seen = 0, called = 0;;) {
     if (is_reserved) {
@@ -193,6 +205,7 @@ static void *worker_main(void *argument) {
     atomic_store(&worker->is_inside, true); /* before reading the job: see pool_settle */
     seen = read_job(pool, &job);
     POOL_MAY_BE_DELAYED("begin");
+    pool_quiet_libraries(); /* each time: they may have been opened since */
     if (job.work && !is_reserved) {
       job.work(job.context, worker->share);
       atomic_store_explicit(&worker->is_inside, false, memory_order_release);

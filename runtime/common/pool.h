@@ -50,6 +50,8 @@ static inline void pool_relax(void) {
 #endif
 }
 
+/* Behind the opening of a library that brings libgomp; until then the next two do nothing. */
+void pool_find_libraries(void);
 /* Libraries called by this thread use one thread only; returns what to give back to pool_restore.
  */
 int pool_quiet_libraries(void);

@@ -101,7 +101,7 @@ class Rooms(support.Case):
     def test_ftrun_has_no_compiler_in_it(self):
         linked = subprocess.run(["ldd", os.path.join(CODE, "ftrun")], capture_output=True, text=True, check=True).stdout
         self.assertIn("libc.so", linked)
-        for library in ("LLVM", "python", "libstdc++.so.5", "libclang", "libmpi", "libopen-"):
+        for library in ("LLVM", "python", "libstdc++", "libclang", "libmpi", "libopen", "libdnnl", "libgomp", "OpenCL"):
             self.assertNotIn(library, linked)
         symbols = subprocess.run(["nm", os.path.join(CODE, "ftrun")], capture_output=True, text=True, check=True).stdout
         for symbol in ("graph_node", "frontend_compile", "pass_fuse", "codegen_run", "LLVMRunPasses", "yyparse"):

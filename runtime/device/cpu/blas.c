@@ -1,6 +1,7 @@
 /* blas: see blas.h. */
 #define _GNU_SOURCE /* MAP_NORESERVE */
 #include "runtime/device/cpu/blas.h"
+#include "runtime/common/pool.h"
 #include <dlfcn.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -35,6 +36,7 @@ Status blas_open(BlasGemm **out) {
       return status_fail(STATUS_USER, "OpenBLAS cannot be opened: %s; install libopenblas0-openmp",
                          dlerror());
     memcpy(&gemm, &symbol, sizeof gemm);
+    pool_find_libraries();
   }
   *out = gemm;
   return STATUS_OK;

@@ -29,27 +29,38 @@ Status cpu_library_new(int threads, int reserved, CpuLibrary **out) {
   library->threads = threads;
   library->all_threads = threads + reserved;
   library->thread = thread;
-  Status status = cpu_dnnl(dnnl_engine_create(&library->engine, dnnl_cpu, 0), "start");
-  for (int i = 0; i < library->all_threads && status == STATUS_OK; i++)
-    status =
-        cpu_dnnl(dnnl_stream_create(&thread[i].stream, library->engine, dnnl_stream_default_flags),
-                 "make a stream");
-  if (status != STATUS_OK) {
-    cpu_library_free(library);
+  *out = library;
+  return STATUS_OK;
+}
+
+/* oneDNN's engine, and a stream of it for each thread. */
+Status cpu_need_engine(CpuLibrary *library) {
+  if (library->engine) return STATUS_OK;
+  STATUS_TRY(dnnl_library_open());
+  dnnl_engine_t engine;
+  STATUS_TRY(cpu_dnnl(dnnl.engine_create(&engine, dnnl_cpu, 0), "start"));
+  for (int i = 0; i < library->all_threads; i++) {
+    dnnl_stream_t *stream = &library->thread[i].stream;
+    Status status = *stream
+                        ? STATUS_OK
+                        : cpu_dnnl(dnnl.stream_create(stream, engine, dnnl_stream_default_flags),
+                                   "make a stream");
+    if (status == STATUS_OK) continue;
+    dnnl.engine_destroy(engine);
     return status;
   }
-  *out = library;
+  library->engine = engine;
   return STATUS_OK;
 }
 
 void cpu_library_free(CpuLibrary *library) {
   if (!library) return;
   for (int i = 0; i < library->all_threads; i++) {
-    if (library->thread[i].stream) dnnl_stream_destroy(library->thread[i].stream);
+    if (library->thread[i].stream) dnnl.stream_destroy(library->thread[i].stream);
     free(library->thread[i].scratch);
   }
   free(library->common);
-  if (library->engine) dnnl_engine_destroy(library->engine);
+  if (library->engine) dnnl.engine_destroy(library->engine);
   free(library->thread);
   free(library);
 }
@@ -77,10 +88,10 @@ static Status need_scratch(CpuLibrary *library, bool is_common, size_t bytes) {
 /* ── one primitive with its memories ──────────────────────────────────────────────────────── */
 /* Scratch is ours, so that running allocates nothing. */
 static dnnl_status_t make_attr(const_dnnl_post_ops_t post, dnnl_primitive_attr_t *out) {
-  dnnl_status_t status = dnnl_primitive_attr_create(out);
+  dnnl_status_t status = dnnl.primitive_attr_create(out);
   if (status == dnnl_success)
-    status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
-  if (status == dnnl_success && post) status = dnnl_primitive_attr_set_post_ops(*out, post);
+    status = dnnl.primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
+  if (status == dnnl_success && post) status = dnnl.primitive_attr_set_post_ops(*out, post);
   return status;
 }
 
@@ -96,10 +107,10 @@ static Status need_room_for_code(void) {
 }
 
 static Status make_primitive(CpuPrimitive *p, dnnl_status_t status) {
-  if (status == dnnl_success) status = dnnl_primitive_create(&p->primitive, p->desc);
+  if (status == dnnl_success) status = dnnl.primitive_create(&p->primitive, p->desc);
   if (status == dnnl_success) {
     const char *text = "";
-    dnnl_primitive_desc_query(p->desc, dnnl_query_impl_info_str, 0, &text);
+    dnnl.primitive_desc_query(p->desc, dnnl_query_impl_info_str, 0, &text);
     snprintf(p->text, sizeof p->text, "onednn %s", text);
     p->is_reference = strstr(text, "ref") != NULL;
   }
@@ -113,8 +124,8 @@ Status cpu_primitive_new(CpuLibrary *library, const_dnnl_op_desc_t desc, const_d
   STATUS_TRY(need_room_for_code());
   dnnl_status_t status = make_attr(post, &attr);
   if (status == dnnl_success)
-    status = dnnl_primitive_desc_create(&out->desc, desc, attr, library->engine, hint);
-  if (attr) dnnl_primitive_attr_destroy(attr);
+    status = dnnl.primitive_desc_create(&out->desc, desc, attr, library->engine, hint);
+  if (attr) dnnl.primitive_attr_destroy(attr);
   return make_primitive(out, status);
 }
 
@@ -125,21 +136,21 @@ Status cpu_reorder_new(CpuLibrary *library, const dnnl_memory_desc_t *from,
   STATUS_TRY(need_room_for_code());
   dnnl_status_t status = make_attr(NULL, &attr);
   if (status == dnnl_success)
-    status = dnnl_reorder_primitive_desc_create(&out->desc, from, library->engine, to,
+    status = dnnl.reorder_primitive_desc_create(&out->desc, from, library->engine, to,
                                                 library->engine, attr);
-  if (attr) dnnl_primitive_attr_destroy(attr);
+  if (attr) dnnl.primitive_attr_destroy(attr);
   return make_primitive(out, status);
 }
 
 const dnnl_memory_desc_t *cpu_primitive_query(const CpuPrimitive *p, dnnl_query_t what) {
-  return dnnl_primitive_desc_query_md(p->desc, what, 0);
+  return dnnl.primitive_desc_query_md(p->desc, what, 0);
 }
 
 static Status primitive_bind(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc,
                              void *address, Place place, int64_t offset) {
   dnnl_memory_t memory = NULL;
   STATUS_TRY(
-      cpu_dnnl(dnnl_memory_create(&memory, desc, p->library->engine, address), "bind memory"));
+      cpu_dnnl(dnnl.memory_create(&memory, desc, p->library->engine, address), "bind memory"));
   p->place[p->arg_count] = place;
   p->offset[p->arg_count] = offset;
   p->args[p->arg_count++] = (dnnl_exec_arg_t){arg, memory};
@@ -152,13 +163,13 @@ Status cpu_primitive_bind(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *de
 
 Status cpu_primitive_bind_scratch(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc,
                                   Place place, int64_t offset) {
-  size_t bytes = (size_t)offset + dnnl_memory_desc_get_size(desc);
+  size_t bytes = (size_t)offset + dnnl.memory_desc_get_size(desc);
   STATUS_TRY(need_scratch(p->library, place == PLACE_COMMON, bytes));
   return primitive_bind(p, arg, desc, NULL, place, offset);
 }
 
 size_t cpu_primitive_scratchpad(const CpuPrimitive *p) {
-  return dnnl_memory_desc_get_size(cpu_primitive_query(p, dnnl_query_scratchpad_md));
+  return dnnl.memory_desc_get_size(cpu_primitive_query(p, dnnl_query_scratchpad_md));
 }
 
 Status cpu_primitive_finish(CpuPrimitive *p, int64_t offset) {
@@ -170,14 +181,14 @@ Status cpu_primitive_finish(CpuPrimitive *p, int64_t offset) {
 
 void cpu_primitive_move(CpuPrimitive *p, int arg, void *address) {
   for (int i = 0; i < p->arg_count; i++)
-    if (p->args[i].arg == arg) dnnl_memory_set_data_handle(p->args[i].memory, address);
+    if (p->args[i].arg == arg) dnnl.memory_set_data_handle(p->args[i].memory, address);
 }
 
 /* The scratch is another one than that of the last run: another thread's, or it has grown. */
 static void rebind(CpuPrimitive *p, char *scratch, char *common) {
   for (int i = 0; i < p->arg_count; i++)
     if (p->place[i] != PLACE_ADDRESS)
-      dnnl_memory_set_data_handle(p->args[i].memory,
+      dnnl.memory_set_data_handle(p->args[i].memory,
                                   (p->place[i] == PLACE_COMMON ? common : scratch) + p->offset[i]);
   p->scratch = scratch;
   p->common = common;
@@ -187,13 +198,13 @@ bool cpu_primitive_run(CpuPrimitive *p, int thread) {
   const CpuThread *own = &p->library->thread[thread];
   void *common = p->library->common;
   if (p->scratch != own->scratch || p->common != common) rebind(p, own->scratch, common);
-  return dnnl_primitive_execute(p->primitive, own->stream, p->arg_count, p->args) == dnnl_success;
+  return dnnl.primitive_execute(p->primitive, own->stream, p->arg_count, p->args) == dnnl_success;
 }
 
 void cpu_primitive_free(CpuPrimitive *p) {
-  for (int i = 0; i < p->arg_count; i++) dnnl_memory_destroy(p->args[i].memory);
-  if (p->primitive) dnnl_primitive_destroy(p->primitive);
-  if (p->desc) dnnl_primitive_desc_destroy(p->desc);
+  for (int i = 0; i < p->arg_count; i++) dnnl.memory_destroy(p->args[i].memory);
+  if (p->primitive) dnnl.primitive_destroy(p->primitive);
+  if (p->desc) dnnl.primitive_desc_destroy(p->desc);
   *p = (CpuPrimitive){0};
 }
 
@@ -294,20 +305,20 @@ static Status gemm_primitive(GemmCall *g, int part) {
   int from = s->batch == 1, rank = 3 - from;
   dnnl_memory_desc_t a, b, c, bias;
   dnnl_matmul_desc_t desc;
-  dnnl_memory_desc_init_by_strides(&a, rank, a_dims + from, dnnl_f32, a_strides + from);
-  dnnl_memory_desc_init_by_strides(&b, rank, b_dims + from, dnnl_f32, b_strides + from);
-  dnnl_memory_desc_init_by_strides(&c, rank, c_dims + from, dnnl_f32, c_strides + from);
-  dnnl_memory_desc_init_by_strides(&bias, rank, bias_dims + from, dnnl_f32, bias_strides + from);
-  STATUS_TRY(cpu_dnnl(dnnl_matmul_desc_init(&desc, &a, &b, s->has_bias ? &bias : NULL, &c),
+  dnnl.memory_desc_init_by_strides(&a, rank, a_dims + from, dnnl_f32, a_strides + from);
+  dnnl.memory_desc_init_by_strides(&b, rank, b_dims + from, dnnl_f32, b_strides + from);
+  dnnl.memory_desc_init_by_strides(&c, rank, c_dims + from, dnnl_f32, c_strides + from);
+  dnnl.memory_desc_init_by_strides(&bias, rank, bias_dims + from, dnnl_f32, bias_strides + from);
+  STATUS_TRY(cpu_dnnl(dnnl.matmul_desc_init(&desc, &a, &b, s->has_bias ? &bias : NULL, &c),
                       "describe a matrix product"));
   dnnl_post_ops_t post = NULL;
   if (s->has_relu) {
-    STATUS_TRY(cpu_dnnl(dnnl_post_ops_create(&post), "make post-ops"));
-    dnnl_post_ops_append_eltwise(post, 1, dnnl_eltwise_relu, 0, 0);
+    STATUS_TRY(cpu_dnnl(dnnl.post_ops_create(&post), "make post-ops"));
+    dnnl.post_ops_append_eltwise(post, 1, dnnl_eltwise_relu, 0, 0);
   }
   CpuPrimitive *p = &g->primitive[part];
   Status status = cpu_primitive_new(g->call.library, &desc, post, NULL, p);
-  if (post) dnnl_post_ops_destroy(post);
+  if (post) dnnl.post_ops_destroy(post);
   STATUS_TRY(status);
   STATUS_TRY(cpu_primitive_bind(p, DNNL_ARG_SRC, &a, gemm_a(g, k)));
   STATUS_TRY(cpu_primitive_bind(p, DNNL_ARG_WEIGHTS, &b, gemm_b(g, k)));
@@ -330,7 +341,7 @@ static void gemm_choose_library(GemmCall *g) {
                      ? NULL
                      : calloc((size_t)g->call.parts[0], sizeof *g->primitive);
   if (!g->primitive) return;
-  bool is_good = g->shape.k > 0;
+  bool is_good = g->shape.k > 0 && cpu_need_engine(g->call.library) == STATUS_OK;
   for (int i = 0; i < g->call.parts[0] && is_good; i++)
     is_good = gemm_is_empty(&g->block[i]) ||
               (gemm_primitive(g, i) == STATUS_OK && !g->primitive[i].is_reference);
@@ -476,8 +487,14 @@ static Status call_new(CpuLibrary *library, const PlanStep *step, char *const *a
   return status_fail(STATUS_USER, "there is no library call %s", step->name);
 }
 
-/* Primitives are made for one thread, as they will run. */
+/* Primitives are made for one thread, as they will run: oneDNN is opened before its threads are set. A product does without it. */
 Status cpu_call_new(CpuLibrary *library, const PlanStep *step, char *const *args, CpuCall **out) {
+  CallId id = CALL_COUNT;
+  bool is_moving = step->kind == STEP_COPY || step->kind == STEP_FILL;
+  if (!is_moving && call_parse(step->name, &id)) {
+    Status opened = cpu_need_engine(library);
+    if (opened != STATUS_OK && id != CALL_GEMM) return opened;
+  }
   int before = pool_quiet_libraries();
   Status status = call_new(library, step, args, out);
   pool_restore_libraries(before);

@@ -4,7 +4,7 @@
 #define FT_RUNTIME_CALLS_INTERNAL_H
 #include "plan/plan_calls.h"
 #include "runtime/device/cpu/calls_cpu.h"
-#include <oneapi/dnnl/dnnl.h>
+#include "runtime/device/cpu/dnnl_library.h"
 
 /* What one thread owns. It belongs to the thread that runs a part, whichever part that is: parts of
  * different calls run at the same time, and any thread may run any of them. */
@@ -15,7 +15,7 @@ typedef struct {
 
 struct CpuLibrary {
   int threads, all_threads; /* parts are cut for; that may run them */
-  dnnl_engine_t engine;
+  dnnl_engine_t engine; /* NULL until a primitive is made */
   CpuThread *thread;
   size_t scratch_bytes; /* of each thread */
   void *common;         /* scratch that the parts of one call hand to each other */
@@ -51,6 +51,7 @@ struct CpuCall {
 };
 
 Status cpu_dnnl(dnnl_status_t status, const char *what);
+Status cpu_need_engine(CpuLibrary *library); /* opens oneDNN; before anything of it is called */
 /* new (or reorder), query, bind every argument, finish (binds oneDNN's scratchpad at an offset of
  * the scratch), run and move, free. */
 Status cpu_primitive_new(CpuLibrary *library, const_dnnl_op_desc_t desc, const_dnnl_post_ops_t post,

@@ -64,7 +64,7 @@ static void describe_image(const ConvShape *s, Role role, bool is_nhwc, dnnl_mem
   dnnl_dims_t x = {s->n, s->c, s->h, s->w}, y = {s->n, s->o, s->ho, s->wo};
   const dnnl_dim_t *dims = role == ROLE_X ? x : y;
   if (dims[1] == 1 || dims[2] * dims[3] == 1) is_nhwc = true;
-  dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, is_nhwc ? dnnl_nhwc : dnnl_nchw);
+  dnnl.memory_desc_init_by_tag(out, 4, dims, dnnl_f32, is_nhwc ? dnnl_nhwc : dnnl_nchw);
 }
 
 static void describe_weights(const ConvShape *s, bool is_any, dnnl_memory_desc_t *out) {
@@ -73,14 +73,14 @@ static void describe_weights(const ConvShape *s, bool is_any, dnnl_memory_desc_t
   dnnl_format_tag_t plain =
       s->is_nhwc ? (has_groups ? dnnl_gohwi : dnnl_ohwi) : (has_groups ? dnnl_goihw : dnnl_oihw);
   dnnl_format_tag_t tag = is_any ? dnnl_format_tag_any : plain;
-  dnnl_memory_desc_init_by_tag(out, 4 + has_groups, grouped + !has_groups, dnnl_f32, tag);
+  dnnl.memory_desc_init_by_tag(out, 4 + has_groups, grouped + !has_groups, dnnl_f32, tag);
 }
 
 static void conv_describe(const ConvShape *s, bool is_nhwc, bool is_any, Descs *out) {
   describe_image(s, ROLE_X, is_nhwc, &out->role[ROLE_X]);
   describe_image(s, ROLE_Y, is_nhwc, &out->role[ROLE_Y]);
   describe_weights(s, is_any, &out->role[ROLE_W]);
-  dnnl_memory_desc_init_by_tag(&out->bias, 1, (dnnl_dims_t){s->o}, dnnl_f32, dnnl_a);
+  dnnl.memory_desc_init_by_tag(&out->bias, 1, (dnnl_dims_t){s->o}, dnnl_f32, dnnl_a);
 }
 
 static dnnl_status_t describe_forward(const ConvCall *c, const Descs *d,
@@ -88,7 +88,7 @@ static dnnl_status_t describe_forward(const ConvCall *c, const Descs *d,
   const ConvShape *s = &c->shape;
   dnnl_dims_t stride = {s->sh, s->sw}, low = {s->pt, s->pl}, high = {s->pb, s->pr};
   dnnl_dims_t dilation = {s->dh - 1, s->dw - 1};
-  return dnnl_dilated_convolution_forward_desc_init(
+  return dnnl.dilated_convolution_forward_desc_init(
       out, dnnl_forward_training, dnnl_convolution_direct, &d->role[ROLE_X], &d->role[ROLE_W],
       s->has_bias ? &d->bias : NULL, &d->role[ROLE_Y], stride, dilation, low, high);
 }
@@ -99,10 +99,10 @@ static dnnl_status_t describe_backward(const ConvCall *c, const Descs *d,
   dnnl_dims_t stride = {s->sh, s->sw}, low = {s->pt, s->pl}, high = {s->pb, s->pr};
   dnnl_dims_t dilation = {s->dh - 1, s->dw - 1};
   if (c->id == CALL_CONV_GRAD_INPUT)
-    return dnnl_dilated_convolution_backward_data_desc_init(
+    return dnnl.dilated_convolution_backward_data_desc_init(
         out, dnnl_convolution_direct, &d->role[ROLE_X], &d->role[ROLE_W], &d->role[ROLE_Y], stride,
         dilation, low, high);
-  return dnnl_dilated_convolution_backward_weights_desc_init(
+  return dnnl.dilated_convolution_backward_weights_desc_init(
       out, dnnl_convolution_direct, &d->role[ROLE_X], &d->role[ROLE_W], NULL, &d->role[ROLE_Y],
       stride, dilation, low, high);
 }
@@ -114,20 +114,20 @@ static Status make_main(ConvCall *c, int index, const Descs *d) {
   if (c->id == CALL_CONV) {
     dnnl_post_ops_t post = NULL;
     if (c->shape.has_relu) {
-      STATUS_TRY(cpu_dnnl(dnnl_post_ops_create(&post), "make post-ops"));
-      dnnl_post_ops_append_eltwise(post, 1, dnnl_eltwise_relu, 0, 0);
+      STATUS_TRY(cpu_dnnl(dnnl.post_ops_create(&post), "make post-ops"));
+      dnnl.post_ops_append_eltwise(post, 1, dnnl_eltwise_relu, 0, 0);
     }
     Status status = cpu_primitive_new(c->call.library, &forward, post, NULL, main);
-    if (post) dnnl_post_ops_destroy(post);
+    if (post) dnnl.post_ops_destroy(post);
     return status;
   }
   dnnl_primitive_desc_t hint = NULL;
   STATUS_TRY(cpu_dnnl(describe_backward(c, d, &backward), "describe a convolution's gradient"));
   STATUS_TRY(
-      cpu_dnnl(dnnl_primitive_desc_create(&hint, &forward, NULL, c->call.library->engine, NULL),
+      cpu_dnnl(dnnl.primitive_desc_create(&hint, &forward, NULL, c->call.library->engine, NULL),
                "make a convolution"));
   Status status = cpu_primitive_new(c->call.library, &backward, NULL, hint, main);
-  dnnl_primitive_desc_destroy(hint);
+  dnnl.primitive_desc_destroy(hint);
   return status;
 }
 
@@ -166,7 +166,7 @@ static Status bind_image(ConvCall *c, int index, Role role, const dnnl_memory_de
   Block *b = &c->block[index];
   char *address = block_address(c, b, role);
   int arg = dnnl_arg(c, role);
-  if (dnnl_memory_desc_equal(outer, inner))
+  if (dnnl.memory_desc_equal(outer, inner))
     return cpu_primitive_bind(&b->main, arg, inner, address);
   bool is_result = role == result_role(c);
   CpuPrimitive *p = &b->reorder[role];
@@ -174,7 +174,7 @@ static Status bind_image(ConvCall *c, int index, Role role, const dnnl_memory_de
       cpu_reorder_new(c->call.library, is_result ? inner : outer, is_result ? outer : inner, p));
   b->is_reordered[role] = true;
   int64_t at = *offset;
-  *offset += ((int64_t)dnnl_memory_desc_get_size(inner) + 63) & ~INT64_C(63);
+  *offset += ((int64_t)dnnl.memory_desc_get_size(inner) + 63) & ~INT64_C(63);
   STATUS_TRY(cpu_primitive_bind(p, is_result ? DNNL_ARG_TO : DNNL_ARG_FROM, outer, address));
   STATUS_TRY(cpu_primitive_bind_scratch(p, is_result ? DNNL_ARG_FROM : DNNL_ARG_TO, inner,
                                         PLACE_SCRATCH, at));
@@ -213,8 +213,8 @@ static Status make_weights(ConvCall *c) {
   bool is_sum = c->id == CALL_CONV_GRAD_WEIGHT;
   CpuPrimitive *p = &c->reorder_w;
   describe_weights(&c->shape, false, &outer);
-  c->w_stride = ((int64_t)dnnl_memory_desc_get_size(&c->inner_w) + 63) & ~INT64_C(63);
-  if (dnnl_memory_desc_equal(&outer, &c->inner_w)) return STATUS_OK;
+  c->w_stride = ((int64_t)dnnl.memory_desc_get_size(&c->inner_w) + 63) & ~INT64_C(63);
+  if (dnnl.memory_desc_equal(&outer, &c->inner_w)) return STATUS_OK;
   c->is_w_reordered = true;
   STATUS_TRY(cpu_reorder_new(c->call.library, is_sum ? &c->inner_w : &outer,
                              is_sum ? &outer : &c->inner_w, p));
@@ -315,7 +315,7 @@ static bool run_block(ConvCall *c, int part, int thread) {
 
 /* Adds the blocks' weight gradients up: this part's range of elements. */
 static void sum_blocks(ConvCall *c, int part) {
-  int64_t count = (int64_t)dnnl_memory_desc_get_size(&c->inner_w) / 4;
+  int64_t count = (int64_t)dnnl.memory_desc_get_size(&c->inner_w) / 4;
   int64_t begin = count * part / c->block_count, end = count * (part + 1) / c->block_count;
   char *common = c->call.library->common;
   float *into = (float *)(c->is_w_reordered ? common : c->address[ROLE_W]);

@@ -1,0 +1,11 @@
+# cmake -DMANIFEST=build/install_manifest.txt -P: removes the files of the last `cmake --install`, as `ninja uninstall` does.
+if(NOT EXISTS ${MANIFEST})
+  message(FATAL_ERROR "${MANIFEST} is not there: nothing was installed from this build folder")
+endif()
+file(STRINGS ${MANIFEST} files)
+foreach(file ${files})
+  if(EXISTS "$ENV{DESTDIR}${file}" OR IS_SYMLINK "$ENV{DESTDIR}${file}")
+    message(STATUS "removing $ENV{DESTDIR}${file}")
+    file(REMOVE "$ENV{DESTDIR}${file}")
+  endif()
+endforeach()
