@@ -68,7 +68,7 @@ class Install(support.Case):
             self.assertIn("after 200 steps", said)
             self.assertTrue(os.path.exists(self.path("w.safetensors")))
             os.remove(self.path("w.safetensors"))
-        self.shell("cmake", f"-DMANIFEST={support.BUILD}/install_manifest.txt", "-P", os.path.join(support.ROOT, "scripts/uninstall.cmake"))
+        self.shell("cmake", f"-DMANIFEST={support.BUILD}/install_manifest.txt", "-P", os.path.join(support.ROOT, "packaging/uninstall.cmake"))
         self.assertEqual([name for _, _, names in os.walk(prefix) for name in names], [])
 
 

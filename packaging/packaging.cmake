@@ -53,14 +53,14 @@ foreach(component runtime mpi compiler library development)
 endforeach()
 
 file(RELATIVE_PATH FT_PC_UP /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix) # from where the file lies, so the folder may be moved
-configure_file(runtime/ft.pc.in ${CMAKE_BINARY_DIR}/ft.pc @ONLY)
+configure_file(packaging/ft.pc.in ${CMAKE_BINARY_DIR}/ft.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/ft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 install(EXPORT ft NAMESPACE ft:: FILE ft-config.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ft COMPONENT development)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/ft-config-version.cmake VERSION ${FT_VERSION} COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/ft-config-version.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ft COMPONENT development)
 
 # what the last installation wrote, and no more
-add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DMANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt -P ${CMAKE_SOURCE_DIR}/scripts/uninstall.cmake)
+add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DMANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt -P ${CMAKE_SOURCE_DIR}/packaging/uninstall.cmake)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME ft)
