@@ -228,6 +228,18 @@ static Status folder_read(const SampleSet *set, int64_t index, Sample *out) {
   return status;
 }
 
+static bool folder_stamp(const SampleSet *set, int64_t index, uint64_t *size, uint64_t *time) {
+  Text path = {0};
+  struct stat info;
+  folder_name(set, index, &path);
+  bool is_there = stat(text_cstr(&path), &info) == 0;
+  text_free(&path);
+  if (!is_there) return false;
+  *size = (uint64_t)info.st_size;
+  *time = (uint64_t)info.st_mtim.tv_sec * 1000000000u + (uint64_t)info.st_mtim.tv_nsec;
+  return true;
+}
+
 static int64_t folder_label(const SampleSet *set, int64_t index) {
   return ((const Folder *)set)->entries[index].label;
 }
@@ -293,6 +305,7 @@ Status folder_samples(const SampleSetOptions *options, SampleSet **out) {
                             .read = folder_read,
                             .label = folder_label,
                             .name = folder_name,
+                            .stamp = folder_stamp,
                             .measure = folder_measure,
                             .sum = folder_sum,
                             .is_image = true,

@@ -32,6 +32,9 @@ struct SampleSet {
    * type that the plan has; the room is this thread's. The failure names the file. NULL: the second
    * input is the label. */
   Status (*write)(const SampleSet *set, int64_t index, int input, Sample *room, void *row);
+  /* Of the file that a sample is read from: its length, and its time of change in nanoseconds. False: there is no such
+   * file, or it cannot be looked at. */
+  bool (*stamp)(const SampleSet *set, int64_t index, uint64_t *size, uint64_t *time);
   /* Appends what a message calls the sample: the path of its file. */
   void (*name)(const SampleSet *set, int64_t index, Text *out);
   /* Looks at all samples: which has the most bytes, how many, and those of all. */

@@ -1,6 +1,7 @@
 /* source: see source.h. Invariant: column i holds at least `samples` rows whose shape is that of
  * input i without its first dimension, in an element kind that converts to the input's dtype. */
 #include "runtime/data/source.h"
+#include "runtime/common/inside.h"
 #include "runtime/data/source_early.h"
 #include "runtime/data/source_text.h"
 #include "runtime/data/spool.h"
@@ -111,8 +112,7 @@ static Status add_file(Source *source, Column *column, const DataSource *data, B
                        const char *path) {
   DataArray *array = data ? source_early_take(data->kind, path) : NULL;
   if (!array)
-    STATUS_TRY(
-        status_prefix(array_open_text(data, path, tokenizer, &array), "%s", source->label));
+    STATUS_TRY(status_prefix(array_open_text(data, path, tokenizer, &array), "%s", source->label));
   return column_add(column, source->label, array);
 }
 
@@ -195,7 +195,7 @@ static Status add_files(Source *source, const Plan *plan, const DataSource *data
 static Status open_images(Source *source, const Plan *plan, const DataSource *data,
                           const SourcePlaces *places) {
   SourceFiles all = {0};
-  Status status = STATUS_OK;
+  Status status = inside_check_setting(plan->settings, "data.cache_dir", places->allow_paths);
   for (int i = 0; i < data->file_count && status == STATUS_OK; i++) {
     if (form_of(data) == SOURCE_SHARDS) {
       status = source_find_files(plan, places, data->files[i], &all);

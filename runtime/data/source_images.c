@@ -1,5 +1,7 @@
 /* source_images: see source_images.h. */
 #include "runtime/data/source_images.h"
+#include "base/clock.h"
+#include "runtime/common/fnv.h"
 #include "runtime/data/pipe_steps.h"
 #include <errno.h>
 #include <math.h>
@@ -31,6 +33,7 @@ void source_worker_free(SourceWorker *worker) {
 void images_close(SourceImages *images) {
   sample_set_close(images->set);
   image_cache_free(images->cache);
+  disk_cache_close(images->disk);
   damaged_free(images->damaged);
 }
 
@@ -97,6 +100,47 @@ static Open *open_of(const char *kind) {
   return NULL;
 }
 
+/* What the pictures in front of the first random transform depend on but their files' content. */
+static uint64_t images_key(const SampleSetOptions *options, const SourceImages *images) {
+  const SampleSet *set = images->set;
+  uint64_t sum = set->sum(set), key = fnv_add(FNV_START, "pictures 1", 10);
+  const int form[] = {(int)images->pipe.layout.channels, images->turns, images->scales};
+  key = fnv_add(fnv_add(key, &sum, sizeof sum), form, sizeof form);
+  for (int i = 0; i < options->path_count; i++) {
+    char *path = realpath(options->path[i], NULL);
+    const char *name = path ? path : options->path[i];
+    key = fnv_add(key, name, strlen(name) + 1);
+    free(path);
+  }
+  for (int i = 0; i < pipe_fixed(&images->pipe); i++) {
+    const Transform *transform = &images->pipe.transforms[i];
+    key = fnv_add(key, transform->kind->name, strlen(transform->kind->name) + 1);
+    for (int k = 0; k < transform_parameter_count(transform->kind); k++) {
+      const TransformArgument *argument = &transform->argument[k];
+      key = fnv_add(key, &argument->count, sizeof argument->count);
+      key = fnv_add(key, argument->number, (size_t)argument->count * sizeof *argument->number);
+    }
+  }
+  return key;
+}
+
+static Status images_open_disk(const Plan *plan, const SampleSetOptions *options,
+                               SourceImages *out) {
+  const char *folder = setting_text(plan->settings, "data.cache_dir");
+  double budget = setting_number(plan->settings, "data.disk_cache");
+  if (!*folder && !(budget >= 1)) return STATUS_OK;
+  if (!*folder || !(budget >= 1))
+    return status_fail(STATUS_USER, "%s",
+                       *folder
+                           ? "data.cache_dir names a folder for decoded images: data.disk_cache = "
+                             "20 GiB or the like says how much may be kept there"
+                           : "data.disk_cache keeps decoded images on disk: data.cache_dir = "
+                             "\"FOLDER\" says where");
+  out->keeps_on_disk = true;
+  return disk_cache_open(folder, images_key(options, out), (int64_t)fmin(budget, 0x1p60),
+                         options->may_write, &out->disk);
+}
+
 /* An option that would do nothing, or something else with a cache than without, is refused. */
 static Status images_bind_scale(const DataSource *data, bool has_cache, SourceImages *out) {
   out->scales = source_kind_flag(data, "scaled", false);
@@ -109,14 +153,15 @@ static Status images_bind_scale(const DataSource *data, bool has_cache, SourceIm
   if (has_cache && !pipe_fixed(&out->pipe))
     return status_fail(
         STATUS_USER,
-        "%s: data.cache keeps whole pictures in front of random_resized_crop, so "
+        "%s: a cache keeps whole pictures in front of random_resized_crop, so "
         "scaled=true does not go with it: put a resize in front, or take one of them",
         data->split);
   return STATUS_OK;
 }
 
 /* Images through the transforms, and their classes. */
-static Status images_bind_set(const Plan *plan, const DataSource *data, SourceImages *out) {
+static Status images_bind_set(const Plan *plan, const DataSource *data,
+                              const SampleSetOptions *options, SourceImages *out) {
   STATUS_TRY(images_bind_input(data, &plan->inputs.at[0], out));
   if (!pipe_fixes_size(&out->pipe))
     return status_fail(STATUS_USER,
@@ -130,7 +175,9 @@ static Status images_bind_set(const Plan *plan, const DataSource *data, SourceIm
   if (!strcmp(source_kind_text(data, "damaged", "error"), "skip"))
     STATUS_TRY(damaged_new(out->set->count, &out->damaged));
   double budget = setting_number(plan->settings, "data.cache");
-  STATUS_TRY(images_bind_scale(data, budget >= 1, out));
+  double of_disk = setting_number(plan->settings, "data.disk_cache");
+  STATUS_TRY(images_bind_scale(data, budget >= 1 || of_disk >= 1, out));
+  STATUS_TRY(images_open_disk(plan, options, out));
   if (!(budget >= 1)) return STATUS_OK;
   return image_cache_new(out->set->count, (int64_t)fmin(budget, 0x1p60), &out->cache);
 }
@@ -150,7 +197,7 @@ Status images_open_set(const Plan *plan, const DataSource *data, const SampleSet
     return status_fail(STATUS_USER, "%s: transforms are for images, and keys= names none",
                        data->split);
   Status status = STATUS_OK;
-  if (set->is_image) status = images_bind_set(plan, data, out);
+  if (set->is_image) status = images_bind_set(plan, data, options, out);
   out->inputs = plan->inputs.at;
   out->first_written = set->is_image;
   out->input_count = set->write ? plan->inputs.count : 0;
@@ -236,7 +283,8 @@ static Status decode_needed(const SourceImages *images, SourceWorker *worker, Pi
   const Sample *sample = &worker->sample;
   PipeWorker *pipe = &worker->pipe;
   int channels = (int)images->pipe.layout.channels, height, width;
-  bool takes_whole = images->cache || worker->takes_whole || images->damaged || turn > 1;
+  bool takes_whole =
+      images->cache || images->keeps_on_disk || worker->takes_whole || images->damaged || turn > 1;
   bool may_scale = images->scales && !worker->takes_whole && turn <= 1;
   bool may_cut = !takes_whole && image_ends(sample->at, sample->count);
   if (!image_is_jpeg(sample->at, sample->count) || !(may_cut || may_scale))
@@ -289,9 +337,16 @@ static Status images_get(const SourceImages *images, SourceWorker *worker, PipeD
     sample->label = kept->label;
     return STATUS_OK;
   }
-  STATUS_TRY(images_decode(images, worker, index, draw, is_damaged));
-  Status status = pipe_run(&images->pipe, 0, fixed, &worker->pipe, draw);
-  if (status != STATUS_OK) return name_sample(images, index, status);
+  DiskStamp stamp;
+  bool has_stamp = images->disk && !worker->takes_whole &&
+                   images->set->stamp(images->set, index, &stamp.size, &stamp.time);
+  int channels = (int)images->pipe.layout.channels;
+  if (!has_stamp || !disk_cache_find(images->disk, index, stamp, channels, image, &sample->label)) {
+    STATUS_TRY(images_decode(images, worker, index, draw, is_damaged));
+    Status status = pipe_run(&images->pipe, 0, fixed, &worker->pipe, draw);
+    if (status != STATUS_OK) return name_sample(images, index, status);
+    if (has_stamp) disk_cache_keep(images->disk, index, stamp, worker->pipe.now, sample->label);
+  }
   if (images->cache) image_cache_keep(images->cache, index, worker->pipe.now, sample->label);
   return STATUS_OK;
 }
@@ -320,7 +375,8 @@ static Status images_make(const SourceImages *images, SourceWorker *worker, uint
                           int64_t *index, uint8_t *out) {
   const Pipe *pipe = &images->pipe;
   PipeDraw draw = {worker->seed, epoch, (uint64_t)*index};
-  int fixed = images->cache ? pipe_fixed(pipe) : 0; /* a resize and its crop stay together */
+  int fixed = images->cache || images->keeps_on_disk ? pipe_fixed(pipe)
+                                                     : 0; /* a resize and its crop stay together */
   STATUS_TRY(images_get_sound(images, worker, draw, index, fixed));
   Status status = pipe_run(pipe, fixed, pipe->count, &worker->pipe, draw);
   if (status == STATUS_OK) status = pipe_write(pipe, &worker->pipe, out);
@@ -419,6 +475,29 @@ static Status try_largest(const SourceImages *images, int64_t index, int *height
   return status;
 }
 
+/* What a worker reads and makes in a second, by samples from all over the set; 0: not known. Nothing is kept. */
+static double try_rate(const SourceImages *images) {
+  enum { MOST = 16 };
+  const ImageLayout *layout = &images->pipe.layout;
+  SourceImages plain = *images;
+  SourceWorker worker = {0};
+  uint8_t *out = malloc((size_t)(layout->channels * layout->height * layout->width));
+  Status status = out ? pipe_worker_new(&worker.pipe) : STATUS_FAULT;
+  int64_t start = clock_nanoseconds(), took = 0, made = 0, count = images->set->count;
+  plain.cache = NULL;
+  plain.disk = NULL;
+  plain.damaged = NULL;
+  for (; status == STATUS_OK && made < MOST && made < count && took < 500000000; made++) {
+    int64_t index = made * (count / (count < MOST ? count : MOST));
+    status = images_make(&plain, &worker, 0, &index, out);
+    took = clock_nanoseconds() - start;
+  }
+  pipe_worker_free(&worker.pipe);
+  free(worker.sample.at);
+  free(out);
+  return status == STATUS_OK && took > 0 ? (double)made * 1e9 / (double)took : 0;
+}
+
 static void describe_set(const SampleSet *set, int64_t which, int64_t total, Text *out) {
   text_printf(out, "%s: %lld ", set->path, (long long)set->count);
   if (set->file_count)
@@ -443,6 +522,8 @@ Status images_describe(const SourceImages *images, int workers, Text *out) {
     text_printf(out,
                 " and %d x %d pixels (height x width), which takes %.1f MiB in each of %d worker%s",
                 height, width, (double)memory / 0x1p20, workers, workers == 1 ? "" : "s");
+  double rate = images->image ? try_rate(images) : 0;
+  if (rate > 0) text_printf(out, "; a worker makes about %.0f samples a second", rate);
   text_printf(out, "; the list of %s takes %.1f MiB", set->file_count ? "samples" : "files",
               (double)set->memory / 0x1p20);
   double kept = images->cache ? (double)image_cache_budget(images->cache) : 0;
@@ -450,6 +531,8 @@ Status images_describe(const SourceImages *images, int workers, Text *out) {
     text_printf(out, "; the loader's memory is at most %.1f MiB beside its batches",
                 ((double)memory * workers + (double)set->memory + kept) / 0x1p20);
   if (images->cache) text_printf(out, "; decoded images are kept in memory, up to data.cache");
+  if (images->keeps_on_disk)
+    text_printf(out, "; decoded images are kept on disk, up to data.disk_cache, in data.cache_dir");
   text_make_printable(out->at);
   return STATUS_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef FT_RUNTIME_SOURCE_IMAGES_H
 #define FT_RUNTIME_SOURCE_IMAGES_H
 #include "runtime/data/damaged.h"
+#include "runtime/data/disk_cache.h"
 #include "runtime/data/image_cache.h"
 #include "runtime/data/pipe.h"
 #include "runtime/data/sample_set.h"
@@ -13,9 +14,11 @@ typedef struct {
   const char *label; /* the split */
   SampleSet *set;    /* NULL: an array */
   ImageCache *cache; /* of what the transforms make before the first random one; NULL: none */
-  Damaged *damaged;  /* samples that cannot be decoded; NULL: one ends the reading */
-  bool turns;        /* as EXIF says */
-  bool scales;       /* decodes as small as the first transform needs */
+  DiskCache *disk; /* of the same, in files; NULL: none, or none yet and nothing is to be written */
+  bool keeps_on_disk;
+  Damaged *damaged; /* samples that cannot be decoded; NULL: one ends the reading */
+  bool turns;       /* as EXIF says */
+  bool scales;      /* decodes as small as the first transform needs */
   Pipe pipe;
   const PlanTensor *image, *target; /* target NULL: the model has one input, or the set writes it */
   const PlanTensor *inputs;         /* those that the set writes, from `image` or behind it on */

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -117,6 +118,18 @@ static Status tar_write(const SampleSet *set, int64_t index, int input, Sample *
   return status;
 }
 
+/* Of the shard. What a command has printed has no file. */
+static bool tar_stamp(const SampleSet *set, int64_t index, uint64_t *size, uint64_t *time) {
+  const Tar *tar = (const Tar *)set;
+  struct stat info;
+  int shard;
+  (void)shard_of(tar, index, &shard);
+  if (spool_is_command(tar->paths[shard]) || stat(tar->paths[shard], &info) != 0) return false;
+  *size = (uint64_t)info.st_size;
+  *time = (uint64_t)info.st_mtim.tv_sec * 1000000000u + (uint64_t)info.st_mtim.tv_nsec;
+  return true;
+}
+
 /* ── the set ──────────────────────────────────────────────────────────────────────────────── */
 static Status tar_measure(const SampleSet *set, int64_t *which, int64_t *largest, int64_t *total) {
   const Tar *tar = (const Tar *)set;
@@ -200,6 +213,7 @@ Status tar_samples(const SampleSetOptions *options, SampleSet **out) {
   tar->set = (SampleSet){.read = tar_read,
                          .write = tar_write,
                          .name = tar_name,
+                         .stamp = tar_stamp,
                          .measure = tar_measure,
                          .sum = tar_sum,
                          .close = tar_close};
