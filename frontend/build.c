@@ -378,7 +378,7 @@ static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batc
   return tensor_shape_fits(b, shape, written->loc);
 }
 
-static bool declare_input(Builder *b, const Ast *input, int64_t batch) {
+static bool declare_input(Builder *b, const Ast *input, int index, int64_t batch) {
   const Ast *type_ast = input->kid[0];
   Type type = {.dtype = DT_F32};
   if (!type_ast || !type_ast->kid[0])
@@ -391,10 +391,10 @@ static bool declare_input(Builder *b, const Ast *input, int64_t batch) {
   if (builder_local(b->frame, input->name))
     return builder_fail(b, input->loc, "there is already an input or dimension '%s'", input->name);
   Type held;
-  if (!input_check(b, input, &type, &held)) return false;
+  if (!input_check(b, input, index, &type, &held)) return false;
   Attr name = attr_str(ATTR_NAME, input->name);
   Node *node = tensor_node(b, OP_INPUT, NULL, 0, &name, 1, &held, input->loc);
-  node = input_value(b, node, &type, input->loc);
+  node = input_value(b, node, index, &type, input->loc);
   builder_bind(b, input->name, value_tensor(node), input->loc, false);
   return node != NULL;
 }
@@ -421,7 +421,7 @@ bool build_model(Builder *b, const Ast *model) {
   bool fine = true;
   int64_t batch = (int64_t)setting_number(b->program->settings, "train.batch");
   for (int i = 0; i < model->kid[0]->count; i++)
-    fine = fine && declare_input(b, model->kid[0]->kid[i], batch);
+    fine = fine && declare_input(b, model->kid[0]->kid[i], i, batch);
   if (fine && !model->kid[0]->count)
     fine = builder_fail(b, model->loc, "model '%s' has no inputs", model->name);
   if (fine) build_body(b, model->kid[1]);
@@ -435,6 +435,7 @@ bool build_model(Builder *b, const Ast *model) {
   if (fine && b->diag->errors == errors && !graph_find_root(b->graph, ROOT_LOSS, NULL))
     builder_fail(b, model->loc, "model '%s' has no loss; `loss = ...` says what training lowers",
                  model->name);
+  if (fine && b->diag->errors == errors) mix_check_loss(b);
   b->frame = NULL;
   return b->diag->errors == errors;
 }

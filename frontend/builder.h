@@ -131,6 +131,13 @@ typedef struct Builder {
   uint32_t regions;         /* so far */
   int instances;            /* for the numbers of renamed ones */
   Node *seed, *step;
+  struct {
+    const char *by;        /* mixup, cutmix …; NULL: nothing is mixed */
+    Node *share;           /* f32[]: a sample's own share of what it is mixed to */
+    int64_t batch;         /* samples */
+    VEC(Node *) labels;    /* inputs of classes, which are not mixed themselves */
+    VEC(const Node *) mixed; /* what takes a label's partner into account */
+  } mix;                   /* of this graph: mix.c */
   VEC(Node *) weights;    /* by node: see weight.c */
   VEC(Declared) declared; /* params and states of this graph, in order */
   VEC(GroupRule) group_rules;
@@ -215,12 +222,22 @@ bool block_check_type(Builder *b, const Ast *type, Node *node, Loc loc, const ch
 /* Evaluates the dimensions of a written shape; all must be known. */
 bool block_shape(Builder *b, const Ast *shape, Shape *out);
 
-/* ── the model's first input, which the data's transforms make (input.c) ── */
-/* Checks them against its declaration; *held: what the artifact's input holds, u8 in front of a
- * normalize. */
-bool input_check(Builder *b, const Ast *input, const Type *declared, Type *held);
+/* ── the model's inputs, which the data's transforms make (input.c) ── */
+/* Checks them against the declaration of input `index`; *held: what the artifact's input holds, u8 in front of a
+ * normalize, a class in front of a one_hot. */
+bool input_check(Builder *b, const Ast *input, int index, const Type *declared, Type *held);
 /* What the model sees of it; NULL after an error. */
-Node *input_value(Builder *b, Node *input, const Type *declared, Loc loc);
+Node *input_value(Builder *b, Node *input, int index, const Type *declared, Loc loc);
+
+/* ── samples mixed with each other, and noise, in the train graph (mix.c) ── */
+bool mix_check(Builder *b, const Transform *mixing, const Ast *input, const Type *declared);
+/* Draws how the batch is mixed; the value of the first input, mixed. NULL after an error. */
+Node *mix_images(Builder *b, Node *x, const Transform *mixing, Loc loc);
+/* The value of another input: numbers mixed, classes as they are. */
+Node *mix_label(Builder *b, Node *label, Loc loc);
+Node *mix_noise(Builder *b, Node *x, const Transform *noise, double scale, Loc loc);
+/* Does what is trained on look at a label by itself, where it is mixed? False after an error. */
+bool mix_check_loss(Builder *b);
 
 /* ── tensors (tensor.c): nodes with the user's messages; NULL after an error ── */
 Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr *attrs,
@@ -285,7 +302,7 @@ struct Builtin {
 enum { BUILTIN_MAX_PARAMETERS = 12 };
 extern const Builtin builtin_ops[OP_COUNT]; /* functions of one tensor: see ir/ops.def */
 extern const Builtin builtin_math[], builtin_shape[], builtin_window[], builtin_other[],
-    builtin_attention[], builtin_move[], builtin_init[];
+    builtin_attention[], builtin_move[], builtin_init[], builtin_mix[];
 const Builtin *builtin_find(const char *name);
 void builtin_names(Builder *b, const char ***names, int *count);
 Value builtin_call(Builder *b, const Builtin *builtin, Loc loc, const Arguments *arguments);

@@ -5,7 +5,7 @@
 
 static const Builtin *const tables[] = {builtin_math,  builtin_shape,     builtin_window,
                                         builtin_other, builtin_attention, builtin_move,
-                                        builtin_init};
+                                        builtin_init,  builtin_mix};
 enum { TABLES = sizeof tables / sizeof *tables };
 
 const Builtin *builtin_find(const char *name) {

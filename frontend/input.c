@@ -1,18 +1,22 @@
-/* input: what the data's transforms make of the model's first input. The chain up to normalize runs
- * in the loader and gives u8 pixels: that is what the artifact's input holds. From there on it is
- * nodes in front of the model, each graph with those of its own split. */
+/* input: what the data's transforms make of the model's inputs. The loader's part of a chain gives u8
+ * pixels: that is what the artifact's input holds. From there on it is nodes in front of the model,
+ * each graph with those of its own split; noise and mixing (mix.c) in the train graph only. */
 #include "frontend/builder.h"
 #include "plan/source_kind.h"
 #include <math.h>
 #include <string.h>
 
-static bool makes_images(const DataSource *data) {
-  return data->transform_count || source_makes_images(data);
+static const Transform *input_find(const DataSource *data, const char *name) {
+  return data ? transform_in(data->transforms, data->transform_count, name) : NULL;
 }
 
-/* Its normalize; NULL: it has none. */
-static const Transform *step_of(const DataSource *data) {
-  return transform_of_step(data->transforms, data->transform_count);
+static bool makes_images(const DataSource *data) {
+  return transform_loaded(data->transforms, data->transform_count) ||
+         input_find(data, "normalize") || source_makes_images(data);
+}
+
+static const Transform *input_mixing(const DataSource *data) {
+  return data ? transform_mixing(data->transforms, data->transform_count) : NULL;
 }
 
 /* Height and width behind the chain; 0: those of each image by itself. */
@@ -83,7 +87,11 @@ static bool check_channels(Builder *b, const DataSource *data, Loc loc, const ch
 
 static bool input_check_step(Builder *b, const DataSource *data, Loc loc, const char *name,
                              DType dtype) {
-  const Transform *step = step_of(data);
+  const Transform *step = input_find(data, "normalize");
+  if (!step && input_find(data, "noise"))
+    return builder_fail(b, loc,
+                        "noise makes floats of pixels: normalize stands behind it (without "
+                        "arguments: 0 to 1)");
   if (step && !dtype_is_float(dtype))
     return builder_fail(b, loc, "%s makes floats, but input '%s' is %s: declare it f32[...]",
                         step->kind->name, name, dtype_text(dtype));
@@ -112,18 +120,54 @@ static bool check_split(Builder *b, int index, const char *name, const ImageLayo
   if (!check_size(b, data, loc, name, layout) || !check_channels(b, data, loc, name, layout) ||
       !input_check_step(b, data, loc, name, dtype))
     return false;
-  if (eval && strcmp(data->split, "test") == 0 && step_of(data) && step_of(eval) &&
-      !transform_is_same(step_of(data), step_of(eval)))
+  const Transform *own = input_find(data, "normalize"), *has = input_find(eval, "normalize");
+  if (strcmp(data->split, "test") == 0 && own && has && !transform_is_same(own, has))
     return builder_fail(b, loc,
                         "test has another normalize than valid, but one graph evaluates "
                         "both");
   return true;
 }
 
-bool input_check(Builder *b, const Ast *input, const Type *declared, Type *held) {
+/* Classes become rows of numbers in all splits, or in none. */
+static bool input_check_one_hot(Builder *b, const Ast *input, int index, const Type *declared,
+                                Type *held) {
+  enum { LABEL = 1 };
+  const Shape *shape = &declared->shape;
+  bool is_only = b->frame->definition->kid[0]->count == LABEL;
+  int with = 0;
+  for (int i = 0; i < b->program->sources.count; i++) {
+    const DataSource *data = &b->program->sources.at[i];
+    const Transform *one_hot = input_find(data, "one_hot");
+    Loc loc = b->source_locs.at[i];
+    if (one_hot && is_only)
+      return builder_fail(b, loc, "one_hot is for the model's second input, its labels, and it has one");
+    if (!one_hot || index != LABEL) continue;
+    with++;
+    double classes = one_hot->argument[0].number[0];
+    if (!dtype_is_float(declared->dtype) || shape->rank != 2 || (double)shape->dim[1] != classes) {
+      char text[TYPE_TEXT];
+      return builder_fail(b, loc, "one_hot makes f32[B, %.0f] of a class, but input '%s' is %s", classes,
+                          input->name, type_text(declared, text));
+    }
+    *held = (Type){DT_I32, {.rank = 1, .dim = {shape->dim[0]}}};
+  }
+  return !with || with == b->program->sources.count ||
+         builder_fail(b, input->loc, "one_hot is in some of the data's chains: it belongs in all of them");
+}
+
+/* The mixing of the train split, which all inputs take part in. */
+static bool input_check_mixing(Builder *b, const Ast *input, int index, const Type *declared) {
+  const Transform *mixing = input_mixing(split_of(b, true));
+  return index || !mixing || mix_check(b, mixing, input, declared);
+}
+
+bool input_check(Builder *b, const Ast *input, int index, const Type *declared, Type *held) {
   bool has_images = false;
   *held = *declared;
-  if (b->frame->definition->kid[0]->kid[0] != input) return true; /* not the first */
+  if (!input_check_one_hot(b, input, index, declared, held) ||
+      !input_check_mixing(b, input, index, declared))
+    return false;
+  if (index) return true;
   for (int i = 0; i < b->program->sources.count; i++)
     has_images = has_images || makes_images(&b->program->sources.at[i]);
   if (!has_images) return true;
@@ -179,13 +223,42 @@ static Node *input_normalize(Builder *b, Node *x, const Transform *step, const I
   return tensor_binary(b, OP_MUL, "*", x, per_channel(b, layout, rank, factor, loc), loc);
 }
 
-Node *input_value(Builder *b, Node *input, const Type *declared, Loc loc) {
+/* In the chain's order, but that pixels are mixed in front of normalize, where they are read. */
+static Node *input_steps(Builder *b, Node *x, const Type *declared, Loc loc) {
   const DataSource *data = split_of(b, b->training);
-  if (!input || input->type.dtype == declared->dtype) return input;
+  const Transform *mixing = b->training ? input_mixing(data) : NULL;
   Shape sample = {.rank = declared->shape.rank - 1};
   memcpy(sample.dim, declared->shape.dim + 1, sizeof sample.dim - sizeof *sample.dim);
   ImageLayout layout;
-  if (!image_layout(&sample, &layout)) return NULL; /* input_check has passed it */
-  return tensor_cast(b, input_normalize(b, input, step_of(data), &layout, loc), declared->dtype,
-                     loc);
+  bool is_image = image_layout(&sample, &layout);
+  for (int i = 0; data && i < data->transform_count; i++) {
+    const Transform *step = &data->transforms[i];
+    bool is_normalize = strcmp(step->kind->name, "normalize") == 0;
+    if (b->training && strcmp(step->kind->name, "noise") == 0)
+      x = mix_noise(b, x, step, input_find(data, "normalize") ? 255 : 1, loc);
+    if (mixing && (is_normalize || step == mixing)) {
+      x = mix_images(b, x, mixing, loc);
+      mixing = NULL;
+    }
+    if (is_normalize && is_image) x = input_normalize(b, x, step, &layout, loc);
+  }
+  return tensor_cast(b, x, declared->dtype, loc);
+}
+
+static Node *input_one_hot(Builder *b, Node *label, const Type *declared, Loc loc) {
+  Type type = {label->type.dtype, declared->shape};
+  Attr axis = attr_int(ATTR_AXIS, 1);
+  Shape column = {.rank = 2, .dim = {declared->shape.dim[0], 1}};
+  tensor_within(b, label, declared->shape.dim[1], NULL);
+  Node *class = tensor_node(b, OP_IOTA, NULL, 0, &axis, 1, &type, loc);
+  label = tensor_reshape(b, label, column, loc);
+  return tensor_cast(b, tensor_binary(b, OP_EQ, "==", class, label, loc), declared->dtype, loc);
+}
+
+Node *input_value(Builder *b, Node *input, int index, const Type *declared, Loc loc) {
+  if (!input) return NULL;
+  if (!index) return input_steps(b, input, declared, loc);
+  if (index == 1 && input_find(split_of(b, b->training), "one_hot"))
+    input = input_one_hot(b, input, declared, loc);
+  return input ? mix_label(b, input, loc) : NULL;
 }

@@ -64,9 +64,9 @@ static bool pipe_argument(Builder *b, const Ast *ast, const char *transform,
     if (v.kind == VALUE_BOOL) *out = (TransformArgument){1, {v.i ? 1 : 0}};
   } else if (parameter->type != PARAMETER_WORD) {
     if (!pipe_numbers(b, ast, out)) return false;
-  } else if (is_word) {
-    int which = transform_which(parameter->words, ast->name, strlen(ast->name));
-    *out = (TransformArgument){1, {which}};
+  } else if (is_word || ast->kind == AST_BOOL) {
+    const char *word = is_word ? ast->name : ast->integer ? "true" : "false";
+    *out = (TransformArgument){1, {transform_which(parameter->words, word, strlen(word))}};
   }
   const char *takes = transform_check(parameter, out, buffer);
   return !takes ||
@@ -137,10 +137,12 @@ bool recipe_pipe(Builder *b, const Ast *ast, DataSource *source) {
   for (int i = 0; i < count; i++) {
     const Ast *at = pipes[i]->kid[1];
     fine = pipe_transform(b, at, &chain[i]) && fine;
-    if (fine && i && chain[i - 1].kind->where == TRANSFORM_STEP)
-      fine = builder_fail(b, at->loc,
-                          "%s stands behind %s, which is the last: it makes numbers of the pixels",
-                          chain[i].kind->name, chain[i - 1].kind->name);
+    char buffer[160];
+    const char *wrong = fine ? transform_check_chain(chain, i + 1, buffer) : NULL;
+    if (fine && !wrong && chain[i].kind->where == TRANSFORM_TRAIN && strcmp(source->split, "train") != 0)
+      fine = builder_fail(b, at->loc, "%s is for training: leave it out of %s", chain[i].kind->name,
+                          source->split);
+    if (wrong) fine = builder_fail(b, at->loc, "%s", wrong);
   }
   source->transforms = chain;
   source->transform_count = fine ? count : 0;

@@ -240,8 +240,9 @@ bool recipe_source(Builder *b, const Ast *entry, const Ast *model) {
   if (fine && source.transform_count && kind->form == SOURCE_TEXT)
     fine = builder_fail(b, entry->kid[0]->loc, "transforms are for images, and %s is a text",
                         kind->name);
-  if (fine && source.transform_count && kind->form == SOURCE_SHARDS &&
-      !source_makes_images(&source))
+  bool is_of_pixels = transform_loaded(source.transforms, source.transform_count) ||
+                      transform_in(source.transforms, source.transform_count, "normalize");
+  if (fine && is_of_pixels && kind->form == SOURCE_SHARDS && !source_makes_images(&source))
     fine = builder_fail(b, entry->kid[0]->loc,
                         "transforms are for images, and keys= gives the first input another file");
   const Ast *last = entry->kid[0]->kind == AST_BINARY ? entry->kid[0]->kid[1] : call;

@@ -48,6 +48,15 @@ bool match_swap_of_last_two(const Node *node) {
   return perm->ints[rank - 1] == rank - 2;
 }
 
+bool match_neighbours(const Node *node) {
+  Node *row;
+  double one;
+  if (node->op != OP_GATHER || node->type.shape.dim[0] % 2) return false;
+  const Shape *index = &node->input[1]->type.shape, *table = &node->input[0]->type.shape;
+  return index->rank == 1 && index->dim[0] == table->dim[0] &&
+         match_with_const(node->input[1], OP_XOR, &row, &one) && one == 1 && row->op == OP_IOTA;
+}
+
 bool match_column_sum(const Node *node) {
   if (node->op != OP_SUM) return false;
   const Shape *in = &node->input[0]->type.shape, *out = &node->type.shape;

@@ -19,6 +19,8 @@ Node *match_relu(const Node *node);
 Node *match_mean(const Node *node);
 /* A transpose of the last two dimensions. */
 bool match_swap_of_last_two(const Node *node);
+/* The rows of a table with each two neighbours, 2 i and 2 i + 1, exchanged: gather(table, iota ^ 1). */
+bool match_neighbours(const Node *node);
 /* A sum over all dimensions but the last. */
 bool match_column_sum(const Node *node);
 #endif

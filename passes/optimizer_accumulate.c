@@ -63,7 +63,7 @@ static Node *once_a_step(Graph *fresh, const Node *old, Node **inputs, bool is_m
 }
 
 /* ── random numbers ─────────────────────────────────────────────────────────────────────────── */
-/* Each part draws its own: step becomes step x parts + part. */
+/* Each part draws its own: step becomes step x parts + part. What is drawn for the whole batch is not. */
 static Node *draw_apart(Graph *fresh, const Node *old, Node **inputs, const double *parts) {
   if (old->op != OP_RANDOM || old->input[1]->op != OP_STATE) return NULL;
   Update u = {.graph = fresh};
@@ -82,7 +82,7 @@ typedef struct {
 
 static Node *part_apart(Graph *fresh, const Node *old, Node **inputs, void *context) {
   const Parting *of = context;
-  if (old->op == OP_RANDOM) return draw_apart(fresh, old, inputs, &of->parts);
+  if (old->op == OP_RANDOM && !node_int(old, ATTR_WHOLE, 0)) return draw_apart(fresh, old, inputs, &of->parts);
   return once_a_step(fresh, old, inputs, of->is_micro);
 }
 

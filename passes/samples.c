@@ -1,6 +1,7 @@
 /* samples: see samples.h. Forward over the graph, one rule for each kind of op. What no rule knows
  * is MIXED, so a missing rule never gives a wrong value: a MIXED value is refused or warned of. */
 #include "passes/samples.h"
+#include "ir/match.h"
 
 typedef struct {
   const Graph *graph;
@@ -74,6 +75,8 @@ static Samples gathered(const Finder *f, const Node *node) {
   Samples all = samples_joined(f, node->input, 2);
   bool is_table = table->kind == SAMPLES_EACH;
   if (all.kind != SAMPLES_EACH) return all;
+  bool is_row = is_table && table->axis == 0 && table->inner == 1;
+  if (is_row && node->type.shape.dim[0] == f->batch && match_neighbours(node)) return all;
   if (is_table && (index->kind == SAMPLES_EACH || table->axis == 0)) return samples_mixed();
   if (is_table) all.axis = node->input[1]->type.shape.rank + table->axis - 1;
   return all;

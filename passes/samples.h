@@ -6,7 +6,8 @@
 
 typedef enum {
   SAMPLES_NONE, /* of no sample: parameters, constants */
-  SAMPLES_EACH, /* every element is of one sample, (coordinate along axis / inner) % batch */
+  SAMPLES_EACH, /* every element is of one sample, (coordinate along axis / inner) % batch, or (mixup, in graphs
+                   that train only) of it and its neighbour, which is in every part of a batch that it is in */
   SAMPLES_ALL,  /* of the batch by way of totals only */
   SAMPLES_MIXED /* relates samples to each other in another way */
 } SamplesKind;

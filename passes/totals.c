@@ -162,7 +162,7 @@ static void totals_evaluate(PassContext *context, Graph *graph) {
 
 Graph *pass_totals(PassContext *context, Graph *old) {
   Graph *graph = graph_rewrite(pass_cse(context, old), NULL, NULL); /* equal totals are one */
-  graph = totals_random_of_ranks(context, graph);
+  graph = totals_random_of_rows(context, graph);
   if (pass_trains(context)) graph = totals_synchronised(context, graph);
   if (pass_trains(context) && !totals_of_parts(context, graph)) return NULL;
   if (context->of == PASS_OF_EVAL) totals_evaluate(context, graph);

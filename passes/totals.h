@@ -49,7 +49,7 @@ Node *totals_over_ranks(Totals *t, Op op, Node *part);
 Node *totals_share(Totals *t, Node *value);
 /* States that follow the batch become the mean over the ranks: false after an error. */
 bool totals_average_states(Totals *t);
-Graph *totals_random_of_ranks(PassContext *context, Graph *graph);
+Graph *totals_random_of_rows(PassContext *context, Graph *graph);
 /* distributed.sync_batch_norm: the statistics that states follow are those of all ranks' samples. */
 Graph *totals_synchronised(PassContext *context, Graph *graph);
 

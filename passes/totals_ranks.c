@@ -75,22 +75,47 @@ bool totals_average_states(Totals *t) {
 }
 
 /* ── random numbers ─────────────────────────────────────────────────────────────────────────── */
-/* Rows stand in the whole batch behind those of the ranks before. */
-static Node *draw_rows(Graph *fresh, const Node *old, Node **inputs, void *context) {
-  const Samples *samples = context;
-  if (old->op != OP_RANDOM || samples[old->id].kind != SAMPLES_EACH) return NULL;
-  Node *rank = make_cast(fresh, make_setting(fresh, "distributed.data_rank"), DT_I64);
-  Node *count = make_like(fresh, rank, (double)shape_elements(&old->type.shape));
-  Node *operands[] = {inputs[0], inputs[1], make_binary(fresh, OP_MUL, rank, count)};
-  const Attr *stream = node_attr(old, ATTR_STREAM);
-  return graph_node(fresh, OP_RANDOM, operands, 3, stream, 1, &old->type);
+typedef struct {
+  const Samples *samples;
+  bool has_ranks, has_parts; /* of a batch: several */
+} RowsDrawn;
+
+/* How many others of its size stand before this rank's rows: those of ranks before and, in what is drawn for the
+ * whole batch, of the parts that all ranks have done. NULL: none. */
+static Node *parts_before(Graph *fresh, const RowsDrawn *rows, bool is_whole) {
+  Node *rank = NULL, *part = NULL;
+  if (rows->has_ranks)
+    rank = make_cast(fresh, make_setting(fresh, "distributed.data_rank"), DT_I64);
+  if (rows->has_parts && is_whole)
+    part = make_state(fresh, ROLE_PART, PARTS_DONE, (Type){DT_I64, shape_scalar()}, 0);
+  if (part && rank) {
+    Node *ranks = make_cast(fresh, make_setting(fresh, "distributed.ranks"), DT_I64);
+    return make_binary(fresh, OP_ADD, make_binary(fresh, OP_MUL, part, ranks), rank);
+  }
+  return part ? part : rank;
 }
 
-Graph *totals_random_of_ranks(PassContext *context, Graph *graph) {
+/* Rows stand in the whole batch behind those of the ranks before. */
+static Node *draw_rows(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  const RowsDrawn *rows = context;
+  if (old->op != OP_RANDOM || rows->samples[old->id].kind != SAMPLES_EACH) return NULL;
+  Node *before = parts_before(fresh, rows, node_int(old, ATTR_WHOLE, 0) != 0);
+  if (!before) return NULL;
+  Node *count = make_like(fresh, before, (double)shape_elements(&old->type.shape));
+  Node *operands[] = {inputs[0], inputs[1], make_binary(fresh, OP_MUL, before, count)};
+  return graph_node(fresh, OP_RANDOM, operands, 3, old->attr, old->attr_count, &old->type);
+}
+
+Graph *totals_random_of_rows(PassContext *context, Graph *graph) {
   int64_t batch;
-  if (!context->settings || setting_ranks(context->settings) == 1) return graph;
+  if (!context->settings) return graph;
+  RowsDrawn rows = {.has_ranks = setting_ranks(context->settings) != 1,
+               .has_parts = pass_trains(context) &&
+                            setting_number(context->settings, "train.accumulate") > 1};
+  if (!rows.has_ranks && !rows.has_parts) return graph;
   const bool *excused = samples_of_states(graph, graph->arena);
-  return graph_rewrite(graph, draw_rows, samples_find(graph, graph->arena, excused, &batch));
+  rows.samples = samples_find(graph, graph->arena, excused, &batch);
+  return graph_rewrite(graph, draw_rows, &rows);
 }
 
 /* ── statistics of all ranks' samples ───────────────────────────────────────────────────────── */

@@ -14,7 +14,8 @@ void totals_begin(Totals *t, PassContext *context, Graph *graph, const bool *exc
   totals_ranks_begin(t);
   for (int i = 0; i < t->count; i++) {
     const Node *node = graph->nodes.at[i];
-    t->on_batch[i] = node->op == OP_INPUT || node->op == OP_RANDOM;
+    bool is_drawn = node->op == OP_RANDOM && !node_int(node, ATTR_WHOLE, 0);
+    t->on_batch[i] = node->op == OP_INPUT || is_drawn;
     for (int k = 0; k < node->input_count; k++) t->on_batch[i] |= t->on_batch[node->input[k]->id];
     if (node->op == OP_INPUT && node_attr(node, ATTR_SAMPLES)) t->is_scaled = false;
   }

@@ -57,10 +57,6 @@ bool plan_read_chain(Words *words, DataSource *out) {
       return words_fail(words, "there is no transform '%s'", name);
     if (chain.count == LONGEST_CHAIN)
       return words_fail(words, "more than %d transforms", LONGEST_CHAIN);
-    if (chain.count && chain.at[chain.count - 1].kind->where == TRANSFORM_STEP &&
-        transform.kind->where != TRANSFORM_STEP)
-      return words_fail(words, "%s stands behind %s, where there are no pixels", name,
-                        chain.at[chain.count - 1].kind->name);
     for (int i = 0; i < transform_parameter_count(transform.kind); i++)
       if (!chain_read_argument(words, &transform.kind->parameter[i], &transform.argument[i]))
         return false;
@@ -68,6 +64,9 @@ bool plan_read_chain(Words *words, DataSource *out) {
     const char *wrong = transform_check_together(&transform, buffer);
     if (wrong) return words_fail(words, "%s: %s", name, wrong);
     VEC_PUSH(words->arena, chain, transform);
+    char order[160];
+    wrong = transform_check_chain(chain.at, chain.count, order);
+    if (wrong) return words_fail(words, "%s", wrong);
   }
   out->transforms = chain.at;
   out->transform_count = chain.count;

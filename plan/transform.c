@@ -23,8 +23,54 @@ const TransformKind *transform_find(const char *name) {
   return NULL;
 }
 
-const Transform *transform_of_step(const Transform *chain, int count) {
-  return count && chain[count - 1].kind->where == TRANSFORM_STEP ? &chain[count - 1] : NULL;
+static bool is_loaded(const TransformKind *kind) {
+  return kind->where == TRANSFORM_WORKER || kind->where == TRANSFORM_RANDOM;
+}
+
+int transform_loaded(const Transform *chain, int count) {
+  int loaded = 0;
+  while (loaded < count && is_loaded(chain[loaded].kind)) loaded++;
+  return loaded;
+}
+
+const Transform *transform_in(const Transform *chain, int count, const char *name) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(chain[i].kind->name, name)) return &chain[i];
+  return NULL;
+}
+
+static bool is_mixing(const TransformKind *kind) {
+  return !strcmp(kind->name, "mixup") || !strcmp(kind->name, "cutmix") ||
+         !strcmp(kind->name, "mixup_or_cutmix");
+}
+
+const Transform *transform_mixing(const Transform *chain, int count) {
+  for (int i = 0; i < count; i++)
+    if (is_mixing(chain[i].kind)) return &chain[i];
+  return NULL;
+}
+
+const char *transform_check_chain(const Transform *chain, int count, char buffer[160]) {
+  const TransformKind *last = chain[count - 1].kind;
+  int before = count - 1, loaded = transform_loaded(chain, before);
+  const Transform *mixing = transform_mixing(chain, before);
+  *buffer = 0;
+  if (loaded < before && is_loaded(last))
+    snprintf(buffer, 160, "%s stands behind %s, which is computed in the step, where there are no pixels any more",
+             last->name, chain[loaded].kind->name);
+  else if (is_loaded(last))
+    return NULL;
+  else if (is_mixing(last) && mixing)
+    snprintf(buffer, 160, "%s stands behind %s: a batch is mixed once; mixup_or_cutmix does either",
+             last->name, mixing->kind->name);
+  else if (!is_mixing(last) && transform_in(chain, before, last->name))
+    snprintf(buffer, 160, "%s is there twice", last->name);
+  else if (!strcmp(last->name, "noise") && transform_in(chain, before, "normalize"))
+    snprintf(buffer, 160, "noise stands in front of normalize: it is added to pixels of 0 to 1");
+  else if (!strcmp(last->name, "normalize") && mixing)
+    snprintf(buffer, 160, "normalize stands in front of %s, which mixes what it makes",
+             mixing->kind->name);
+  return *buffer ? buffer : NULL;
 }
 
 bool transform_is_same(const Transform *a, const Transform *b) {

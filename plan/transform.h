@@ -6,7 +6,7 @@
 #include "ir/type.h"
 
 enum { TRANSFORM_PARAMETERS = 6, TRANSFORM_NUMBERS = 4, LONGEST_CHAIN = 32 };
-typedef enum { TRANSFORM_WORKER, TRANSFORM_RANDOM, TRANSFORM_STEP } TransformWhere;
+typedef enum { TRANSFORM_WORKER, TRANSFORM_RANDOM, TRANSFORM_STEP, TRANSFORM_TRAIN } TransformWhere;
 typedef enum {
   PARAMETER_SIZE,
   PARAMETER_WHOLE,
@@ -52,8 +52,14 @@ typedef struct {
   TransformArgument argument[TRANSFORM_PARAMETERS];
 } Transform;
 
-/* The last of a chain, if it is a part of the step; else NULL. */
-const Transform *transform_of_step(const Transform *chain, int count);
+/* The loader's part of a chain: so many from the first on. */
+int transform_loaded(const Transform *chain, int count);
+/* The one of this name in a chain; NULL: none. */
+const Transform *transform_in(const Transform *chain, int count, const char *name);
+/* What mixes the samples of a batch, mixup or the like; NULL: nothing does. */
+const Transform *transform_mixing(const Transform *chain, int count);
+/* May the last of `count` stand behind the others? NULL: yes; else why not: "hflip stands behind ..." */
+const char *transform_check_chain(const Transform *chain, int count, char buffer[160]);
 bool transform_is_same(const Transform *a, const Transform *b); /* kind and arguments */
 const TransformKind *transform_find(const char *name); /* NULL: there is none */
 int transform_parameter_count(const TransformKind *kind);

@@ -32,6 +32,7 @@ int pipe_below(const PipeStep *step, int n, int end) {
 #define WORKER(name) {#name, step_##name},
 #define RANDOM WORKER
 #define STEP(name)
+#define TRAIN(name)
 static const struct {
   const char *name;
   PipeStepRun *run;
@@ -43,6 +44,7 @@ static const struct {
 #undef WORKER
 #undef RANDOM
 #undef STEP
+#undef TRAIN
 
 static PipeStepRun *pipe_run_of(const Transform *transform) {
   size_t i = 0;
@@ -51,11 +53,9 @@ static PipeStepRun *pipe_run_of(const Transform *transform) {
 }
 
 Pipe pipe_of(const DataSource *data, const ImageLayout *layout) {
-  Pipe pipe = {.transforms = data->transforms, .layout = *layout};
-  while (pipe.count < data->transform_count &&
-         data->transforms[pipe.count].kind->where != TRANSFORM_STEP)
-    pipe.count++;
-  return pipe;
+  return (Pipe){.transforms = data->transforms,
+                .count = transform_loaded(data->transforms, data->transform_count),
+                .layout = *layout};
 }
 
 int pipe_fixed(const Pipe *pipe) {

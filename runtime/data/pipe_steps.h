@@ -15,12 +15,14 @@ typedef Status PipeStepRun(const PipeStep *step, PipeWorker *worker);
 #define WORKER(name) STATUS_CHECKED Status step_##name(const PipeStep *step, PipeWorker *worker);
 #define RANDOM WORKER
 #define STEP(name)
+#define TRAIN(name)
 #define TRANSFORM(name, where, parameters) where(name)
 #include "plan/transforms.def"
 #undef TRANSFORM
 #undef WORKER
 #undef RANDOM
 #undef STEP
+#undef TRAIN
 
 /* The n-th number that the transform draws for this sample: in [low, high); 0 .. end - 1, of which
  * each is as likely to within end / 2^32. */

@@ -24,7 +24,7 @@ const char *source_command(const Plan *plan, const char *split) {
 }
 
 static const Transform *normalize_of(const DataSource *data) {
-  return data ? transform_of_step(data->transforms, data->transform_count) : NULL;
+  return data ? transform_in(data->transforms, data->transform_count, "normalize") : NULL;
 }
 
 Status source_check_evaluated(const Plan *plan, const char *split) {
@@ -225,8 +225,7 @@ static Status open_images(Source *source, const Plan *plan, const DataSource *da
 static Status source_bind_column(Source *source, const Plan *plan, const DataSource *data, int i) {
   Column *column = &source->column[i];
   const PlanTensor *input = &plan->inputs.at[i];
-  bool is_piped =
-      i == 0 && data->transform_count && data->transforms[0].kind->where != TRANSFORM_STEP;
+  bool is_piped = i == 0 && transform_loaded(data->transforms, data->transform_count);
   if (!is_piped) return column_bind(column, source->label, input, source->rows);
   return images_bind_column(data, input, source->rows, column, &source->images);
 }

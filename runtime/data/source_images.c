@@ -193,7 +193,7 @@ Status images_open_set(const Plan *plan, const DataSource *data, const SampleSet
   SampleSet *set;
   STATUS_TRY(status_prefix(open_of(data->kind)(options, &set), "%s", data->split));
   out->set = set;
-  if (!set->is_image && data->transform_count)
+  if (!set->is_image && transform_loaded(data->transforms, data->transform_count))
     return status_fail(STATUS_USER, "%s: transforms are for images, and keys= names none",
                        data->split);
   Status status = STATUS_OK;

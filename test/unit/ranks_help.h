@@ -12,6 +12,7 @@
 enum { MOST_RANKS = 4, MOST_ALL = 8, MOST_STAGES = 4, STEPS = 3, MOST_STATES = 64 };
 static int rows = 3;   /* of a rank's batch */
 static int pieces = 1; /* distributed.pieces, where ranks share layers */
+static bool is_whole; /* one rank has the batch in one part, the others in several */
 
 /* Of program_graph. */
 enum { TRAIN, EVAL, MICRO };
@@ -382,9 +383,10 @@ static bool check_form(const char *source, Form of) {
   Run *one = ARENA_NEW(arena, Run), *many = ARENA_NEW(arena, Run);
   bool is_alone = ranks == 1 && tensor == 1;
   if (is_alone) of.ranks = 0; /* compiled for any number, run by one */
-  *one = (Run){.ranks = 1, .tensor = 1, .pipeline = 1, .parts = parts};
+  int joined = is_whole ? parts : 1;
+  *one = (Run){.ranks = 1, .tensor = 1, .pipeline = 1, .parts = parts / joined};
   *many = (Run){.ranks = ranks, .tensor = tensor, .pipeline = of.pipeline, .parts = parts};
-  compile(one, source, rows * ranks, (Form){1, parts, 0, 1, 1, 1});
+  compile(one, source, rows * ranks * joined, (Form){1, parts / joined, 0, 1, 1, 1});
   if (!compile(many, source, rows, of)) {
     arena_free(arena);
     return false;
