@@ -2,6 +2,7 @@
  * plan/transforms.def has it. What a chain makes of a sample is checked where the model's input is
  * declared: input.c. */
 #include "frontend/recipe.h"
+#include "plan/source_kind.h"
 #include <string.h>
 
 static bool is_pipe(const Ast *ast) {
@@ -13,23 +14,26 @@ const Ast *recipe_pipe_head(const Ast *ast) {
   return ast;
 }
 
-static bool no_transform(Builder *b, const Ast *at, const char *name) {
+static bool no_transform(Builder *b, const Ast *at, const char *name, const DataSource *source) {
   const char *names[64];
   Text list = {0};
-  for (int i = 0; i < transform_kind_count; i++) {
-    names[i] = transform_kinds[i].name;
-    text_printf(&list, "%s%s",
-                i == 0                         ? ""
-                : i + 1 < transform_kind_count ? ", "
-                                               : " and ",
-                names[i]);
-  }
-  if (name)
-    builder_fail(b, at->loc, "unknown transform '%s'%s; there are %s", name,
-                 builder_hint(b, name, names, transform_kind_count), text_cstr(&list));
-  else
-    builder_fail(b, at->loc, "behind | stands a transform, hflip or resize(256); there are %s",
+  bool is_text = source_kind_find(source->kind)->form == SOURCE_TEXT;
+  int count = 0;
+  for (int i = 0; i < transform_kind_count; i++)
+    if ((transform_kinds[i].where == TRANSFORM_TEXT) == is_text)
+      names[count++] = transform_kinds[i].name;
+  for (int i = 0; i < count; i++)
+    text_printf(&list, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " and ", names[i]);
+  if (name && (is_text ? transform_find(name) : transform_find_text(name)))
+    builder_fail(b, at->loc, "%s is for %s, and %s is %s; there are %s", name,
+                 is_text ? "images" : "texts", source->kind, is_text ? "a text" : "none",
                  text_cstr(&list));
+  else if (name)
+    builder_fail(b, at->loc, "unknown transform '%s'%s; there are %s", name,
+                 builder_hint(b, name, names, count), text_cstr(&list));
+  else
+    builder_fail(b, at->loc, "behind | stands a transform, %s; there are %s",
+                 is_text ? "pack or pad(128)" : "hflip or resize(256)", text_cstr(&list));
   text_free(&list);
   return false;
 }
@@ -117,10 +121,12 @@ static bool pipe_arguments(Builder *b, const Ast *call, Transform *out) {
   return wrong ? builder_fail(b, call->loc, "%s: %s", kind->name, wrong) : fine;
 }
 
-static bool pipe_transform(Builder *b, const Ast *ast, Transform *out) {
+static bool pipe_transform(Builder *b, const Ast *ast, const DataSource *source, Transform *out) {
   const Ast *callee = ast->kind == AST_CALL ? ast->kid[0] : ast;
-  if (callee->kind != AST_NAME) return no_transform(b, ast, NULL);
-  if (!(out->kind = transform_find(callee->name))) return no_transform(b, callee, callee->name);
+  bool is_text = source_kind_find(source->kind)->form == SOURCE_TEXT;
+  if (callee->kind != AST_NAME) return no_transform(b, ast, NULL, source);
+  out->kind = is_text ? transform_find_text(callee->name) : transform_find(callee->name);
+  if (!out->kind) return no_transform(b, callee, callee->name, source);
   const Ast none = {.kind = AST_CALL, .loc = ast->loc, .count = 1};
   return pipe_arguments(b, ast->kind == AST_CALL ? ast : &none, out);
 }
@@ -136,7 +142,7 @@ bool recipe_pipe(Builder *b, const Ast *ast, DataSource *source) {
   bool fine = true;
   for (int i = 0; i < count; i++) {
     const Ast *at = pipes[i]->kid[1];
-    fine = pipe_transform(b, at, &chain[i]) && fine;
+    fine = pipe_transform(b, at, source, &chain[i]) && fine;
     char buffer[160];
     const char *wrong = fine ? transform_check_chain(chain, i + 1, buffer) : NULL;
     if (fine && !wrong && chain[i].kind->where == TRANSFORM_TRAIN && strcmp(source->split, "train") != 0)

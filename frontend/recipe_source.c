@@ -3,6 +3,7 @@
 #include "frontend/recipe.h"
 #include "plan/data_part.h"
 #include "plan/source_kind.h"
+#include "plan/text_form.h"
 #include <math.h>
 #include <string.h>
 
@@ -130,19 +131,23 @@ static bool file_names(Builder *b, const Ast *call, const SourceKind *kind, Data
   return fine;
 }
 
+/* What its transforms make of a text is what the model takes. */
+static bool fits_text(Builder *b, Loc loc, const DataSource *source, const Ast *model) {
+  TextForm form;
+  Text why = {0};
+  bool fine = text_form(source, model->kid[0]->count, &form, &why) ||
+              builder_fail(b, loc, "model '%s': %s", model->name, text_cstr(&why));
+  text_free(&why);
+  return fine;
+}
+
 /* A file of a text or of records is for all inputs, and there may be several; of arrays there is a file
  * for each. */
-static bool fits_model(Builder *b, const Ast *call, const SourceKind *kind, int files,
-                       const Ast *model) {
-  int inputs = model->kid[0]->count;
+static bool fits_model(Builder *b, const Ast *call, const SourceKind *kind,
+                       const DataSource *source, const Ast *model) {
+  int inputs = model->kid[0]->count, files = source->file_count;
   bool fine = true;
-  if (kind->form == SOURCE_TEXT) {
-    if (inputs <= 2) return true;
-    return builder_fail(b, call->loc,
-                        "a text is for a model of one input (tokens) or two (tokens and the "
-                        "ones that follow), but model '%s' has %d",
-                        model->name, inputs);
-  }
+  if (kind->form == SOURCE_TEXT) return fits_text(b, call->loc, source, model);
   if (kind->form == SOURCE_RECORDS || kind->form == SOURCE_SHARDS) return true;
   if (kind->form == SOURCE_SAMPLES) {
     if (files > 1)
@@ -208,15 +213,14 @@ bool recipe_part(Builder *b, const Ast *entry, const Ast *model) {
   source.part = (DataPart){.of = head->name, .label = head->text};
   bool fine = part_share(b, head->kid[0], &source.part.share);
   fine = part_label(b, head, model) && fine;
-  if (source_kind_find(source.kind)->form == SOURCE_TEXT && (head->text || !source.part.share))
-    fine = fine && builder_fail(b, head->loc,
-                                "a text is cut where it ends: 0.1 of %s takes its last tenth, and "
-                                "folds and `by` are for samples apart from each other",
-                                head->name);
   fine = recipe_pipe(b, entry->kid[0], &source) && fine;
-  if (fine && source.transform_count && source_kind_find(source.kind)->form == SOURCE_TEXT)
-    fine = builder_fail(b, entry->kid[0]->loc, "transforms are for images, and %s is a text",
-                        source.kind);
+  if (fine && text_moves(&source) && (head->text || !source.part.share))
+    fine = builder_fail(b, head->loc,
+                        "a text is cut where it ends: 0.1 of %s takes its last tenth, and "
+                        "folds and `by` are for samples apart from each other",
+                        head->name);
+  if (fine && model && source_kind_find(source.kind)->form == SOURCE_TEXT)
+    fine = fits_text(b, entry->kid[0]->loc, &source, model);
   VEC_PUSH(b->arena, b->source_locs, head->loc);
   VEC_PUSH(b->arena, b->program->sources, source);
   Text why = {0};
@@ -237,9 +241,6 @@ bool recipe_source(Builder *b, const Ast *entry, const Ast *model) {
   DataSource source = {.split = entry->name, .kind = kind->name};
   bool fine = file_names(b, call, kind, &source);
   fine = recipe_pipe(b, entry->kid[0], &source) && fine;
-  if (fine && source.transform_count && kind->form == SOURCE_TEXT)
-    fine = builder_fail(b, entry->kid[0]->loc, "transforms are for images, and %s is a text",
-                        kind->name);
   bool is_of_pixels = transform_loaded(source.transforms, source.transform_count) ||
                       transform_in(source.transforms, source.transform_count, "normalize");
   if (fine && is_of_pixels && kind->form == SOURCE_SHARDS && !source_makes_images(&source))
@@ -248,5 +249,5 @@ bool recipe_source(Builder *b, const Ast *entry, const Ast *model) {
   const Ast *last = entry->kid[0]->kind == AST_BINARY ? entry->kid[0]->kid[1] : call;
   VEC_PUSH(b->arena, b->source_locs, last->loc);
   VEC_PUSH(b->arena, b->program->sources, source);
-  return fine && (!model || fits_model(b, call, kind, source.file_count, model));
+  return fine && (!model || fits_model(b, call, kind, &source, model));
 }

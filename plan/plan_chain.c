@@ -2,6 +2,7 @@
  * bilinear then hflip p 0.5`: every parameter of the row in transforms.def, in its order. */
 #include "plan/plan_text.h"
 #include "plan/plan_words.h"
+#include "plan/source_kind.h"
 #include <string.h>
 
 static void chain_print_argument(Text *out, const TransformParameter *parameter,
@@ -53,8 +54,11 @@ bool plan_read_chain(Words *words, DataSource *out) {
     Transform transform = {0};
     const char *name = words_word(words, "a transform");
     if (!name) return false;
-    if (!(transform.kind = transform_find(name)))
-      return words_fail(words, "there is no transform '%s'", name);
+    const SourceKind *kind = source_kind_find(out->kind);
+    bool is_text = kind && kind->form == SOURCE_TEXT;
+    transform.kind = is_text ? transform_find_text(name) : transform_find(name);
+    if (!transform.kind)
+      return words_fail(words, "there is no transform '%s' for %s", name, out->kind);
     if (chain.count == LONGEST_CHAIN)
       return words_fail(words, "more than %d transforms", LONGEST_CHAIN);
     for (int i = 0; i < transform_parameter_count(transform.kind); i++)

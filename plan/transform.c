@@ -17,11 +17,17 @@ const TransformKind transform_kinds[] = {
 };
 const int transform_kind_count = sizeof transform_kinds / sizeof *transform_kinds;
 
-const TransformKind *transform_find(const char *name) {
+static const TransformKind *find_transform(const char *name, bool is_text) {
   for (int i = 0; i < transform_kind_count; i++)
-    if (!strcmp(transform_kinds[i].name, name)) return &transform_kinds[i];
+    if (!strcmp(transform_kinds[i].name, name) &&
+        (transform_kinds[i].where == TRANSFORM_TEXT) == is_text)
+      return &transform_kinds[i];
   return NULL;
 }
+
+const TransformKind *transform_find(const char *name) { return find_transform(name, false); }
+
+const TransformKind *transform_find_text(const char *name) { return find_transform(name, true); }
 
 static bool is_loaded(const TransformKind *kind) {
   return kind->where == TRANSFORM_WORKER || kind->where == TRANSFORM_RANDOM;
@@ -169,6 +175,11 @@ const char *transform_check(const TransformParameter *parameter, const Transform
 }
 
 const char *transform_check_together(const Transform *transform, char buffer[96]) {
+  if (strcmp(transform->kind->name, "mask") == 0 &&
+      transform_argument(transform, "replace")->number[0] +
+              transform_argument(transform, "random")->number[0] >
+          1)
+    return "replace and random are shares of the same tokens: at most 1 together";
   if (strcmp(transform->kind->name, "randaugment") != 0) return NULL;
   double magnitude = transform_argument(transform, "magnitude")->number[0];
   double bins = transform_argument(transform, "num_magnitude_bins")->number[0];

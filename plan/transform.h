@@ -6,7 +6,7 @@
 #include "ir/type.h"
 
 enum { TRANSFORM_PARAMETERS = 6, TRANSFORM_NUMBERS = 4, LONGEST_CHAIN = 32 };
-typedef enum { TRANSFORM_WORKER, TRANSFORM_RANDOM, TRANSFORM_STEP, TRANSFORM_TRAIN } TransformWhere;
+typedef enum { TRANSFORM_WORKER, TRANSFORM_RANDOM, TRANSFORM_STEP, TRANSFORM_TRAIN, TRANSFORM_TEXT } TransformWhere;
 typedef enum {
   PARAMETER_SIZE,
   PARAMETER_WHOLE,
@@ -61,7 +61,9 @@ const Transform *transform_mixing(const Transform *chain, int count);
 /* May the last of `count` stand behind the others? NULL: yes; else why not: "hflip stands behind ..." */
 const char *transform_check_chain(const Transform *chain, int count, char buffer[160]);
 bool transform_is_same(const Transform *a, const Transform *b); /* kind and arguments */
-const TransformKind *transform_find(const char *name); /* NULL: there is none */
+/* One for images, or one for texts. NULL: there is none. */
+const TransformKind *transform_find(const char *name);
+const TransformKind *transform_find_text(const char *name);
 int transform_parameter_count(const TransformKind *kind);
 /* The argument for the parameter of this name, which the row has. */
 const TransformArgument *transform_argument(const Transform *transform, const char *parameter);

@@ -33,6 +33,7 @@ int pipe_below(const PipeStep *step, int n, int end) {
 #define RANDOM WORKER
 #define STEP(name)
 #define TRAIN(name)
+#define TEXT(name)
 static const struct {
   const char *name;
   PipeStepRun *run;
@@ -45,6 +46,7 @@ static const struct {
 #undef RANDOM
 #undef STEP
 #undef TRAIN
+#undef TEXT
 
 static PipeStepRun *pipe_run_of(const Transform *transform) {
   size_t i = 0;

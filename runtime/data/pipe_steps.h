@@ -16,6 +16,7 @@ typedef Status PipeStepRun(const PipeStep *step, PipeWorker *worker);
 #define RANDOM WORKER
 #define STEP(name)
 #define TRAIN(name)
+#define TEXT(name)
 #define TRANSFORM(name, where, parameters) where(name)
 #include "plan/transforms.def"
 #undef TRANSFORM
@@ -23,6 +24,7 @@ typedef Status PipeStepRun(const PipeStep *step, PipeWorker *worker);
 #undef RANDOM
 #undef STEP
 #undef TRAIN
+#undef TEXT
 
 /* The n-th number that the transform draws for this sample: in [low, high); 0 .. end - 1, of which
  * each is as likely to within end / 2^32. */

@@ -1,10 +1,11 @@
 /* sample_set: samples that are read one by one: the sources of forms SAMPLES and SHARDS in
- * plan/sources.def. `<name>_samples` makes a set; a set is read-only, any number of threads read from
+ * plan/sources.def, and texts with transforms or labels (text_set.h). `<name>_samples` makes a set; a set is read-only, any number of threads read from
  * it. Its first input is an image file's bytes, the second their class; or a set writes inputs itself. */
 #ifndef FT_RUNTIME_SAMPLE_SET_H
 #define FT_RUNTIME_SAMPLE_SET_H
 #include "plan/plan.h"
 #include "runtime/common/status.h"
+#include "runtime/text/bpe.h"
 
 /* The bytes of one, in memory that grows and is used again. */
 typedef struct {
@@ -28,10 +29,12 @@ struct SampleSet {
   Status (*read)(const SampleSet *set, int64_t index, Sample *out);
   /* The label alone, without reading; NULL: it takes reading. */
   int64_t (*label)(const SampleSet *set, int64_t index);
+  const PlanTensor *label_of; /* where `write` writes that, too: the input that gets it */
   /* Where the set has more than images and classes: writes one sample of an input to `row`, in the
-   * type that the plan has; the room is this thread's. The failure names the file. NULL: the second
-   * input is the label. */
-  Status (*write)(const SampleSet *set, int64_t index, int input, Sample *room, void *row);
+   * type that the plan has; the room is this thread's. What is random depends on seed, epoch and index.
+   * The failure names the file. NULL: the second input is the label. */
+  Status (*write)(const SampleSet *set, int64_t index, int input, uint64_t seed, uint64_t epoch,
+                  Sample *room, void *row);
   /* Of the file that a sample is read from: its length, and its time of change in nanoseconds. False: there is no such
    * file, or it cannot be looked at. */
   bool (*stamp)(const SampleSet *set, int64_t index, uint64_t *size, uint64_t *time);
@@ -41,6 +44,8 @@ struct SampleSet {
   Status (*measure)(const SampleSet *set, int64_t *which, int64_t *largest, int64_t *total);
   /* What distinguishes the list of samples, wherever it lies, from another one. */
   uint64_t (*sum)(const SampleSet *set);
+  /* For --dry-run, of a set without images: what there is, and what it takes. NULL: `measure` says it. */
+  void (*describe)(const SampleSet *set, Text *out);
   void (*close)(SampleSet *set);
 };
 
@@ -53,6 +58,7 @@ typedef struct {
   int input_count;
   int64_t rows;   /* of the inputs' batch */
   bool may_write; /* an index beside a file */
+  Bpe *tokenizer; /* of a text whose options name one; the caller's */
 } SampleSetOptions;
 #define SAMPLES(name)                                                                              \
   STATUS_CHECKED Status name##_samples(const SampleSetOptions *options, SampleSet **out);
@@ -68,6 +74,8 @@ typedef struct {
 #undef ARRAYS
 #undef TEXT
 #undef RECORDS
+/* Of all kinds of form TEXT. */
+STATUS_CHECKED Status text_samples(const SampleSetOptions *options, SampleSet **out);
 static inline void sample_set_close(SampleSet *set) {
   if (set) set->close(set);
 }

@@ -53,6 +53,10 @@ static Status convert_values(const SampleValue *value, const void *from, Element
                      dtype_text(dtype), value->row.name);
 }
 
+Status sample_value_integers(const SampleValue *value, const int64_t *from, void *out) {
+  return convert_values(value, from, ELEMENT_I64, false, out);
+}
+
 static Status want_one(const SampleValue *value) {
   char text[TYPE_TEXT];
   if (value->elements == 1) return STATUS_OK;

@@ -23,6 +23,8 @@ STATUS_CHECKED Status sample_value_whole(const SampleValue *value, const uint8_t
 /* field: the member of an object; "": the number, or the array in arrays, is all of it. */
 STATUS_CHECKED Status sample_value_json(const SampleValue *value, const uint8_t *text, size_t count,
                                         const char *field, void *out);
+/* From `elements` of them. */
+STATUS_CHECKED Status sample_value_integers(const SampleValue *value, const int64_t *from, void *out);
 STATUS_CHECKED Status sample_value_npy(const SampleValue *value, const uint8_t *bytes, size_t count,
                                        void *out);
 #endif

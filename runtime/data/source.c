@@ -197,7 +197,7 @@ static Status open_images(Source *source, const Plan *plan, const DataSource *da
   SourceFiles all = {0};
   Status status = inside_check_setting(plan->settings, "data.cache_dir", places->allow_paths);
   for (int i = 0; i < data->file_count && status == STATUS_OK; i++) {
-    if (form_of(data) == SOURCE_SHARDS) {
+    if (form_of(data) != SOURCE_SAMPLES) {
       status = source_find_files(plan, places, data->files[i], &all);
     } else {
       all.path = calloc(1, sizeof *all.path);
@@ -207,7 +207,10 @@ static Status open_images(Source *source, const Plan *plan, const DataSource *da
     }
   }
   status = status_prefix(status, "%s", data->split);
+  Bpe *tokenizer = NULL;
+  if (status == STATUS_OK) status = source_text_tokenizer(plan, data, places, &tokenizer);
   SampleSetOptions options = {.data = data,
+                              .tokenizer = tokenizer,
                               .path = all.path,
                               .path_count = all.count,
                               .inputs = plan->inputs.at,
@@ -216,6 +219,7 @@ static Status open_images(Source *source, const Plan *plan, const DataSource *da
                               .may_write = places->may_index};
   if (status == STATUS_OK) status = images_open_set(plan, data, &options, &source->images);
   source_files_free(&all);
+  bpe_free(tokenizer);
   STATUS_TRY(status);
   source->samples = source->images.set->count;
   return source_choose(source, plan, data);
@@ -247,8 +251,7 @@ static Status open_split(Source *source, const Plan *plan, const DataSource *dat
   if (kind)
     STATUS_TRY(source_check_options(data, kind)); /* an unknown one is refused with its file */
   if (source_is_single_kind(kind)) return open_images(source, plan, data, places);
-  if (is_text && data->transform_count)
-    return status_fail(STATUS_USER, "%s: transforms are for images, not for a text", data->split);
+  if (is_text && !source_text_moves(plan, data)) return open_images(source, plan, data, places);
   source->column_count = is_text ? 1 : plan->inputs.count;
   STATUS_TRY(add_all_files(source, plan, data, places));
   for (int i = 0; i < source->column_count && !is_text; i++)

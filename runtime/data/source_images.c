@@ -87,7 +87,8 @@ static Open *open_of(const char *kind) {
   if (strcmp(kind, #name) == 0) return name##_samples;
 #define SHARDS SAMPLES
 #define ARRAYS(name)
-#define TEXT(name)
+#define TEXT(name)                                                                                 \
+  if (strcmp(kind, #name) == 0) return text_samples;
 #define RECORDS(name)
 #define SOURCE(name, form, ...) form(name)
 #include "plan/sources.def"
@@ -396,13 +397,13 @@ bool images_say_damaged(const SourceImages *images, Text *out) {
 }
 
 /* What the set writes by itself, row by row. */
-static Status images_write(const SourceImages *images, SourceWorker *worker, int64_t index,
-                           int64_t row, void *batch) {
+static Status images_write(const SourceImages *images, SourceWorker *worker, uint64_t epoch,
+                           int64_t index, int64_t row, void *batch) {
   for (int i = images->first_written; i < images->input_count; i++) {
     const PlanTensor *input = &images->inputs[i];
     int64_t bytes = type_bytes(&input->type) / input->type.shape.dim[0];
     uint8_t *to = (uint8_t *)batch + input->offset + row * bytes;
-    STATUS_TRY(status_prefix(images->set->write(images->set, index, i, &worker->other, to),
+    STATUS_TRY(status_prefix(images->set->write(images->set, index, i, worker->seed, epoch, &worker->other, to),
                              "%s: sample %lld", images->label, (long long)index));
   }
   return STATUS_OK;
@@ -417,7 +418,7 @@ Status images_fill_row(const SourceImages *images, SourceWorker *worker, uint64_
     STATUS_TRY(images_make(images, worker, epoch, &index, out));
     if (images->target) write_label(images->target, worker->sample.label, row, batch);
   }
-  return images_write(images, worker, index, row, batch);
+  return images_write(images, worker, epoch, index, row, batch);
 }
 
 Status images_fill_from(const SourceImages *images, SourceWorker *worker, uint64_t epoch,
@@ -438,7 +439,8 @@ Status images_fill_from(const SourceImages *images, SourceWorker *worker, uint64
 /* ── what a set is ────────────────────────────────────────────────────────────────────────── */
 Status images_label(const SourceImages *images, const char *input, int64_t index, int64_t *out) {
   const SampleSet *set = images->set;
-  if (!images->target || strcmp(images->target->name, input) != 0)
+  const PlanTensor *labelled = images->target ? images->target : set->label_of;
+  if (!labelled || strcmp(labelled->name, input) != 0)
     return status_fail(STATUS_USER, "%s: by %s: that input has no classes", images->label, input);
   if (set->label) {
     *out = set->label(set, index);
@@ -513,6 +515,11 @@ Status images_describe(const SourceImages *images, int workers, Text *out) {
   int height, width;
   const SampleSet *set = images->set;
   if (!set) return STATUS_OK;
+  if (set->describe) {
+    text_printf(out, "%s: ", images->label);
+    set->describe(set, out);
+    return STATUS_OK;
+  }
   STATUS_TRY(status_prefix(set->measure(set, &which, &largest, &total), "%s", images->label));
   if (images->image) STATUS_TRY(try_largest(images, which, &height, &width, &memory));
   text_printf(out, "%s: ", images->label);

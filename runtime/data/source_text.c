@@ -2,10 +2,19 @@
  * token behind it. The first input gets the window, the second the same moved by one: what follows each
  * token. */
 #include "runtime/data/source_text.h"
+#include "plan/text_form.h"
 #include "runtime/common/order.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+bool source_text_moves(const Plan *plan, const DataSource *data) {
+  TextForm form;
+  Text why = {0};
+  bool fine = text_form(data, plan->inputs.count, &form, &why);
+  text_free(&why);
+  return fine && form.moves;
+}
 
 Status source_text_tokenizer(const Plan *plan, const DataSource *data, const SourcePlaces *places,
                              Bpe **out) {
@@ -50,12 +59,6 @@ static Status bind_input(Source *source, const Plan *plan, int i) {
 
 Status source_text_bind(Source *source, const Plan *plan) {
   const Column *first = &source->column[0];
-  if (plan->inputs.count > 2)
-    return status_fail(
-        STATUS_USER,
-        "%s: a text is for a model of one input (tokens) or two (tokens and the ones "
-        "that follow), not %d",
-        source->label, plan->inputs.count);
   for (int i = 0; i < plan->inputs.count; i++) STATUS_TRY(bind_input(source, plan, i));
   int64_t tokens = first->samples, needs = source->window + plan->inputs.count - 1;
   if (tokens < needs)

@@ -4,6 +4,9 @@
 #define FT_RUNTIME_SOURCE_TEXT_H
 #include "runtime/data/source_state.h"
 
+/* Are its samples windows as below? Else they are a set (text_set.h), which also says what is wrong with
+ * transforms and options. */
+bool source_text_moves(const Plan *plan, const DataSource *data);
 /* The tokenizer that the data's options name; NULL: none. */
 STATUS_CHECKED Status source_text_tokenizer(const Plan *plan, const DataSource *data,
                                             const SourcePlaces *places, Bpe **out);

@@ -98,7 +98,9 @@ static Status tar_read(const SampleSet *set, int64_t index, Sample *out) {
   return status;
 }
 
-static Status tar_write(const SampleSet *set, int64_t index, int input, Sample *room, void *row) {
+static Status tar_write(const SampleSet *set, int64_t index, int input, uint64_t seed,
+                        uint64_t epoch, Sample *room, void *row) {
+  (void)seed, (void)epoch;
   const Tar *tar = (const Tar *)set;
   const TarWay *way = tar_way_of(tar, index, input);
   const SampleValue *value = &tar->values[input];

@@ -27,6 +27,7 @@ static double take_number(Bytes *bytes, const TransformParameter *parameter) {
 static bool take_transform(Bytes *bytes, Transform *out) {
   char why[96];
   out->kind = &transform_kinds[take(bytes) % (unsigned)transform_kind_count];
+  if (out->kind->where == TRANSFORM_TEXT) return false; /* not for pictures */
   for (int i = 0; i < transform_parameter_count(out->kind); i++) {
     const TransformParameter *parameter = &out->kind->parameter[i];
     TransformArgument *argument = &out->argument[i];

@@ -197,6 +197,14 @@ static inline Plan *sample(Arena *arena) {
   memcpy(source.files, files, sizeof files);
   source.options = ARENA_ARRAY(arena, DataOption, 2);
   memcpy(source.options, options, sizeof options);
+  const Transform of_text[] = {
+      {.kind = transform_find_text("pack"), .argument = {{1, {16}}, {1, {1}}, {1, {3}}}},
+      {.kind = transform_find_text("mask"),
+       .argument = {{1, {50257}}, {1, {50258}}, {1, {0.15}}, {1, {0.75}}, {1, {0.125}}}}};
+  source.transforms = memcpy(ARENA_ARRAY(arena, Transform, 2), of_text, sizeof of_text);
+  source.transform_count = 2;
+  VEC_PUSH(arena, plan->sources, source);
+  source = (DataSource){.split = "valid", .kind = "folder", .file_count = 1, .files = source.files};
   Transform chain[] = {
       {.kind = transform_find("resize"), .argument = {{1, {256}}, {1, {2}}}},
       {.kind = transform_find("random_resized_crop"),

@@ -149,7 +149,7 @@ static void refused(void **state) {
   data_write_gzip("data", "abcd", 4, 6);
   refuse(plan_of(2, "bytes", 0), "holds 4 tokens, but one sample takes 5");
   data_write("data", "abcdefghijkl", 12);
-  refuse(plan_of(3, "bytes", 0), "a text is for a model of one input");
+  refuse(plan_of(3, "bytes", 0), "a text is for one input (tokens) or two (tokens and the ones that follow), not 3");
   Plan *remote = plan_of(2, "bytes", 0);
   remote->sources.at[0].files = (const char *[]){"https://example.org/data"};
   refuse(remote, "is not on this machine, and no other files are read: copy it here first (curl");
