@@ -138,7 +138,7 @@ static const Ast *named(Builder *b, const Ast *ast, ValueKind kind, const char *
 
 static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const Ast **data) {
   static const char *const more[] = {"model",      "data", "optimizer", "schedule", "eval",
-                                     "checkpoint", "log",  "stop",      NULL};
+                                     "checkpoint", "log",  "stop",      "freeze",   NULL};
   if (entry->kind == AST_SECTION) return section(b, entry);
   const Ast *value = entry->kid[0];
   const char *name = entry->name;
@@ -152,6 +152,7 @@ static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const A
   if (strcmp(name, "clip") == 0) return recipe_clip(b, value);
   if (strcmp(name, "batch") == 0) return recipe_batch(b, value);
   if (strcmp(name, "stop") == 0) return recipe_stop(b, value);
+  if (strcmp(name, "freeze") == 0) return recipe_freeze(b, value);
   if (strcmp(name, "eval") == 0 && value->kind == AST_NONE)
     return recipe_set_text(b, "train.eval.every", "0", value->loc);
   const char *key = arena_printf(b->arena, "train.%s", name);

@@ -56,6 +56,8 @@ bool recipe_settle(Builder *b, Loc loc);
 /* ── recipe_groups.c ── */
 /* lr and weight_decay, which may have `on` and `per`; any other key as recipe_set_ast. */
 bool recipe_set_grouped(Builder *b, const char *key, const Ast *ast);
+/* `freeze = "backbone.*"`: as `lr = 0x on`, whatever other rules say. */
+bool recipe_freeze(Builder *b, const Ast *condition);
 /* `optimizer = muon(...) on CONDITION` */
 bool recipe_matrices_on(Builder *b, const Ast *condition);
 /* Rules become factors on the settings, before the command line changes those. */

@@ -145,6 +145,16 @@ bool recipe_set_grouped(Builder *b, const char *key, const Ast *ast) {
   return add_rule(b, key, ast->kid[0], ast->kid[1]);
 }
 
+static const char freeze_key[] = "train.freeze";
+
+bool recipe_freeze(Builder *b, const Ast *condition) {
+  if (condition->kind == AST_NONE) return true;
+  GroupRule rule = {.key = freeze_key, .condition = condition, .loc = condition->loc};
+  if (!groups_is_sound(b, condition)) return false;
+  VEC_PUSH(b->arena, b->group_rules, rule);
+  return true;
+}
+
 bool recipe_matrices_on(Builder *b, const Ast *condition) {
   b->matrix_condition = condition;
   return groups_is_sound(b, condition);
@@ -202,17 +212,22 @@ void recipe_apply_groups(Builder *b, Node *param) {
   const Subject subject = {node_str(param, ATTR_NAME), param->type.shape.rank,
                            shape_elements(&param->type.shape)};
   double lr = b->rest_factor[0], decay = b->rest_factor[1];
+  bool is_frozen = false;
   for (int i = 0; i < b->group_rules.count; i++) {
     GroupRule *rule = &b->group_rules.at[i];
     bool applies = false;
     if (!matches(b, rule->condition, &subject, &applies)) return;
     if (!applies) continue;
     rule->uses++;
-    *(strcmp(rule->key, "train.lr") == 0 ? &lr : &decay) = rule->value;
+    if (rule->key == freeze_key)
+      is_frozen = true;
+    else
+      *(strcmp(rule->key, "train.lr") == 0 ? &lr : &decay) = rule->value;
   }
+  if (is_frozen) lr = 0;
   if (lr != 1) node_set_attr(b->graph, param, attr_float(ATTR_LR_FACTOR, lr));
   if (decay != 1) node_set_attr(b->graph, param, attr_float(ATTR_DECAY_FACTOR, decay));
-  apply_matrix(b, param, &subject);
+  if (lr != 0) apply_matrix(b, param, &subject); /* what is frozen costs no iterations */
 }
 
 /* The first pattern of a condition; NULL if it has none. */
@@ -234,7 +249,8 @@ bool recipe_check_groups(Builder *b) {
     VEC(const char *) names = {0};
     for (int k = 0; k < b->declared.count; k++)
       if (b->declared.at[k].node->op == OP_PARAM) VEC_PUSH(b->arena, names, b->declared.at[k].name);
-    fine = builder_fail(b, rule->loc, "no parameter is meant by `on %s`%s",
+    fine = builder_fail(b, rule->loc, "no parameter is meant by `%s %s`%s",
+                        rule->key == freeze_key ? "freeze =" : "on",
                         ast_to_text(b->arena, rule->condition),
                         builder_hint(b, pattern->name, names.at, names.count));
     if (names.count)

@@ -30,7 +30,14 @@ static Node *clipped(Update *u, Node *grads) {
 }
 
 /* ── the average of the weights ─────────────────────────────────────────────────────────────── */
-/* ema = d ema + (1 - d) p after each step; it starts as the initial weights. */
+static bool has_frozen(const Graph *graph) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (node_float(graph->nodes.at[i], ATTR_LR_FACTOR, 1) == 0) return true;
+  return false;
+}
+
+/* ema = d ema + (1 - d) p after each step; it starts as the initial weights. Where both are equal it
+ * stays so, in spite of rounding: the average of what is frozen is that, to the bit. */
 static void average_weights(Update *u, Node *params) {
   if (setting_number(u->settings, "train.ema") == 0) return;
   Node *decay = update_setting(u, "train.ema"), *zero = update_number(u, 0);
@@ -39,6 +46,8 @@ static void average_weights(Update *u, Node *params) {
   Node *before = make_select(u->graph, is_first, u->params, average);
   Node *after = update_add(u, update_scaled(u, before, decay),
                            update_scaled(u, params, update_one_minus(u, decay)));
+  if (has_frozen(u->graph))
+    after = make_select(u->graph, update_op(u, OP_EQ, before, params), params, after);
   update_assign(u, OWN_EMA, after);
 }
 

@@ -1,0 +1,128 @@
+"""What is frozen (`freeze = "backbone.*"`) has no gradient and no activation, and stays as it is to the bit: in --save, in
+checkpoints, in averages, under every optimizer and way of training; the rest trains as PyTorch does with requires_grad=False."""
+import glob
+import os
+import re
+import sys
+
+import numpy
+import torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+MODEL = """
+block Body()(x: [B, D]) {
+  x = gelu(Linear(24, name="fc1")(x))
+  return LayerNorm(name="ln")(gelu(Linear(16, name="fc2")(x)))
+}
+model M(x: f32[B, 8], y: i32[B]) {
+  h = Body(name="backbone")(x)
+  h = gelu(Linear(16, name="neck")(h))
+  loss = mean(cross_entropy(Linear(4, name="head")(h), y))
+}
+data D { train = npy("x.npy", "y.npy"); shuffle = false }
+train {
+  batch = 8; epochs = 1; seed = 5; eval = none
+  optimizer = %s
+  freeze = %s
+  %s
+}
+"""
+FREEZE = '("backbone.*", "neck.bias") and not "*.ln.bias"'
+is_frozen = lambda name: (name.startswith("backbone.") or name == "neck.bias") and not name.endswith(".ln.bias")
+random = numpy.random.RandomState(3)
+# optimizer, more of the recipe, flags of ftrun
+WAYS = {
+    "adamw": ("adamw(lr=0.02, weight_decay=0.1)", "clip = norm(0.1); ema = 0.9", []),
+    "sgd": ("sgd(lr=0.1, momentum=0.9, weight_decay=0.1)", "accumulate = 2", []),
+    "lion": ("lion(lr=0.01, weight_decay=0.1)", "clip = value(0.1)", []),
+    "muon": ("muon(lr=0.02)", "ema = 0.99", []),
+    "bf16": ("adamw(lr=0.02)", "precision = bf16; ema = 0.9", []),
+    "bf16 parameters": ("adamw(lr=0.02, weight_decay=0.1)", "precision = bf16(parameters=bf16)", []),
+    "fp16": ("adamw(lr=0.02)", "precision = fp16", []),
+    "recompute": ("rmsprop(lr=0.01, momentum=0.5)", "recompute = block", []),
+    "data": ("adamw(lr=0.02)", "ema = 0.9", ["--ranks", "2"]),
+    "zero 3": ("adamw(lr=0.02, weight_decay=0.1)", "", ["--ranks", "2"]),
+    "tensor": ("adamw(lr=0.02, weight_decay=0.1)", "clip = norm(0.1)", ["--ranks", "2"]),
+    "pipeline": ("adamw(lr=0.02, weight_decay=0.1)", "accumulate = 2", ["--ranks", "2"]),
+}
+STATIC = {"data": ["data=2"], "zero 3": ["data=2", "zero=3"], "tensor": ["tensor=2"], "pipeline": ["pipeline=2"]}
+
+
+class Freezing(support.Case):
+    def setUp(self):
+        super().setUp()
+        numpy.save(self.path("x.npy"), random.randn(64, 8).astype("f4"))
+        numpy.save(self.path("y.npy"), random.randint(0, 4, 64).astype("i4"))
+
+    def train(self, artifact, *flags):
+        support.run("ftrun", artifact, "--data", self.folder, *flags)
+
+    def test_every_way(self):
+        for name, (optimizer, more, flags) in WAYS.items():
+            with self.subTest(name):
+                static = [word for setting in STATIC.get(name, []) for word in ("--set", "distributed." + setting)]
+                artifact = self.compile(MODEL % (optimizer, FREEZE, more), *static)
+                start, end, average = (self.path(n) for n in ("start", "end", "average"))
+                self.train(artifact, "--steps", 0, "--save", start, *flags)
+                folder = self.path("runs", name.replace(" ", "_"))
+                checkpoints = ["--set", f"train.checkpoint.dir={folder}", "--set", "train.checkpoint.unit=step", "--set", "train.checkpoint.every=2"]
+                os.makedirs(folder)
+                self.train(artifact, "--save", end, "--steps", 4, "--init", start, *checkpoints, *flags, *(["--save-ema", average] if "ema" in more else []))
+                before = support.read_safetensors(start)
+                files = [end, *glob.glob(os.path.join(folder, "*.safetensors"))] + ([average] if "ema" in more else [])
+                self.assertGreater(len(files), 1)
+                for file in files:
+                    after = support.read_safetensors(file)
+                    for key, value in before.items():
+                        same = numpy.array_equal(after[key], value)
+                        self.assertEqual(same, is_frozen(key), f"{key} in {file}")
+
+    def test_as_pytorch(self):
+        artifact = self.compile(MODEL % ("adamw(lr=0.02, weight_decay=0.1)", FREEZE, "clip = norm(0.1)"))
+        self.train(artifact, "--steps", 0, "--save", self.path("start"))
+        self.train(artifact, "--init", self.path("start"), "--save", self.path("end"))
+        weights = {k: torch.tensor(v, dtype=torch.float64, requires_grad=not is_frozen(k)) for k, v in support.read_safetensors(self.path("start")).items()}
+        trained = [w for w in weights.values() if w.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=0.02, weight_decay=0.1)
+        x, y = torch.tensor(numpy.load(self.path("x.npy"))).double(), torch.tensor(numpy.load(self.path("y.npy"))).long()
+        linear = lambda name, h: torch.nn.functional.linear(h, weights[name + ".weight"], weights[name + ".bias"])
+        gelu = torch.nn.functional.gelu
+        for step in range(8):
+            h = gelu(linear("backbone.fc2", gelu(linear("backbone.fc1", x[8 * step :][:8]))))
+            h = torch.nn.functional.layer_norm(h, (16,), weights["backbone.ln.weight"], weights["backbone.ln.bias"])
+            loss = torch.nn.functional.cross_entropy(linear("head", gelu(linear("neck", h))), y[8 * step :][:8])
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(trained, 0.1)
+            optimizer.step()
+        for name, value in support.read_safetensors(self.path("end")).items():
+            numpy.testing.assert_allclose(value, weights[name].detach().numpy(), atol=2e-5, err_msg=name)
+
+    def test_memory(self):
+        """Of the backbone no activation is kept for backward."""
+        kept = {}
+        for freeze in ("none", '"backbone.*"'):
+            self.compile(MODEL % ("adamw(lr=0.02)", freeze, ""))
+            said = support.run("ftc", self.path("model.ft"), "--memory").stdout
+            kept[freeze] = int(re.search(r"activations kept for backward +(\d+)", said)[1])
+        self.assertLess(kept['"backbone.*"'], kept["none"] / 2)
+
+    def test_refused(self):
+        for freeze, what in (('"bakbone.*"', "no parameter is meant by `freeze = \"bakbone.*\"`"), ("3", "3 does not say which parameters"), ("size", "does not say which parameters")):
+            with open(self.path("bad.ft"), "w") as file:
+                file.write(MODEL % ("sgd(lr=0.1)", freeze, ""))
+            self.fails(1, what, "ftc", self.path("bad.ft"), "--emit=ir")
+
+    def test_whatever_other_rules_say(self):
+        artifact = self.compile(MODEL % ("sgd(lr=0.1)", '"head.*"', 'lr = 2x on "head.*"; lr = 0.5 on "neck.*"'))
+        self.train(artifact, "--steps", 0, "--save", self.path("start"))
+        self.train(artifact, "--init", self.path("start"), "--save", self.path("end"))
+        start, end = support.read_safetensors(self.path("start")), support.read_safetensors(self.path("end"))
+        for name in start:
+            self.assertEqual(numpy.array_equal(start[name], end[name]), name.startswith("head."), name)
+
+
+if __name__ == "__main__":
+    support.main()
