@@ -396,6 +396,8 @@ void block_param(Builder *b, const Ast *ast) {
     node = declare(b, ast, local);
     if (node) VEC_PUSH(b->arena, instance->owned, ((Owned){local, node}));
   }
+  if (node && b->stops && ast->kind == AST_PARAM)
+    node = tensor_unary(b, OP_STOP_GRADIENT, node, ast->loc);
   builder_bind(b, ast->name, value_tensor(node), ast->loc, false);
 }
 

@@ -128,6 +128,7 @@ typedef struct Builder {
     const char *prefix, *path;
     int renamed;
   } here;
+  int stops;                /* applications at work of stop_gradient(layer) */
   uint32_t regions;         /* so far */
   int instances;            /* for the numbers of renamed ones */
   Node *seed, *step;

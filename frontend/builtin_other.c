@@ -2,7 +2,14 @@
 #include "frontend/builder.h"
 #include <string.h>
 
+/* Of a tensor, or of a layer: that is the layer, whose parameters get no gradient where it is
+ * applied; gradients flow through it to its input. */
 static Value run_stop_gradient(Call *call) {
+  if (call->arg[0].kind == VALUE_LAYER) {
+    Value layer = call->arg[0];
+    layer.count = 1;
+    return layer;
+  }
   Node *x = builtin_tensor(call, 0);
   return x ? value_tensor(tensor_unary(call->b, OP_STOP_GRADIENT, x, call->loc)) : value_error();
 }

@@ -303,6 +303,14 @@ static Value call_callee(Builder *b, const Ast *ast) {
   return builtin ? (Value){.kind = VALUE_BUILTIN, .builtin = builtin} : callee;
 }
 
+/* stop_gradient(layer)(x): the layers inside of it are meant, too. */
+static Value apply_layer(Builder *b, const Value *layer, Loc loc, const Arguments *arguments) {
+  b->stops += layer->count;
+  Value result = block_apply(b, layer->layer, loc, arguments);
+  b->stops -= layer->count;
+  return result;
+}
+
 Value call_eval(Builder *b, const Ast *call, const char *bound_to) {
   Value callee = call_callee(b, call->kid[0]);
   Arguments arguments = {0};
@@ -319,7 +327,7 @@ Value call_eval(Builder *b, const Ast *call, const char *bound_to) {
     return block_instance(b, callee.definition, scope_of(b, callee.definition), call, &arguments,
                           bound_to);
   case VALUE_LAYER:
-    return block_apply(b, callee.layer, loc, &arguments);
+    return apply_layer(b, &callee, loc, &arguments);
   default:
     builder_fail(b, loc, "%s cannot be called", value_describe(b->arena, &callee));
     if (call->kid[0]->kind == AST_NAME) {

@@ -41,7 +41,7 @@ typedef struct InitValue InitValue;
 
 typedef struct Value {
   ValueKind kind;
-  int count; /* LIST, TUPLE */
+  int count; /* LIST, TUPLE; LAYER: 1, its parameters get no gradient where it is applied */
   union {
     int64_t i; /* INT, BOOL, DURATION */
     double f;
