@@ -40,7 +40,7 @@ typedef struct {
   int text_count;
   int input_count, output_count, set_count, pass_count;
   bool made_up_data, no_cache, no_header, find_lr, find_batch;
-  const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *temperature, *top_p, *json,
+  const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *member, *temperature, *top_p, *json,
       *lr_range, *plot;
   int prompt_count, prompt_tokens_count;
   int64_t tokens, samples, top_k, seed, ranks, gpus;
@@ -71,6 +71,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--split", &line->split},
       {"--save-ema", &train->save_ema},
       {"--tokenizer", &line->tokenizer},
+      {"--member", &line->member},
       {"--json", &line->json},
       {"--top-p", &line->top_p},
       {"--temperature", &line->temperature},
@@ -316,7 +317,7 @@ static int run_command(Line *line) {
   case GENERATE:
     return run_generate(line);
   case TOKENIZE:
-    return report(tokenize_run(&(TokenizeOptions){line->tokenizer, line->text, line->text_count,
+    return report(tokenize_run(&(TokenizeOptions){line->tokenizer, line->text, line->text_count, line->member,
                                                   line->output_count ? line->output[0] : NULL,
                                                   line->no_header}));
   case INFO:

@@ -102,6 +102,8 @@ static const Flag ftrun_flags[] = {
      "what to go on with, for models of bytes, or by --tokenizer; again for more"},
     {"--tokenizer", FLAG_TEXT, GENERATE | TOKENIZE, "PATH", FLAG_FILES " .json",
      "folder with vocab.json and merges.txt, or tokenizer.json, as of GPT-2"},
+    {"--member", FLAG_TEXT, TOKENIZE, "NAME", NULL,
+     "the files are JSON lines, and this member of each has the text"},
     {"--no-header", FLAG_SWITCH, TOKENIZE, NULL, NULL, "tokens only, without the header of llm.c"},
     {"--prompt-tokens", FLAG_TEXT, GENERATE, "N,N,..", NULL, "the same as numbers of tokens"},
     {"--tokens", FLAG_COUNT, GENERATE, "N", NULL, "how many to generate (200)"},

@@ -2,6 +2,7 @@
 #include "runtime/command/tokenize.h"
 #include "base/text.h"
 #include "runtime/text/bpe.h"
+#include "runtime/data/jsonl.h"
 #include "runtime/data/tokens.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +28,25 @@ static Status add_text(Tokenize *t, const char *path, BpeTokens *out) {
   Status status = error ? status_errno(error, "%s", path)
                         : bpe_encode(t->bpe, text_cstr(&text), text.count, out);
   text_free(&text);
+  return status;
+}
+
+/* As jsonl(...) reads them. */
+static Status add_jsonl(Tokenize *t, const char *path, BpeTokens *out) {
+  DataOption option = {.name = "text", .text = t->options->member};
+  DataSource data = {.kind = "jsonl", .options = &option, .option_count = 1};
+  JsonlForm form;
+  JsonlTexts texts = {0};
+  STATUS_TRY(jsonl_form(&data, NULL, &form));
+  form.tokenizer = t->bpe;
+  form.end = t->options->output ? bpe_end_of_text(t->bpe) : -1;
+  form.element = ELEMENT_U32;
+  Status status = jsonl_add_file(&form, path, &texts);
+  if (status == STATUS_OK) out->at = calloc(texts.count + 1, sizeof *out->at);
+  if (status == STATUS_OK && !out->at) status = status_errno(ENOMEM, "%s", path);
+  out->count = status == STATUS_OK ? texts.count : 0;
+  for (size_t i = 0; i < out->count; i++) out->at[i] = ((uint32_t *)texts.tokens)[i];
+  jsonl_free(&texts);
   return status;
 }
 
@@ -85,7 +105,8 @@ static Status tokenize(Tokenize *t) {
   if (options->output) STATUS_TRY(open_output(t));
   for (int i = 0; i < options->text_count; i++) {
     BpeTokens tokens = {0};
-    Status status = add_text(t, options->texts[i], &tokens);
+    Status status = options->member ? add_jsonl(t, options->texts[i], &tokens)
+                                    : add_text(t, options->texts[i], &tokens);
     if (status == STATUS_OK && options->output) status = write_tokens(t, &tokens);
     if (status == STATUS_OK && !options->output) print_tokens(&tokens);
     free(tokens.at);

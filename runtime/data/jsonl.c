@@ -210,6 +210,26 @@ Status jsonl_add(const JsonlForm *form, const uint8_t *at, size_t count, JsonlTe
   return status;
 }
 
+Status jsonl_add_file(const JsonlForm *form, const char *path, JsonlTexts *out) {
+  SourceBytes *bytes;
+  size_t count;
+  STATUS_TRY(source_bytes_open_unpacked(path, &bytes));
+  (void)source_bytes_size(bytes, &count);
+  Status status = source_bytes_expect(bytes, count);
+  if (status == STATUS_OK) {
+    status = jsonl_add(form, source_bytes_at(bytes), count, out);
+    Status intact = source_bytes_intact(bytes); /* goes before what was read */
+    if (status != STATUS_OK && intact == STATUS_OK) {
+      char *why = strdup(status_message());
+      status = status_fail(status, "%s %s", path, why ? why : "cannot be read");
+      free(why);
+    }
+    if (intact != STATUS_OK) status = intact;
+  }
+  source_bytes_close(bytes);
+  return status;
+}
+
 /* ── classes ──────────────────────────────────────────────────────────────────────────────── */
 Status jsonl_list_classes(JsonlTexts *texts, const char *list) {
   while (*list) {

@@ -35,6 +35,8 @@ STATUS_CHECKED Status jsonl_list_classes(JsonlTexts *texts, const char *list);
 /* Appends the documents of a file. The failure says in which line and column. */
 STATUS_CHECKED Status jsonl_add(const JsonlForm *form, const uint8_t *at, size_t count,
                                 JsonlTexts *out);
+/* The same of a file, plain, gzip or zstd; the failure begins with its path. */
+STATUS_CHECKED Status jsonl_add_file(const JsonlForm *form, const char *path, JsonlTexts *out);
 /* Gives back memory that is not used, and numbers classes that are not listed in the order of their
  * bytes. */
 STATUS_CHECKED Status jsonl_finish(const JsonlForm *form, JsonlTexts *texts);

@@ -56,26 +56,6 @@ static Status open_arrays(TextSet *text, const SampleSetOptions *options) {
   return STATUS_OK;
 }
 
-static Status add_lines(TextSet *text, const JsonlForm *form, const char *path) {
-  SourceBytes *bytes;
-  size_t count;
-  STATUS_TRY(source_bytes_open_unpacked(path, &bytes));
-  (void)source_bytes_size(bytes, &count);
-  Status status = source_bytes_expect(bytes, count);
-  if (status == STATUS_OK) {
-    status = jsonl_add(form, source_bytes_at(bytes), count, &text->texts);
-    Status intact = source_bytes_intact(bytes); /* goes before what was read */
-    if (status != STATUS_OK && intact == STATUS_OK) {
-      char *why = strdup(status_message());
-      status = status_fail(status, "%s %s", path, why ? why : "cannot be read");
-      free(why);
-    }
-    if (intact != STATUS_OK) status = intact;
-  }
-  source_bytes_close(bytes);
-  return status;
-}
-
 static Status open_lines(TextSet *text, const SampleSetOptions *options) {
   JsonlForm form;
   const char *classes = source_kind_text(options->data, "classes", NULL);
@@ -85,7 +65,7 @@ static Status open_lines(TextSet *text, const SampleSetOptions *options) {
   text->end = form.end;
   if (classes) STATUS_TRY(jsonl_list_classes(&text->texts, classes));
   for (int i = 0; i < options->path_count; i++)
-    STATUS_TRY(add_lines(text, &form, options->path[i]));
+    STATUS_TRY(jsonl_add_file(&form, options->path[i], &text->texts));
   STATUS_TRY(jsonl_finish(&form, &text->texts));
   text->tokens = (int64_t)text->texts.count;
   const Lookup *named = &text->texts.classes;

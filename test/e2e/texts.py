@@ -179,6 +179,17 @@ class Lines(Texts):
         self.losses(artifact, "--epochs", "1", "--steps", "13", "--set", "train.checkpoint.dir=" + self.path("d"))
         self.assertEqual(self.losses(artifact, "--epochs", "1", "--resume", self.path("d")), whole)
 
+    def test_tokenize(self):
+        """The file of tokens is what jsonl() reads; memory is that of one file."""
+        end = self.vocabulary["<|endoftext|>"]
+        files = [self.path(f"d-{i}.jsonl") for i in range(3)]
+        support.run("ftrun", "tokenize", *files, "--tokenizer", self.path("bpe"), "--member", "text", "--output", self.path("x.bin"), "--no-header")
+        want = [token for part in self.order for token in self.reference.encode(part) + [end]]
+        self.assertEqual(list(numpy.fromfile(self.path("x.bin"), "<u2")), want)
+        said = support.run("ftrun", "tokenize", files[0], "--tokenizer", self.path("bpe"), "--member", "text").stdout
+        self.assertEqual([int(word) for word in said.split()], [token for part in self.documents[::3] for token in self.reference.encode(part)])
+        self.fails(1, "d-0.jsonl line 1: has no member 'body'", "ftrun", "tokenize", files[0], "--tokenizer", self.path("bpe"), "--member", "body")
+
     def test_dry_run(self):
         count = sum(len(part.encode()) for part in self.order)
         said = support.run("ftrun", self.model('jsonl("d-*.jsonl")'), "--dry-run", cwd=self.folder).stdout
