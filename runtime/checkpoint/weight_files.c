@@ -125,7 +125,7 @@ static Status take_map(Collection *c, const char *index, json_t *root, int from)
                        index);
   Shard *shards = calloc(size, sizeof *shards);
   if (!shards) return status_errno(ENOMEM, "%s", index);
-  int count;
+  int count = 0;
   Status status = open_shards(c, index, map, shards, &count);
   for (int i = 0; i < count && status == STATUS_OK; i++)
     status = take_shard(c, index, map, &shards[i], from);
