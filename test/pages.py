@@ -81,3 +81,12 @@ def values_differ(shown, said):
     shown, said = results(shown), results(said)
     far = [name for name, value in shown.items() if name not in said or abs(value - said[name]) > max(SHARE, RELATIVE * abs(value))]
     return (shown, said) if far else None
+
+
+def reference_commands(text):
+    """The commands of a page without `sh` blocks: indented lines, each with a remark behind two blanks or a `#`, and spans of code
+    within its sentences that begin with one of our tools and go on."""
+    words = r"(?:ft\w+|scripts/[a-z-]+|bench/[a-z/.]+|build/bin/\w+|source|mpirun|torchrun|apt|cat|code=)"
+    indented = re.findall(rf"^    ({words}.*)$", text, re.M)
+    inline = re.findall(rf"`((?:ftc|ftrun|ftopt|scripts/[a-z-]+|source) [^`]+)`", text)
+    return [re.split(r"\s{2,}|\s#\s", line.replace("\\|", "|"))[0].strip() for line in indented + inline]
