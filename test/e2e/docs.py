@@ -82,6 +82,9 @@ class Docs(Page):
     def test_coming_from_pytorch(self):
         self.follow("coming-from-pytorch.md")
 
+    def test_debugging(self):
+        self.follow("debugging.md")
+
 
 if __name__ == "__main__":
     support.main()
