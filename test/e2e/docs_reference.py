@@ -62,6 +62,8 @@ CHANGED = {
     r"ftc examples/gpt_bytes": [("FOLDER", "text"), ("", " --steps 2 -D T=16 "), (" -D T=16 ", ""), ("gpt_bytes.ft", "gpt_bytes.ft -D T=16 -D L=1")],
     r"ftrun generate gpt.so": [("", " --tokens 20"), ("w.safetensors", "gpt.safetensors")],
     r".*\bFILE\b": [("--json FILE", "--json times.json model.so"), ("--log-jsonl FILE", "--log-jsonl other.jsonl"), ("FILE", "traced")],
+    r"ftrun model.ft --init W": [("--init W", "--init w.safetensors")],
+    r"ftrun eval --split": [("eval", "eval model.so --weights w.safetensors")],
     r"ftrun predict MODEL": [("MODEL", "model.so"), (" W ", " w.safetensors "), ("=x.npy", "=image.npy")],
     r"ftrun predict --input": [("--input", "model.so --weights w.safetensors --input"), ("image=x.npy", "x=x.npy --output image.npy")],
     r"ftc examples/gpt_bytes.*": [("--save w.safetensors", "--save gpt.safetensors")],
