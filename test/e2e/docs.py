@@ -1,6 +1,8 @@
 """Every command of the pages is run, in the order of the page, and prints what the page shows. What needs a network, a display or root is
 skipped by name in SKIPPED; a command that cannot run and is not named there fails."""
+import glob
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +86,24 @@ class Docs(Page):
 
     def test_debugging(self):
         self.follow("debugging.md")
+
+    def test_recipes(self):
+        self.follow("recipes.md")
+
+    def test_links_lead_somewhere(self):
+        def anchors(path):
+            with open(path) as file:
+                headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", file.read(), flags=re.M | re.S), re.M)
+            return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+        for page in ["README.md", *glob.glob("docs/*.md", root_dir=support.ROOT)]:
+            with open(os.path.join(support.ROOT, page)) as file:
+                links = re.findall(r"\]\(([^)#\s:]*)(?:#([^)\s]+))?\)", re.sub(r"^```.*?^```$|`[^`\n]*`", "", file.read(), flags=re.M | re.S))
+            for name, anchor in links:
+                path = os.path.normpath(os.path.join(support.ROOT, os.path.dirname(page), name)) if name else os.path.join(support.ROOT, page)
+                with self.subTest(page=page, link=name + "#" + anchor):
+                    self.assertTrue(os.path.exists(path))
+                    self.assertTrue(not anchor or anchor in anchors(path))
 
 
 if __name__ == "__main__":
