@@ -20,6 +20,7 @@
 #define OWN_LOSS_SCALE "@loss_scale"  /* state, and what a step gives out of it */
 #define OWN_LR "@lr" /* what a training step gives out beside the loss and metrics */
 #define OWN_SKIPPED "@skipped_steps"
+#define OWN_GRAD_NORM "@grad_norm"
 
 /* Keys of a JSON line that no metric can take (DESIGN section 9). */
 #define OWN_LOG_KEYS                                                                               \

@@ -189,7 +189,8 @@ void lower_outputs(Lowering *lowering) {
                                      [ROOT_PASSES] = OUTPUT_PASSES,
                                      [ROOT_RATE] = OUTPUT_RATE,
                                      [ROOT_LOSS_SCALE] = OUTPUT_LOSS_SCALE,
-                                     [ROOT_SKIPPED] = OUTPUT_SKIPPED};
+                                     [ROOT_SKIPPED] = OUTPUT_SKIPPED,
+                                     [ROOT_GRAD_NORM] = OUTPUT_GRAD_NORM};
   for (int i = 0; i < lowering->graph->roots.count; i++) {
     const Root *root = &lowering->graph->roots.at[i];
     bool is_elsewhere = root->kind == ROOT_GRADIENTS; /* in a place of their own */

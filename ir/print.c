@@ -15,7 +15,7 @@ const char *const root_kind_text[ROOT_FACTOR + 1] = {
     [ROOT_GRADIENTS] = "gradients", [ROOT_PASSES] = "passes",
     [ROOT_RATE] = "rate",           [ROOT_LOSS_SCALE] = "loss_scale",
     [ROOT_SKIPPED] = "skipped",     [ROOT_OBJECTIVE] = "objective",
-    [ROOT_FACTOR] = "factor",
+    [ROOT_FACTOR] = "factor",       [ROOT_GRAD_NORM] = "grad_norm",
 };
 
 const char *const region_policy_text[4] = {

@@ -1,6 +1,7 @@
 /* optimizer: turns the gradients into the update. Consumes the root gradients that autodiff left,
  * and leaves assigns to the states "params", "step" and the optimiser's own, all flat f32 of the
- * arena's size, plus the root rate: what this step used.
+ * arena's size, plus the roots rate, what this step used, and grad_norm, where the norm of the
+ * gradients is wanted or clipped.
  *
  * Every number a user may change between runs is a `setting` leaf, so that a new learning rate
  * needs no new compilation. Order of what happens to the gradients: they are summed over
@@ -9,8 +10,15 @@
 #include "passes/loss_scale.h"
 
 /* ── clipping ───────────────────────────────────────────────────────────────────────────────── */
-static Node *clipped_by_norm(Update *u, Node *grads, double limit) {
+/* For the log: what clip_grad_norm_ returns. */
+static Node *norm_of(Update *u, Node *grads) {
   Node *norm = update_sqrt(u, update_total(u, update_mul(u, grads, grads)));
+  graph_add_root(u->graph, ROOT_GRAD_NORM, OWN_GRAD_NORM, norm);
+  return norm;
+}
+
+static Node *clipped_by_norm(Update *u, Node *grads, double limit) {
+  Node *norm = norm_of(u, grads);
   Node *ratio = update_div(u, make_like(u->graph, norm, limit),
                            update_add(u, norm, make_like(u->graph, norm, 1e-6)));
   Node *scale = update_op(u, OP_MIN, ratio, make_like(u->graph, ratio, 1));
@@ -25,6 +33,7 @@ static Node *clipped_by_value(Update *u, Node *grads, double limit) {
 static Node *clipped(Update *u, Node *grads) {
   double norm = setting_number(u->settings, "train.clip");
   double value = setting_number(u->settings, "train.clip_value");
+  if (norm == 0 && setting_number(u->settings, "train.log.grad_norm") != 0) norm_of(u, grads);
   if (value > 0) grads = clipped_by_value(u, grads, value);
   return norm > 0 ? clipped_by_norm(u, grads, norm) : grads;
 }

@@ -62,7 +62,7 @@ void evaluate_free(Evaluator *evaluator) {
 void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out) {
   const PlanGraph *plan = exec_graph_plan(exec, scalars->graph);
   out->metric_count = 0;
-  out->has_lr = false;
+  out->has_lr = out->has_grad_norm = false;
   for (int i = 0; i < plan->outputs.count; i++) {
     const PlanOutput *output = &plan->outputs.at[i];
     double value = scalars->value[i];
@@ -73,6 +73,10 @@ void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out) {
     case OUTPUT_RATE:
       out->has_lr = true;
       out->lr = value;
+      break;
+    case OUTPUT_GRAD_NORM:
+      out->has_grad_norm = true;
+      out->grad_norm = value;
       break;
     case OUTPUT_AUC: /* and tables: not a number until tables_take */
       out->metric[out->metric_count++] =
@@ -191,7 +195,7 @@ Status evaluate_run(Evaluator *evaluator, const char *programme, LogStep *out, b
     STATUS_TRY(take_results(evaluator, graph, out, &passes));
   }
   if (*is_whole) STATUS_TRY(tables_take(evaluator->tables, out));
-  out->has_lr = false;
+  out->has_lr = out->has_grad_norm = false;
   ranks_new_pace(evaluator->ranks);
   return set_states(evaluator, false, 0, 0, 0);
 }

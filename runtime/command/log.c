@@ -221,6 +221,8 @@ static void log_show(Log *log, const LogStep *step, double now, bool is_line) {
   if (!log->live) append_place(log, line, step->step);
   append_values(line, mean.loss, mean.metric, mean.metric_count);
   if (step->has_lr) text_printf(line, "  lr %.3g", step->lr);
+  if (log->options.shows_grad_norm && step->has_grad_norm)
+    text_printf(line, "  grad_norm %.3g", step->grad_norm);
   if (is_line) log->rate = log->rate > 0 ? 0.5 * (log->rate + rate) : rate;
   double left =
       (double)(log->options.total_steps - step->step) * batch / (log->rate > 0 ? log->rate : rate);

@@ -20,6 +20,7 @@ typedef struct {
   const char *jsonl; /* NULL or "": none */
   const char *csv;   /* the same */
   const char *tensorboard; /* a folder; the same */
+  bool shows_grad_norm; /* on the console too */
   bool append;       /* a resumed run goes on in the same files */
   int64_t every;     /* steps between lines; 0: never */
   int64_t steps_per_epoch, total_steps, batch;

@@ -29,6 +29,7 @@ Status train_open_log(Training *training) {
       .is_plain = training->ranks.place.ranks > 1,
       .jsonl = writes ? jsonl : "",
       .csv = writes ? train_text(training, "train.log.csv") : "",
+      .shows_grad_norm = train_number(training, "train.log.grad_norm") != 0,
       .tensorboard = writes ? folder : "",
       .append = given->resume != NULL,
       .every = (int64_t)train_number(training, "train.log.every"),
@@ -71,6 +72,7 @@ static Status list_columns(Training *training, LogColumns *columns) {
   int place[LOG_MOST_METRICS];
   ExecGraph step = exec_result_graph(exec, PROGRAMME_STEP);
   columns->train_count = list_metrics(exec_graph_plan(exec, step), columns->train, place);
+  columns->has_grad_norm = exec_find_output(exec, step, OUTPUT_GRAD_NORM, NULL) >= 0;
   columns->has_valid = training->valid != NULL;
   if (!training->valid) return STATUS_OK;
   ExecGraph evaluation = exec_result_graph(exec, PROGRAMME_EVALUATE);

@@ -45,6 +45,26 @@ class Log(support.Case):
         with open(self.path(name), newline="") as file:
             return list(csv.DictReader(file))
 
+    def test_grad_norm(self):
+        """Plain SGD moves the weights by its rate times the gradients; what clip makes of them does not change their norm."""
+        for clip in ("", "clip = value(0.001)", "clip = norm(0.001)"):
+            source = MODEL.replace("adam(lr=0.01); ema = 0.9", f"sgd(lr=0.125); {clip}")
+            for word in ("grad_norm", "grad_norm = false"):
+                self.compile(source % f"csv; {word}; every=1 steps")
+                flags = ["--set", "train.checkpoint.dir="]
+                said = self.train("--steps", 1, *flags, "--save", "end").stdout
+                self.train("--steps", 0, *flags, "--set", "train.log.csv=", "--save", "start")
+                row = self.rows()[0]
+                self.assertEqual("  grad_norm " in said, word == "grad_norm")
+                self.assertEqual("grad_norm" in row, word == "grad_norm" or "norm(" in clip)
+                if not clip and word == "grad_norm":
+                    start, end = (support.read_safetensors(self.path(name)) for name in ("start", "end"))
+                    moved = math.sqrt(sum(((end[name].astype("f8") - start[name]) ** 2).sum() for name in start))
+                    norm = moved / 0.125
+                    self.assertGreater(norm, 0.01)
+                if "grad_norm" in row:
+                    self.assertLess(abs(float(row["grad_norm"]) - norm), 1e-5 * norm, clip)
+
     def test_fields(self):
         self.compile(MODEL % "jsonl; csv; every=5 steps")
         before = time.time()

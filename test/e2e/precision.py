@@ -109,8 +109,8 @@ def sgd(parameters, rate):
     return torch.optim.SGD(parameters, lr=rate, momentum=0.9)
 
 
-def train(net, images, labels, rate, how=None, scaler=None, clip=0, make=torch.optim.Adam, parts=1):
-    """PyTorch's losses and, with a scaler, the scale of each step. how: (autocast dtype) or None."""
+def train(net, images, labels, rate, how=None, scaler=None, clip=0, make=torch.optim.Adam, parts=1, norms=None):
+    """PyTorch's losses and, with a scaler, the scale of each step; norms: of the gradients, where they are clipped. how: (autocast dtype) or None."""
     optimizer, losses, scales, sum_ = make(net.parameters(), rate), [], [], 0
     for step in range(len(labels) // BATCH):
         batch = slice(step * BATCH, (step + 1) * BATCH)
@@ -131,7 +131,9 @@ def train(net, images, labels, rate, how=None, scaler=None, clip=0, make=torch.o
             scales.append(scaler.get_scale())
             scaler.unscale_(optimizer)
         if clip:
-            nn.utils.clip_grad_norm_(net.parameters(), clip)
+            norm = nn.utils.clip_grad_norm_(net.parameters(), clip).item()
+            if norms is not None:
+                norms.append(norm)
         if scaler:
             scaler.step(optimizer)
             scaler.update()
@@ -228,8 +230,8 @@ class Precision(support.Case):
         ours, make = ("sgd(lr=0.05, momentum=0.9)", sgd) if parts > 1 else ("adam(lr=0.01)", torch.optim.Adam)
         source = FEATURES % (ours, f"fp16(initial={initial}, every={interval})", f"{more}; accumulate = {parts}")
         lines = self.train(source, self.folder, steps=steps, start=self.path("start.safetensors"))
-        scaler = Scaler(float(initial), interval)
-        losses, scales = train(rounded(net, torch.float16), x, label, 0.05 if parts > 1 else 0.01, scaler=scaler, clip=clip, make=make, parts=parts)
+        scaler, norms = Scaler(float(initial), interval), []
+        losses, scales = train(rounded(net, torch.float16), x, label, 0.05 if parts > 1 else 0.01, scaler=scaler, clip=clip, make=make, parts=parts, norms=norms)
         self.assertEqual([line["loss_scale"] for line in lines], scales)
         self.assertEqual(lines[-1]["skipped_steps"], scaler.skipped)
         self.assertRegex(self.said, f"loss_scale {scales[-1]:.9g}  skipped_steps {scaler.skipped}")  # the console's last line
@@ -237,6 +239,10 @@ class Precision(support.Case):
         usable = [i for i, loss in enumerate(losses) if numpy.isfinite(loss) and numpy.isfinite(ours[i])]
         self.assertGreater(len(usable), steps - 3)
         self.assertLess(parting([ours[i] for i in usable], [losses[i] for i in usable]), 2 * UNIT["fp16"])
+        for line, norm in zip(lines, norms):  # unscaled; a step that overflows is skipped and has none
+            self.assertEqual(line["grad_norm"] is None, not numpy.isfinite(norm), line)
+            if numpy.isfinite(norm):
+                self.assertLess(abs(line["grad_norm"] - norm), 20 * UNIT["fp16"] * norm, line)
         end = support.read_safetensors(self.path("end.safetensors"))
         for name, value in state_of(net).items():
             self.assertTrue(numpy.isfinite(end[name]).all())

@@ -239,7 +239,7 @@ class Joined(Ranks):
         write_tokens(self)
 
     def artifact(self, recipe, ranks, *flags, zero=0, tensor=1, pipeline=1):
-        source = RECIPES[recipe][0] + f"  batch = {WHOLE * tensor * pipeline // ranks}; seed = 5; epochs = 3; eval every 1 epoch; log {{ every = 1 steps }} }}\n"
+        source = RECIPES[recipe][0] + f"  batch = {WHOLE * tensor * pipeline // ranks}; seed = 5; epochs = 3; eval every 1 epoch; log {{ every = 1 steps; grad_norm }} }}\n"
         is_known = zero or recipe == "muon"  # who does which of its matrices is decided as it is compiled
         shares = ["--set", f"distributed.data={ranks // tensor // pipeline if is_known else 'any'}", "--set", f"distributed.zero={zero}",
                   "--set", f"distributed.tensor={tensor}", "--set", f"distributed.pipeline={pipeline}"]

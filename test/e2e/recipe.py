@@ -416,14 +416,16 @@ train { batch = %d; accumulate = %d; steps = 5; optimizer = %s; clip = norm(0.05
             net.load_state_dict({key: torch.tensor(value) for key, value in support.read_safetensors(self.path("start")).items()})
             for name, p in net.named_parameters():
                 p.requires_grad = not (name.startswith("fc1") if "fc1" in frozen else name.startswith("fc2") or name == "head.bias")
-            optimizer = make([p for p in net.parameters() if p.requires_grad])
+            optimizer, norms = make([p for p in net.parameters() if p.requires_grad]), []
             for i in range(5):
                 rows = torch.tensor(x[8 * i:8 * i + 8]).double()
                 y = net["head"](torch.tanh(net["fc2"](torch.tanh(net["fc1"](rows)))))
                 optimizer.zero_grad()
                 ((y - torch.tensor(t[8 * i:8 * i + 8])) ** 2).mean().backward()
-                torch.nn.utils.clip_grad_norm_([p for p in net.parameters() if p.requires_grad], 0.05)
+                norms.append(torch.nn.utils.clip_grad_norm_([p for p in net.parameters() if p.requires_grad], 0.05).item())
                 optimizer.step()
+            logged = [line["grad_norm"] for line in support.read_jsonl(self.path("log")) if "grad_norm" in line]
+            numpy.testing.assert_allclose(logged, norms, 2e-5, err_msg=f"{text} {parts}")
             end = support.read_safetensors(self.path("end"))
             for name, p in net.named_parameters():
                 numpy.testing.assert_allclose(end[name], p.detach().numpy(), 2e-5, 2e-6, err_msg=f"{text} {parts} {name}")
