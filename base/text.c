@@ -224,22 +224,36 @@ void text_make_printable(char *text) {
 
 enum { LONGEST_WORD = 64 };
 
+static int fewest_edits(int a, int b) { return a < b ? a : b; }
+static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
+
+/* Insertions, removals, changes and swaps of neighbours, of letters in whatever case. */
 static int edit_distance(const char *a, const char *b) {
   size_t rows = strlen(a), columns = strlen(b);
   if (rows > LONGEST_WORD || columns > LONGEST_WORD) return INT32_MAX;
-  int row[LONGEST_WORD + 1];
-  for (size_t j = 0; j <= columns; j++) row[j] = (int)j;
+  int row[3][LONGEST_WORD + 1]; /* of i, i - 1 and i - 2, by i % 3 */
+  for (size_t j = 0; j <= columns; j++) row[0][j] = (int)j;
   for (size_t i = 1; i <= rows; i++) {
-    int diagonal = row[0];
-    row[0] = (int)i;
+    int *now = row[i % 3], *before = row[(i + 2) % 3], *second = row[(i + 1) % 3];
+    now[0] = (int)i;
     for (size_t j = 1; j <= columns; j++) {
-      int change = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      int best = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-      row[j] = change < best ? change : best;
+      char x = lower(a[i - 1]), y = lower(b[j - 1]);
+      now[j] = fewest_edits(before[j - 1] + (x != y), fewest_edits(before[j], now[j - 1]) + 1);
+      bool is_swap = i > 1 && j > 1 && x == lower(b[j - 2]) && lower(a[i - 2]) == y;
+      if (is_swap) now[j] = fewest_edits(now[j], second[j - 2] + 1);
     }
   }
-  return row[columns];
+  return row[rows % 3][columns];
+}
+
+/* CrossEntropy, cross-entropy and cross_entropy are one word. */
+static bool is_same_word(const char *a, const char *b) {
+  for (;; a++, b++) {
+    while (*a == '_' || *a == '-') a++;
+    while (*b == '_' || *b == '-') b++;
+    if (lower(*a) != lower(*b)) return false;
+    if (!*a) return true;
+  }
 }
 
 bool text_ends_with(const char *text, const char *end) {
@@ -253,12 +267,16 @@ bool text_is_one_of(const char *word, const char *const *list) {
   return false;
 }
 
+/* A word of three or four letters may have one fault, one of five to seven two: what differs in half
+ * of its letters is another word. */
 const char *text_nearest(const char *word, const char *const *candidates, int count) {
   const char *best = NULL;
-  int best_distance = (int)strlen(word) / 3 + 2;
+  int best_distance = ((int)strlen(word) + 1) / 3 + 1;
   for (int i = 0; i < count; i++) {
+    int length = (int)strlen(candidates[i]);
+    if (strcmp(word, candidates[i]) && is_same_word(word, candidates[i])) return candidates[i];
     int distance = edit_distance(word, candidates[i]);
-    if (distance < best_distance) {
+    if (distance < best_distance && 2 * distance < length) {
       best = candidates[i];
       best_distance = distance;
     }

@@ -50,6 +50,7 @@ void text_append_json(Text *text, const char *value);
  * terminal. */
 void text_make_printable(char *text);
 
-/* The candidate nearest to `word` by edit distance, or NULL if none is near enough to suggest. */
+/* The candidate to suggest in place of `word`: one of the same letters in another case or with other
+ * underscores, or else the nearest by edit distance; NULL: none is near enough for its length. */
 const char *text_nearest(const char *word, const char *const *candidates, int count);
 #endif

@@ -82,7 +82,10 @@ static bool configure(Builder *b, Instance *instance, const Ast *call, const Arg
     return false;
   Frame frame;
   if (!call_enter(b, &frame, instance->block, instance->scope, call->loc)) return false;
+  int errors = b->diag->errors;
   bool fine = call_bind(b, list, values, locs);
+  const char *hint = b->diag->errors > errors ? hint_call(b, name) : "";
+  if (*hint) builder_note(b, (Loc){0}, "%s", hint + 2);
   for (int i = 0; i < frame.variables.count; i++)
     VEC_PUSH(b->arena, instance->config, frame.variables.at[i]);
   call_leave(b);
@@ -309,7 +312,8 @@ static Node *declare(Builder *b, const Ast *ast, const char *local) {
   bool is_param = ast->kind == AST_PARAM;
   Type type = {.dtype = DT_F32};
   if (type_ast->name && !dtype_parse(type_ast->name, &type.dtype)) {
-    builder_fail(b, type_ast->loc, "unknown element type '%s'", type_ast->name);
+    builder_fail(b, type_ast->loc, "unknown element type '%s'%s", type_ast->name,
+                 builder_hint_type(b, type_ast->name));
     return NULL;
   }
   if (is_param && type.dtype != DT_F32) {
@@ -472,7 +476,8 @@ bool block_check_type(Builder *b, const Ast *type, Node *node, Loc loc, const ch
       return builder_fail(b, loc, "%s is %s, but its type is %s", what, text,
                           ast_to_text(b->arena, type));
   } else if (type->name) {
-    return builder_fail(b, type->loc, "unknown element type '%s'", type->name);
+    return builder_fail(b, type->loc, "unknown element type '%s'%s", type->name,
+                        builder_hint_type(b, type->name));
   }
   const Ast *shape = type->kid[0];
   if (!shape) return true;

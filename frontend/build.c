@@ -382,11 +382,13 @@ static bool declare_input(Builder *b, const Ast *input, int index, int64_t batch
   const Ast *type_ast = input->kid[0];
   Type type = {.dtype = DT_F32};
   if (!type_ast || !type_ast->kid[0])
-    return builder_fail(b, input->loc, "input '%s' needs a type, e.g. %s: f32[B, 10]", input->name,
-                        input->name);
+    return builder_fail(b, input->loc,
+                        "input '%s' needs a type, its elements' and its shape: %s: f32[B, 10]",
+                        input->name, input->name);
   if (input->kid[1]) return builder_fail(b, input->kid[1]->loc, "an input has no default");
   if (type_ast->name && !dtype_parse(type_ast->name, &type.dtype))
-    return builder_fail(b, type_ast->loc, "unknown element type '%s'", type_ast->name);
+    return builder_fail(b, type_ast->loc, "unknown element type '%s'%s", type_ast->name,
+                        builder_hint_type(b, type_ast->name));
   if (!input_shape(b, input, &type.shape, batch)) return false;
   if (builder_local(b->frame, input->name))
     return builder_fail(b, input->loc, "there is already an input or dimension '%s'", input->name);

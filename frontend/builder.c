@@ -64,11 +64,6 @@ void builder_note(Builder *b, Loc loc, const char *format, ...) {
   va_end(args);
 }
 
-const char *builder_hint(Builder *b, const char *word, const char *const *names, int count) {
-  const char *nearest = text_nearest(word, names, count);
-  return nearest ? arena_printf(b->arena, "; did you mean '%s'?", nearest) : "";
-}
-
 Variable *builder_local(Frame *frame, const char *name) {
   for (int i = frame->variables.count - 1; i >= 0; i--)
     if (strcmp(frame->variables.at[i].name, name) == 0) return &frame->variables.at[i];
@@ -103,17 +98,4 @@ void builder_bind(Builder *b, const char *name, Value value, Loc loc, bool is_di
     *old = fresh;
   else
     VEC_PUSH(b->arena, b->frame->variables, fresh);
-}
-
-const char *builder_hint_name(Builder *b, const char *word) {
-  VEC(const char *) names = {0};
-  for (int i = 0; i < b->frame->variables.count; i++)
-    VEC_PUSH(b->arena, names, b->frame->variables.at[i].name);
-  for (const Scope *scope = b->frame->scope; scope; scope = scope->up)
-    for (int i = 0; i < scope->names.count; i++) VEC_PUSH(b->arena, names, scope->names.at[i].name);
-  const char **builtins;
-  int count;
-  builtin_names(b, &builtins, &count);
-  for (int i = 0; i < count; i++) VEC_PUSH(b->arena, names, builtins[i]);
-  return builder_hint(b, word, names.at, names.count);
 }

@@ -6,6 +6,8 @@
  * Everything a hostile source can make large is bounded by the LIMIT_ constants. */
 #ifndef FT_FRONTEND_BUILDER_H
 #define FT_FRONTEND_BUILDER_H
+#include "base/foreign.h"
+#include "base/text.h"
 #include "frontend/program.h"
 #include "frontend/value.h"
 #include "ir/region.h"
@@ -158,15 +160,27 @@ bool builder_fail(Builder *b, Loc loc, const char *format, ...)
 void builder_note(Builder *b, Loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 Loc builder_site(const Builder *b, Loc loc); /* the place for nodes caused at loc */
-/* ", did you mean 'x'?" or "". */
-const char *builder_hint(Builder *b, const char *word, const char *const *names, int count);
 Variable *builder_find(Builder *b, const char *name); /* variable or top-level name */
 /* the same for a dimension in a signature: a top-level function, block, model or data block is no
  * size, so that `data D` leaves D free as the name of a dimension */
 Variable *builder_find_size(Builder *b, const char *name);
 Variable *builder_local(Frame *frame, const char *name);
 void builder_bind(Builder *b, const char *name, Value value, Loc loc, bool is_dimension);
+
+/* ── suggestions (hint.c): "; did you mean 'x'?", what foreign.def says of the word, or "" ── */
+const char *builder_hint(Builder *b, const char *word, const char *const *names, int count);
+const char *builder_hint_as(Builder *b, ForeignKind kind, const char *word,
+                            const char *const *names, int count);
 const char *builder_hint_name(Builder *b, const char *word); /* among all that is visible */
+/* "; there are a, b and c", where nothing is near. */
+const char *hint_list(Builder *b, const char *what, const char *const *names, int count);
+const char *builder_hint_type(Builder *b, const char *word); /* an element type */
+/* torch.cat, nn.Linear: reports it and returns true; false: its base is no such module. */
+bool hint_module(Builder *b, const Ast *attribute);
+/* An attribute that a value does not have: reports it. */
+void hint_method(Builder *b, const Ast *attribute, const Value *base);
+const char *hint_called(Builder *b, const Ast *callee, const Value *value); /* no function */
+const char *hint_call(Builder *b, const char *callee); /* on the arguments of "Linear" */
 
 /* ── the graphs (frontend.c, sizes.c) ── */
 Graph *build_graph(Builder *b, const Ast *model, bool training); /* NULL after an error */

@@ -23,7 +23,7 @@ static bool fail_keyword(Builder *b, const char *callee, Loc loc, const Paramete
   const char **names = ARENA_ARRAY(b->arena, const char *, count);
   for (int i = 0; i < count; i++) names[i] = parameters[i].name;
   return builder_fail(b, loc, "%s has no argument '%s'%s", signature(b, callee, parameters, count),
-                      name, builder_hint(b, name, names, count));
+                      name, builder_hint_as(b, FOREIGN_ARGUMENT, name, names, count));
 }
 
 bool call_match(Builder *b, const char *callee, Loc loc, const Parameter *parameters, int count,
@@ -53,10 +53,11 @@ bool call_match(Builder *b, const char *callee, Loc loc, const Parameter *parame
       continue;
     }
     if (i >= count)
-      return builder_fail(b, argument->loc, "too many arguments for %s",
-                          signature(b, callee, parameters, count));
+      return builder_fail(b, argument->loc, "too many arguments for %s%s",
+                          signature(b, callee, parameters, count), hint_call(b, callee));
     if (out[i].kind != VALUE_ABSENT)
-      return builder_fail(b, argument->loc, "argument '%s' is given twice", parameters[i].name);
+      return builder_fail(b, argument->loc, "argument '%s' is given twice%s", parameters[i].name,
+                          hint_call(b, callee));
     out[i] = argument->value;
     locs[i] = argument->loc;
   }
@@ -124,7 +125,7 @@ static bool check_plain(Builder *b, const Ast *type, Value *v, Loc loc, const ch
     return builder_fail(b, type->loc,
                         "unknown type '%s'%s; there are int, float, bool, str, init "
                         "and tensors such as f32[B, 10]",
-                        want, builder_hint(b, want, names, 6));
+                        want, builder_hint_as(b, FOREIGN_TYPE, want, names, 6));
   }
   return builder_fail(b, loc, "'%s' must be %s, not %s", name,
                       want[0] == 'i' && want[2] == 't' ? "an integer"
@@ -329,7 +330,8 @@ Value call_eval(Builder *b, const Ast *call, const char *bound_to) {
   case VALUE_LAYER:
     return apply_layer(b, &callee, loc, &arguments);
   default:
-    builder_fail(b, loc, "%s cannot be called", value_describe(b->arena, &callee));
+    builder_fail(b, loc, "%s cannot be called%s", value_describe(b->arena, &callee),
+                 hint_called(b, call->kid[0], &callee));
     if (call->kid[0]->kind == AST_NAME) {
       Variable *bound = builder_find(b, call->kid[0]->name);
       if (bound) builder_note(b, bound->loc, "'%s' means this here", bound->name);

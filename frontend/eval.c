@@ -30,7 +30,7 @@ static Value eval_items(Builder *b, const Ast *ast) {
 }
 
 static Value eval_attribute(Builder *b, const Ast *ast) {
-  static const char *const names[] = {"shape", "rank", "size", "dtype"};
+  if (hint_module(b, ast)) return value_error();
   Value base = eval(b, ast->kid[0]);
   if (base.kind == VALUE_ERROR) return base;
   if (base.kind == VALUE_TENSOR) {
@@ -43,11 +43,8 @@ static Value eval_attribute(Builder *b, const Ast *ast) {
       for (int i = 0; i < type->shape.rank; i++) items[i] = value_int(type->shape.dim[i]);
       return value_sequence(VALUE_LIST, items, type->shape.rank);
     }
-    builder_fail(b, ast->loc, "a tensor has shape, rank, size and dtype, but no '%s'%s", ast->name,
-                 builder_hint(b, ast->name, names, 4));
-  } else {
-    builder_fail(b, ast->loc, "%s has no '%s'", value_describe(b->arena, &base), ast->name);
   }
+  hint_method(b, ast, &base);
   return value_error();
 }
 
@@ -237,7 +234,7 @@ static Value eval_binary(Builder *b, const Ast *ast) {
   if (strcmp(ast->name, "|") == 0) {
     builder_fail(b, ast->loc,
                  "`|` puts a transform behind a data source, in data { ... }: train = "
-                 "npy(\"x.npy\", \"y.npy\") | hflip");
+                 "npy(\"x.npy\", \"y.npy\") | hflip; flags and bool tensors are joined by 'or'");
     return value_error();
   }
   Value left = eval(b, ast->kid[0]);

@@ -3,6 +3,7 @@
  * on at the end of the statement. */
 %code requires {
 #include "frontend/parse.h"
+#include "frontend/syntax.h"
 }
 %code {
 #include "frontend/ft.lex.h"
@@ -61,7 +62,7 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
 %precedence NEGATIVE
 %right POWER
 
-%type <AstVec *> declarations declaration_seq statements statement_seq entries entry_seq
+%type <AstVec *> declarations declaration_seq statements statement_seq group entries entry_seq
 %type <AstVec *> parameters parameter_list dimensions dimension_list types names more_values
 %type <AstVec *> arguments argument_list subscripts items
 %type <Ast *> declaration statement entry parameter type dimension returns body else_part
@@ -82,8 +83,8 @@ separator: NEWLINE | ';'
     ;
 declaration: IMPORT TEXT { $$ = LEAF(IMPORT, @2, $2); }
     | HYPER name parameter_type '=' expr { $$ = NODE(HYPER, @2, $2, 2, $3, $5); }
-    | PRESET name '{' entries '}' { $$ = LIST(PRESET, @2, $2, $4); }
-    | PRESET TEXT '{' entries '}' { $$ = LIST(PRESET, @2, $2, $4); }
+    | PRESET name group { $$ = LIST(PRESET, @2, $2, $3); }
+    | PRESET TEXT group { $$ = LIST(PRESET, @2, $2, $3); }
     | BLOCK name '(' parameters ')' '(' parameters ')' returns body {
         $$ = NODE(BLOCK, @2, $2, 4, LIST(PARAMETERS, @3, NULL, $4), LIST(PARAMETERS, @6, NULL, $7),
                   $9, $10);
@@ -94,12 +95,15 @@ declaration: IMPORT TEXT { $$ = LEAF(IMPORT, @2, $2); }
     | MODEL name '(' parameters ')' body {
         $$ = NODE(MODEL, @2, $2, 2, LIST(PARAMETERS, @3, NULL, $4), $6);
       }
-    | DATA name '{' entries '}' { $$ = LIST(DATA, @2, $2, $4); }
-    | TRAIN '{' entries '}' { $$ = LIST(TRAIN, @1, NULL, $3); }
-    | DISTRIBUTED '{' entries '}' { $$ = LIST(DISTRIBUTED, @1, NULL, $3); }
+    | DATA name group { $$ = LIST(DATA, @2, $2, $3); }
+    | TRAIN group { $$ = LIST(TRAIN, @1, NULL, $2); }
+    | DISTRIBUTED group { $$ = LIST(DISTRIBUTED, @1, NULL, $2); }
     ;
 
 /* ── data, train, preset ── */
+group: '{' entries '}' { $$ = $2; }
+    | '{' entry_seq error '}' { yyerrok; $$ = $2; }
+    ;
 entries: entry_seq
     | entry_seq entry { $$ = $1; APPEND($$, $2); }
     ;
@@ -121,7 +125,7 @@ entry: name '=' setting { $$ = NODE(ENTRY, @1, $1, 1, $3); }
         VEC_PUSH(parser->arena, one, NODE(ENTRY, @2, "every", 1, $3));
         $$ = LIST(SECTION, @1, $1, &one);
       }
-    | name '{' entries '}' { $$ = LIST(SECTION, @1, $1, $3); }
+    | name group { $$ = LIST(SECTION, @1, $1, $2); }
     ;
 /* `lr = 0.1x on "head.*"`, `lr = 0.1 per 256`, `valid = 0.1 of train by label | resize(224)` */
 setting: expr
@@ -175,6 +179,7 @@ types: type { $$ = NULL; APPEND($$, $1); }
 
 /* ── statements ── */
 body: '{' statements '}' { $$ = LIST(BODY, @1, NULL, $2); }
+    | '{' statement_seq error '}' { yyerrok; $$ = LIST(BODY, @1, NULL, $2); }
     ;
 statements: statement_seq
     | statement_seq statement { $$ = $1; APPEND($$, $2); }
@@ -403,6 +408,35 @@ static void note_comment(Parser *parser, const Bracket *open) {
   diag_note(parser->diag, loc, "// begins a comment; div(a, b) divides integers");
 }
 
+static bool yy_wants(const yysymbol_kind_t *expected, int count, const char *sign) {
+  for (int i = 0; i < count; i++)
+    if (strcmp(yysymbol_name(expected[i]), sign) == 0) return true;
+  return false;
+}
+
+static bool yy_is_indented(const Parser *parser) {
+  size_t at = parser->token_start;
+  while (at > 0 && parser->text[at - 1] != '\n') at--;
+  return parser->text[at] == ' ' || parser->text[at] == '\t';
+}
+
+static void report(Parser *parser, bool is_end, SyntaxError *error) {
+  const Bracket *open = parse_open(parser);
+  bool is_open_at_end = is_end && open;
+  const char *wanted = is_open_at_end ? "a closing bracket" : error->wanted;
+  const char *whole = is_open_at_end ? NULL : syntax_explain(parser, error);
+  const char *advice = is_open_at_end ? "" : syntax_advice(parser, error);
+  if (whole) diag_error(parser->diag, error->loc, "%s", whole);
+  else if (*wanted)
+    diag_error(parser->diag, error->loc, "expected %s before %s%s", wanted, error->found, advice);
+  else diag_error(parser->diag, error->loc, "unexpected %s%s", error->found, advice);
+  if (is_open_at_end) syntax_note_open(parser);
+  else if (parser->cut.open) diag_note(parser->diag, parser->cut.loc, "this '%c' is open", parser->cut.open);
+  else if (!whole && open && open->open != '{' && open->loc.line != error->loc.line)
+    diag_note(parser->diag, open->loc, "this '%c' is open", open->open);
+  if (open && open->open != '{') note_comment(parser, open);
+}
+
 static int yyreport_syntax_error(const yypcontext_t *context, void *scanner, Parser *parser) {
   (void)scanner;
   enum { MOST = 80 };
@@ -410,18 +444,26 @@ static int yyreport_syntax_error(const yypcontext_t *context, void *scanner, Par
   int count = yypcontext_expected_tokens(context, expected, MOST);
   yysymbol_kind_t found = yypcontext_token(context);
   Loc loc = *yypcontext_location(context);
-  bool open_at_end = found == YYSYMBOL_YYEOF && parse_open(parser);
-  const char *wanted = open_at_end ? "a closing bracket"
-                       : count > 0 ? describe_expected(parser, expected, count) : "";
-  const char *name = describe_found(parser, found);
-  if (*wanted) diag_error(parser->diag, loc, "expected %s before %s", wanted, name);
-  else diag_error(parser->diag, loc, "unexpected %s", name);
-  const Bracket *open = parse_open(parser);
-  if (open && (open->open != '{' || found == YYSYMBOL_YYEOF) && open->loc.line != loc.line) {
-    diag_note(parser->diag, open->loc, "this '%c' is open", open->open);
-    if (open->open != '{') note_comment(parser, open);
+  bool is_brace = strcmp(yysymbol_name(found), "'{'") == 0;
+  if (is_brace && parser->bracket_count) parser->bracket_count--;
+  bool is_top = parse_braces(parser) == 0;
+  if (is_top && parser->is_lost && yy_is_indented(parser)) { /* the body of what was refused */
+    parse_resync(parser);
+    return 0;
   }
+  parser->is_lost = is_top;
+  SyntaxError error = {.loc = loc,
+                       .wanted = count > 0 ? describe_expected(parser, expected, count) : "",
+                       .found = describe_found(parser, found),
+                       .may_end = yy_is_expected(expected, count, YYSYMBOL_NEWLINE)};
+  error.wants_brace = yy_wants(expected, count, "'{'");
+  error.wants_assignment = yy_wants(expected, count, "'='");
+  error.wants_expression = yy_is_expected(expected, count, YYSYMBOL_INTEGER);
+  error.wants_declaration = is_top && yy_is_expected(expected, count, YYSYMBOL_TRAIN);
+  report(parser, found == YYSYMBOL_YYEOF, &error);
   parse_resync(parser);
-  parser->skips_body = parser->bracket_count == 0; /* a broken signature: skip its body too */
+  parser->cut = (Bracket){0};
+  parser->skips_now = is_brace; /* what stands in braces belongs to it */
+  parser->skips_body = !parser->skips_now && found != YYSYMBOL_NEWLINE;
   return 0;
 }

@@ -101,6 +101,12 @@ void parse_resync(Parser *parser) {
   parser->ends_statement = true;
 }
 
+int parse_braces(const Parser *parser) {
+  int count = 0;
+  for (int i = 0; i < parser->bracket_count; i++) count += parser->bracket[i].open == '{';
+  return count;
+}
+
 const Bracket *parse_open(const Parser *parser) {
   return parser->bracket_count ? &parser->bracket[parser->bracket_count - 1] : NULL;
 }

@@ -26,6 +26,12 @@ typedef struct Parser {
   int bracket_count;
   bool ends_statement; /* the last token may be the last of a statement */
   bool too_deep;       /* said once */
+  bool is_closing;     /* braces that are missing are closed before this declaration */
+  bool is_lost;        /* outside of all braces, behind an error there */
+  bool told_hash;      /* said once */
+  Bracket cut;         /* a ( or [ that the last } found open; open = 0: none */
+  Bracket suspect;     /* its '}' stood further left than its line: open = 0: none */
+  bool skips_now;      /* the { just read begins what is skipped */
   bool skips_body;     /* the next { ... } belongs to something already diagnosed */
   int skip_depth;
   Ast *root;
@@ -37,6 +43,7 @@ Ast *parse_text(Arena *arena, Diag *diag, const char *path, const char *text, si
 Ast *parse_check(Parser *parser, Ast *ast);
 /* After a syntax error: forget open ( and [, so that the line's end is seen. */
 void parse_resync(Parser *parser);
+int parse_braces(const Parser *parser); /* open { around the current token */
 /* The unclosed ( or [ or { around the current token, or NULL. */
 const Bracket *parse_open(const Parser *parser);
 #endif

@@ -30,7 +30,7 @@ static bool unknown_key(Builder *b, const char *prefix, const char *const *more,
   int count;
   const char **names = names_below(b, prefix, more, &count);
   return builder_fail(b, loc, "unknown setting '%s%s'%s", prefix, name,
-                      builder_hint(b, name, names, count));
+                      builder_hint_as(b, FOREIGN_SETTING, name, names, count));
 }
 
 /* `every = 50 steps`, `warmup = 200 steps`: the number, and the unit where there is a choice. */
@@ -116,7 +116,7 @@ static bool section(Builder *b, const Ast *ast) {
   for (int i = 0; i < 4; i++) known = known || strcmp(names[i], ast->name) == 0;
   if (!known)
     return builder_fail(b, ast->loc, "unknown section '%s'%s", ast->name,
-                        builder_hint(b, ast->name, names, 4));
+                        builder_hint_as(b, FOREIGN_SETTING, ast->name, names, 4));
   bool fine = true;
   for (int i = 0; i < ast->count; i++)
     fine = section_entry(b, arena_printf(b->arena, "train.%s.", ast->name), ast->kid[i]) && fine;
@@ -155,6 +155,9 @@ static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const A
   if (strcmp(name, "freeze") == 0) return recipe_freeze(b, value);
   if (strcmp(name, "eval") == 0 && value->kind == AST_NONE)
     return recipe_set_text(b, "train.eval.every", "0", value->loc);
+  if (!strcmp(name, "checkpoint") || !strcmp(name, "log"))
+    return builder_fail(b, entry->loc, "%s has settings of its own: %s { %s }", name, name,
+                        name[0] == 'c' ? "dir = \"runs/a\"; every = 1 epoch" : "every = 50 steps");
   const char *key = arena_printf(b->arena, "train.%s", name);
   int index = setting_find(key);
   if (index < 0 || setting_info[index].when == WHEN_DERIVED)
@@ -237,9 +240,9 @@ static bool command_line(Builder *b, const FrontendOptions *options) {
       b->program->settings[setting_find("train.batch.auto")] = (SettingValue){.text = ""};
     }
     if (index < 0 || setting_info[index].when == WHEN_DERIVED) {
-      const char *nearest = setting_nearest(key);
-      diag_error(b->diag, nowhere, "--set: unknown setting '%s'%s", key,
-                 nearest ? arena_printf(b->arena, "; did you mean '%s'?", nearest) : "");
+      char hint[200];
+      setting_hint(key, hint, sizeof hint);
+      diag_error(b->diag, nowhere, "--set: unknown setting '%s'%s", key, hint);
       fine = false;
     } else if (!setting_set(b->arena, b->program->settings, index, value, &why)) {
       diag_error(b->diag, nowhere, "--set %s: %s", options->sets[i], why);
@@ -281,7 +284,7 @@ static const Ast *only_block(Builder *b, AstKind kind, const Ast *const *files, 
       const Ast *ast = files[f]->kid[i];
       if (ast->kind != kind) continue;
       if (found) {
-        *fine = builder_fail(b, ast->loc, "a second %s block",
+        *fine = builder_fail(b, ast->loc, "a second %s block; a file has one, with all settings",
                              kind == AST_TRAIN ? "train" : "distributed");
         builder_note(b, found->loc, "the first one is here");
       } else {

@@ -89,8 +89,9 @@ static bool choice_argument(Builder *b, const Choice *choice, const Ast *argumen
   for (int i = 0; i < count; i++)
     if (strcmp(names[i], argument->name) == 0)
       return set_argument(b, choice, names[i], keys[i], argument->kid[0]);
+  const char *hint = builder_hint_as(b, FOREIGN_ARGUMENT, argument->name, names, count);
   return builder_fail(b, argument->loc, "%s has no argument '%s'%s", choice->name, argument->name,
-                      builder_hint(b, argument->name, names, count));
+                      *hint ? hint : hint_list(b, "it has", names, count));
 }
 
 /* `optimizer = adamw(lr=1e-3)`, `schedule = cosine`, or a string */
@@ -99,6 +100,11 @@ static bool choice_read(Builder *b, const char *key, const Choice *choices, cons
   const char *names[MOST_CHOICES];
   int count = 0;
   for (const Choice *c = choices; c->name; c++) names[count++] = c->name;
+  if (callee->kind == AST_ATTRIBUTE) {
+    const char *hint = builder_hint_as(b, FOREIGN_CHOICE, callee->name, names, count);
+    return builder_fail(b, ast->loc, "%s is chosen by its name alone%s", strrchr(key, '.') + 1,
+                        *hint ? hint : arena_printf(b->arena, ", such as %s(...)", names[0]));
+  }
   if (callee->kind != AST_NAME && callee->kind != AST_STRING)
     return builder_fail(b, ast->loc, "%s is chosen by name, such as %s(...) or %s(...)",
                         strrchr(key, '.') + 1, names[0], names[1]);
@@ -109,8 +115,9 @@ static bool choice_read(Builder *b, const char *key, const Choice *choices, cons
       fine = choice_argument(b, c, ast->kid[i]) && fine;
     return fine;
   }
+  const char *hint = builder_hint_as(b, FOREIGN_CHOICE, callee->name, names, count);
   return builder_fail(b, callee->loc, "unknown %s '%s'%s", strrchr(key, '.') + 1, callee->name,
-                      builder_hint(b, callee->name, names, count));
+                      *hint ? hint : hint_list(b, "there are", names, count));
 }
 
 const OptimizerInfo *recipe_chosen_optimizer(const Builder *b) {

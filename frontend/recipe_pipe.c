@@ -16,26 +16,20 @@ const Ast *recipe_pipe_head(const Ast *ast) {
 
 static bool no_transform(Builder *b, const Ast *at, const char *name, const DataSource *source) {
   const char *names[64];
-  Text list = {0};
   bool is_text = source_kind_find(source->kind)->form == SOURCE_TEXT;
   int count = 0;
   for (int i = 0; i < transform_kind_count; i++)
     if ((transform_kinds[i].where == TRANSFORM_TEXT) == is_text)
       names[count++] = transform_kinds[i].name;
-  for (int i = 0; i < count; i++)
-    text_printf(&list, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " and ", names[i]);
-  if (name && (is_text ? transform_find(name) : transform_find_text(name)))
-    builder_fail(b, at->loc, "%s is for %s, and %s is %s; there are %s", name,
-                 is_text ? "images" : "texts", source->kind, is_text ? "a text" : "none",
-                 text_cstr(&list));
-  else if (name)
-    builder_fail(b, at->loc, "unknown transform '%s'%s; there are %s", name,
-                 builder_hint(b, name, names, count), text_cstr(&list));
-  else
-    builder_fail(b, at->loc, "behind | stands a transform, %s; there are %s",
-                 is_text ? "pack or pad(128)" : "hflip or resize(256)", text_cstr(&list));
-  text_free(&list);
-  return false;
+  const char *list = hint_list(b, "there are", names, count);
+  if (!name)
+    return builder_fail(b, at->loc, "behind | stands a transform, %s%s",
+                        is_text ? "pack or pad(128)" : "hflip or resize(256)", list);
+  if (is_text ? transform_find(name) : transform_find_text(name))
+    return builder_fail(b, at->loc, "%s is for %s, and %s is %s%s", name,
+                        is_text ? "images" : "texts", source->kind, is_text ? "a text" : "none", list);
+  const char *hint = builder_hint_as(b, FOREIGN_TRANSFORM, name, names, count);
+  return builder_fail(b, at->loc, "unknown transform '%s'%s", name, *hint ? hint : list);
 }
 
 /* One number, or several in a tuple or list. *count -1: it is no such value. */

@@ -54,9 +54,10 @@ static bool rule_check_name(Builder *b, const Rule *rule, const char *name) {
   }
   for (int i = 0; i < names.count; i++)
     if (strcmp(names.at[i], name) == 0) return true;
+  const char *hint = builder_hint(b, name, names.at, names.count);
   return rule_fail(b, rule,
                    arena_printf(b->arena, "the model has no metric '%s'%s", name,
-                                builder_hint(b, name, names.at, names.count)));
+                                *hint ? hint : "; `metric NAME = ...` in it declares one"));
 }
 
 /* Is it a rule, of what kind, and of which number? */

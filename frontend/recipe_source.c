@@ -83,8 +83,9 @@ static bool no_source(Builder *b, const char *split, const Ast *at, const char *
   if (name) {
     const char **names = ARENA_ARRAY(b->arena, const char *, source_kind_count);
     for (int i = 0; i < source_kind_count; i++) names[i] = source_kinds[i].name;
-    builder_fail(b, at->loc, "unknown data source '%s'%s; there are %s", name,
-                 builder_hint(b, name, names, source_kind_count), text_cstr(&kinds));
+    const char *hint = builder_hint_as(b, FOREIGN_SOURCE, name, names, source_kind_count);
+    builder_fail(b, at->loc, "unknown data source '%s'%s", name,
+                 *hint ? hint : hint_list(b, "there are", names, source_kind_count));
   } else {
     builder_fail(b, at->loc,
                  "%s is a data source, idx(\"images\", \"labels\") or the like; there are %s",
@@ -160,8 +161,9 @@ static bool fits_model(Builder *b, const Ast *call, const SourceKind *kind,
         kind->name, model->name, inputs);
   }
   if (files == inputs) return true;
-  builder_fail(b, call->loc, "%d file%s, but model '%s' has %d input%s", files,
-               files == 1 ? "" : "s", model->name, inputs, inputs == 1 ? "" : "s");
+  builder_fail(b, call->loc, "%d file%s, but model '%s' has %d input%s; %s(...) takes a file for each",
+               files, files == 1 ? "" : "s", model->name, inputs, inputs == 1 ? "" : "s",
+               kind->name);
   builder_note(b, model->loc, "the model is declared here");
   return false;
 }

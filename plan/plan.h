@@ -43,6 +43,9 @@ enum { SETTING_AUTO = -1, SETTING_MOST_AUTO_PREFETCH = 32 /* batches, whatever i
 SettingValue *settings_new(Arena *arena);
 int setting_find(const char *key);            /* index, or -1 */
 const char *setting_nearest(const char *key); /* for "did you mean", or NULL */
+/* What to write in place of a key behind --set that there is not, "; did you mean 'train.lr'?", or
+ * "". */
+void setting_hint(const char *key, char *out, size_t size);
 /* Parses `value` for setting `index`; false and *why if it does not fit the kind. */
 bool setting_set(Arena *arena, SettingValue *values, int index, const char *value,
                  const char **why);

@@ -2,8 +2,10 @@
  * parser of values, so that the compiler, ftrun --set and the plan reader refuse the same things.
  */
 #include "plan/plan.h"
+#include "base/foreign.h"
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -161,6 +163,14 @@ const char *setting_nearest(const char *key) {
   return NULL;
 }
 
+void setting_hint(const char *key, char *out, size_t size) {
+  const char *tail = strrchr(key, '.'), *nearest = setting_nearest(key);
+  const char *advice = foreign_find(FOREIGN_SET, tail ? tail + 1 : key);
+  out[0] = 0;
+  if (advice) snprintf(out, size, "; %s", advice);
+  else if (nearest) snprintf(out, size, "; did you mean '%s'?", nearest);
+}
+
 static bool is_choice(const char *list, const char *value) {
   size_t length = strlen(value);
   for (const char *at = list; *at; at += strspn(at, " ")) {
@@ -257,7 +267,7 @@ static bool set_number(Arena *arena, SettingValue *out, const SettingInfo *info,
   for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
     if (!strcmp(ranges[i].key, info->key)) low = ranges[i].low, high = ranges[i].high;
   if (number < low || number > high) {
-    *why = number < low ? arena_printf(arena, "%s is less than %.16g", value, low)
+    *why = number < low ? arena_printf(arena, "%.10g is less than %.16g", number, low)
                         : arena_printf(arena, "%s is more than %.16g", value, high);
     return false;
   }

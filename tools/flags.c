@@ -1,5 +1,6 @@
 /* flags: see flags.h. Parsing, and --help; the other forms are in flags_forms.c. */
 #include "tools/flags.h"
+#include "base/foreign.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "tools/number.h"
@@ -44,8 +45,9 @@ static const Flag *flags_find(const CommandLine *line, int command, const char *
 }
 
 static int flags_unknown(const CommandLine *line, int command, const char *name) {
-  const char *names[FLAGS_MOST];
+  const char *names[FLAGS_MOST], *advice = foreign_find(FOREIGN_FLAG, name);
   int count = 0;
+  if (advice) return flags_fail(line, command, "unknown flag %s; %s", name, advice);
   for (int i = 0; i < line->flag_count && count < FLAGS_MOST; i++)
     if (line->flags[i].commands >> command & 1) names[count++] = line->flags[i].name;
   const char *nearest = text_nearest(name, names, count);
@@ -74,9 +76,11 @@ int flags_parse(const CommandLine *line, int command, int argc, char **argv, int
   name[length] = 0;
   const Flag *flag = flags_find(line, command, name);
   if (!flag) return flags_unknown(line, command, name);
-  if (!(flag->commands >> command & 1))
-    return flags_fail(line, command, "%s is no flag of %s %s", name, line->program,
-                      line->commands[command].name);
+  if (!(flag->commands >> command & 1)) { /* training may have another flag for it */
+    const char *advice = command == 0 ? foreign_find(FOREIGN_FLAG, name) : NULL;
+    return flags_fail(line, command, "%s is no flag of %s %s%s%s", name, line->program,
+                      line->commands[command].name, advice ? "; " : "", advice ? advice : "");
+  }
   *value = is_joined ? argument + 2 : equals ? equals + 1 : NULL;
   if (flag->kind == FLAG_SWITCH) {
     if (*value) return flags_fail(line, command, "%s takes no value", name);

@@ -30,9 +30,9 @@ static int apply_setting(Arena *arena, SettingValue *settings, const char *flag)
   char *key = arena_strndup(arena, flag, (size_t)(equal - flag));
   int index = setting_find(key);
   if (index < 0) {
-    const char *nearest = setting_nearest(key);
-    fprintf(stderr, "ftopt: there is no setting '%s'", key);
-    fprintf(stderr, nearest ? "; did you mean '%s'?\n" : "\n", nearest);
+    char hint[200];
+    setting_hint(key, hint, sizeof hint);
+    fprintf(stderr, "ftopt: there is no setting '%s'%s\n", key, hint);
     return EXIT_USER;
   }
   const char *why = NULL;

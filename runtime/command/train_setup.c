@@ -18,10 +18,9 @@ Status train_set(Plan *plan, const char *assignment) {
   Status status = STATUS_OK;
   const char *why = NULL;
   if (index < 0) {
-    const char *nearest = setting_nearest(key);
-    status =
-        status_fail(STATUS_USER, "--set %s: there is no setting '%s'%s%s%s", assignment, key,
-                    nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    char hint[200];
+    setting_hint(key, hint, sizeof hint);
+    status = status_fail(STATUS_USER, "--set %s: there is no setting '%s'%s", assignment, key, hint);
   } else if (setting_info[index].when == WHEN_STATIC) {
     status = status_fail(STATUS_USER,
                          "--set %s: %s shapes the compiled code; recompile with "

@@ -1,0 +1,54 @@
+"""check.py FTC FILE [--update]: the mistakes of FILE, a program behind each `//--- name`, and the messages that
+follow in its `// WANT:` lines: line:column: kind: text. All messages about the user's file are compared, in
+order and whole; the place, the cause and the way out are all in them. --update writes what ftc says now: read it
+before it is kept."""
+import re
+import subprocess
+import sys
+import tempfile
+import os
+
+MESSAGE = re.compile(r"(?:(\S+?):(\d+:\d+): )?(error|warning|note): (.*)")
+
+
+def messages(ftc, source):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a.ft")
+        with open(path, "w") as file:
+            file.write(source)
+        run = subprocess.run([ftc, path, "--emit=ir"], capture_output=True, text=True, timeout=60)
+    if run.returncode not in (0, 1):
+        return [f"exit code {run.returncode}: {run.stderr}"]
+    found = []
+    for line in run.stderr.splitlines():
+        match = MESSAGE.fullmatch(line)
+        if match and match.group(1) in (None, path):  # not those about std/nn.ft
+            found.append(f"{match.group(2)}: {match.group(3)}: {match.group(4)}" if match.group(2) else f"{match.group(3)}: {match.group(4)}")
+    if run.returncode == 0:
+        found.append("compiles")
+    return found
+
+
+def main():
+    ftc, path = sys.argv[1:3]
+    with open(path) as file:
+        head, *sections = re.split(r"^//--- ", file.read(), flags=re.M)
+    wrong, out = 0, head
+    for section in sections:
+        name, _, body = section.partition("\n")
+        source = "".join(line for line in body.splitlines(True) if not line.startswith("// WANT: "))
+        want = [line[len("// WANT: "):] for line in body.splitlines() if line.startswith("// WANT: ")]
+        got = messages(ftc, source)
+        out += f"//--- {name}\n{source}" + "".join(f"// WANT: {line}\n" for line in got)
+        if got != want or not want:
+            wrong += 1
+            print(f"{path}: {name}:", *(f"  wanted {line}" for line in want), *(f"  got    {line}" for line in got), sep="\n")
+    if "--update" in sys.argv:
+        with open(path, "w") as file:
+            file.write(out)
+        return 0
+    print(f"{len(sections)} mistakes, {wrong} with other messages")
+    return 1 if wrong or len(sections) < 5 else 0
+
+
+sys.exit(main())
