@@ -31,9 +31,10 @@ static void find_compiler(char *out, size_t capacity) {
 static int start_and_wait_for(const char *compiler, const char *const *arguments,
                               const Compilation *c, int output, FILE *to) {
   int status = 0;
-  pid_t child = fork();
+  pid_t self = getpid(), child = fork();
   if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* the one that ends a process that is stopped, too */
+    if (getppid() != self) _exit(127); /* it has ended since */
     if (output >= 0 && (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0))
       _exit(127);
     execvp(compiler, (char **)(uintptr_t)arguments);

@@ -469,13 +469,14 @@ static Status say_what_is_left(const Training *training, Status status) {
 }
 
 static void say_how_to_resume(Training *training, int64_t done) {
-  const char *folder = train_text(training, "train.checkpoint.dir");
   char why[80] = "";
   if (training->signal == RANKS_TIME_IS_UP)
     snprintf(why, sizeof why, "the time is up (%s): ", training->stop.whose);
-  if (folder[0])
+  if (!done)
+    log_say(training->log, "%sstopped before the first step; the same command starts again", why);
+  else if (training->saved_step == done)
     log_say(training->log, "%sstopped after step %lld; the same command with --resume %s goes on",
-            why, (long long)done, folder);
+            why, (long long)done, training->saved_in);
   else
     log_say(training->log,
             "%sstopped after step %lld; with --set train.checkpoint.dir=DIR it could "

@@ -194,6 +194,11 @@ class Stopping(support.Case):
         said = self.train(artifact, "--resume", "runs", "--max-time", "0.5s", exit_code=124, env={"SLURM_JOB_END_TIME": str(int(time.time()) + 3600)})
         self.assertIn("the training 60 s before", said)
         self.assertIn("(train.max_time): stopped", said)
+        said = self.train(artifact, "--max-time", "0.000001s", "--set", "train.checkpoint.dir=fresh", exit_code=124)
+        self.assertIn("the time is up (train.max_time): stopped before the first step; the same command starts again", said)
+        self.assertFalse(os.path.isdir(self.path("fresh")) and os.listdir(self.path("fresh")))
+        said = self.train(artifact, "--resume", "runs", "--max-time", "0.000001s", "--set", "train.checkpoint.dir=fresh", exit_code=124)
+        self.assertRegex(said, r"stopped after step \d+; the same command with --resume runs goes on")  # nothing new in `fresh`
         for value, reason in (("soon", "is no time"), ("1e9", "is no time"), ("1000000", "is past"), ("9" * 30, "is no time")):
             said = self.train(artifact, "--steps", "2", "--set", "train.checkpoint.dir=", "--set", "train.eval.every=0", env={"SLURM_JOB_END_TIME": value})
             self.assertIn(f"SLURM_JOB_END_TIME={value} {reason}", said)
