@@ -60,10 +60,14 @@ class Hosts:
         if not ip("-n", self.spaces[0], "link", "set", "cable", state):
             raise AssertionError(f"cannot set the cable {state}")
 
+    def on(self, machine, *command):
+        """The command, on the first machine or the second, under a name of its own: by their names ranks know who is on one."""
+        return ["ip", "netns", "exec", self.spaces[machine], "unshare", "--uts", "sh", "-c", f'hostname machine-{MACHINES[machine]}; exec "$@"', "sh",
+                *command]
+
     def start(self, *program, stdout=subprocess.PIPE, stderr=subprocess.PIPE):
         """Four ranks, two on each machine."""
         command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "plm_rsh_agent", self.agent, "--mca", "btl",
                    "tcp,self", "--mca", "btl_tcp_if_include", f"{NETWORK}.0/24", "--mca", "oob_tcp_if_include", f"{NETWORK}.0/24", "--host",
                    ",".join(f"{NETWORK}.{i + 1}:2" for i in range(2)), "-n", "4", *program]
-        return subprocess.Popen(["ip", "netns", "exec", self.spaces[0], "unshare", "--uts", "sh", "-c", 'hostname machine-a; exec "$@"', "sh",
-                                 *command], stdout=stdout, stderr=stderr, text=True, cwd=self.folder)
+        return subprocess.Popen(self.on(0, *command), stdout=stdout, stderr=stderr, text=True, cwd=self.folder)

@@ -57,6 +57,14 @@ bool board_send_if_read(BoardLink *link, int kind, const void *bytes, size_t cou
   return board_send(link, kind, bytes, count);
 }
 
+/* A socket that can be written to has room for a third of its buffer, which is more than a message: so
+ * it goes as a whole, and at once. */
+bool board_send_if_room(BoardLink *link, int kind, const void *bytes, size_t count) {
+  struct pollfd room = {.fd = link->socket, .events = POLLOUT};
+  if (poll(&room, 1, 0) == 0) return true;
+  return board_send(link, kind, bytes, count);
+}
+
 bool board_receive(BoardLink *link, int *kind, void *bytes, size_t *count) {
   uint32_t head[2] = {0, 0};
   for (;;) {

@@ -44,6 +44,8 @@ void board_accept(const Board *board, BoardLink *out, int *rank);
 bool board_send(BoardLink *link, int kind, const void *bytes, size_t count);
 /* Nothing if the other side has not read for long. */
 bool board_send_if_read(BoardLink *link, int kind, const void *bytes, size_t count);
+/* Nothing if it would have to wait for the other side to read. */
+bool board_send_if_room(BoardLink *link, int kind, const void *bytes, size_t count);
 /* *kind is 0 if no whole message has come. False: the connection is gone. */
 bool board_receive(BoardLink *link, int *kind, void *bytes, size_t *count);
 void board_drop(BoardLink *link);

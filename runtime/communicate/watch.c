@@ -112,12 +112,13 @@ static void end_job(Watch *w, const char *sentence) {
   end_job_as(w, &failure);
 }
 
-/* What rank `from` has begun, to those that are compared with it. */
+/* What rank `from` has begun, to those that are compared with it. Where one does not read, as the network
+ * to it is cut while works go on another way, it goes without: this thread has others to look after. */
 static void hand_notes(Watch *w, int from, const NotesMessage *message) {
   for (int r = 1; r < w->comm->place.ranks; r++)
     if (r != from && comm_reference(w->comm, (CommOrder)message->order, r) == from &&
         w->peer[r].link.socket >= 0)
-      (void)board_send(&w->peer[r].link, NOTES, message, sizeof *message); /* as in tell_all */
+      (void)board_send_if_room(&w->peer[r].link, NOTES, message, sizeof *message);
 }
 
 static void hear_other(Watch *w, int rank, const OtherMessage *other) {
@@ -252,7 +253,7 @@ static void hear_rank_0(Watch *w, int kind, size_t count) {
 static bool send_to_rank_0(Watch *w, int kind, const void *bytes, size_t count) {
   BoardLink *link = &w->peer[0].link;
   if (link->socket < 0) return false;
-  if (board_send(link, kind, bytes, count)) return true;
+  if ((kind == NOTES ? board_send_if_room : board_send)(link, kind, bytes, count)) return true;
   lost_rank_0(w);
   return false;
 }

@@ -142,7 +142,7 @@ class Faults(support.Case):
             env = comm_tcp.variables(rank, RANKS, port)
             if self.machines:
                 env.update(MASTER_ADDR=f"{hosts.NETWORK}.1", LOCAL_RANK=str(rank % 2), LOCAL_WORLD_SIZE="2")
-                line = ["ip", "netns", "exec", self.machines.spaces[rank // 2], *line]
+                line = self.machines.on(rank // 2, *line)
             ranks.append(subprocess.Popen(line, env=env, **to))
         return Job(ranks)
 
