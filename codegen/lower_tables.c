@@ -4,6 +4,7 @@
 #include "passes/decode.h"
 #include "passes/memory_report.h"
 #include "passes/narrow.h"
+#include "passes/tensor_cut.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,9 +29,9 @@ static Init init_of(Arena *arena, const Node *leaf) {
 }
 
 static PlanCut lower_cut(const Node *leaf) {
-  const Attr *cut = node_attr(leaf, ATTR_CUT);
-  return cut ? (PlanCut){(int)cut->ints[0], cut->ints[1], node_int(leaf, ATTR_TENSOR, 0)}
-             : (PlanCut){0};
+  Cut cut = tensor_cut_of_param(leaf);
+  if (!cut.run) return (PlanCut){0};
+  return (PlanCut){cut.dim, cut.run, node_int(leaf, ATTR_TENSOR, 0), tensor_length_of_param(leaf)};
 }
 
 /* What boxes of an input's elements may be, from the attribute that bound.c writes. */

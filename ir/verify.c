@@ -228,8 +228,11 @@ static void check_cut(Verify *v, const Node *node) {
   if (!cut) return;
   Shape local = node_file_shape(node);
   int64_t ranks = node_int(node, ATTR_TENSOR, 0);
-  bool is_legal = cut->count == 2 && ranks > 1 && cut->ints[0] >= 0 && cut->ints[0] < local.rank &&
+  bool is_legal = cut->count >= 2 && ranks > 1 && cut->ints[0] >= 0 && cut->ints[0] < local.rank &&
                   cut->ints[1] > 0 && local.dim[cut->ints[0]] % cut->ints[1] == 0;
+  if (is_legal && cut->count > 2) /* the last of the ranks has less of it, but some */
+    is_legal = cut->count == 3 && local.dim[cut->ints[0]] == cut->ints[1] &&
+               cut->ints[2] < ranks * cut->ints[1] && cut->ints[2] > (ranks - 1) * cut->ints[1];
   if (!is_legal) verify_wrong(v, node, "cut and tensor tell no part of it");
 }
 

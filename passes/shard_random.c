@@ -9,9 +9,9 @@
 #include <stdlib.h>
 
 /* A param: its elements on this rank of the axis tensor, where its part begins, and where one rank by
- * itself has it; and of a param that is cut, the elements of a run. */
+ * itself has it; and of a param that is cut, the elements of a run, and of all ranks' runs. */
 typedef struct {
-  int64_t begin, elements, alone, run;
+  int64_t begin, elements, alone, run, runs;
 } Placed;
 
 typedef struct {
@@ -55,9 +55,11 @@ static void place_params_alone(Places *p, Arena *scratch) {
   for (int i = 0; i < all.count; i++) {
     const Node *param = all.at[i];
     int64_t elements = shape_elements(&param->type.shape), run = run_elements(param);
-    int64_t begin = node_int(param, ATTR_OFFSET, 0) / p->ranks;
-    VEC_PUSH(scratch, p->params, ((Placed){begin, elements, alone, run}));
-    alone += autodiff_param_alone(p->settings, elements * (run ? p->tensor : 1));
+    int64_t begin = node_int(param, ATTR_OFFSET, 0) / p->ranks, runs = run * p->tensor;
+    const Attr *cut = node_attr(param, ATTR_CUT);
+    if (cut && cut->count > 2) runs = run / cut->ints[1] * cut->ints[2]; /* the last is shorter */
+    VEC_PUSH(scratch, p->params, ((Placed){begin, elements, alone, run, runs}));
+    alone += autodiff_param_alone(p->settings, run ? elements / run * runs : elements);
   }
   if (all.count) qsort(p->params.at, (size_t)p->params.count, sizeof(Placed), random_by_begin);
 }
@@ -101,7 +103,7 @@ static Node *shard_number_of_param(Places *p, const Placed *param) {
   Node *within = make_binary(fresh, OP_ADD, own, number(fresh, (double)-param->alone));
   Node *group = make_binary(fresh, OP_ADD, at, within);
   group = make_binary(fresh, OP_DIV, group, number(fresh, (double)param->run));
-  double others = (double)(param->run * (p->tensor - 1));
+  double others = (double)(param->runs - param->run);
   group = make_binary(fresh, OP_MUL, group, number(fresh, others));
   Node *runs = make_binary(fresh, OP_MUL, p->run, number(fresh, (double)param->run));
   return make_binary(fresh, OP_ADD, group, make_binary(fresh, OP_ADD, own, runs));

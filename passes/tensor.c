@@ -12,6 +12,7 @@
  * (allreduce.c); of a part it is complete. */
 #include "passes/forms.h"
 #include "passes/tensor_cut.h"
+#include <math.h>
 #include <string.h>
 
 /* PART: of what is cut, and of what is taken. */
@@ -44,6 +45,63 @@ static void name_collective(Tensors *t, Node *made, const Node *old, const char 
   node_set_attr(t->fresh, node, attr_str(ATTR_WHY, why));
 }
 
+/* ── what lies behind the end of an uneven cut ──────────────────────────────────────────────── */
+static bool is_uneven(const Tensors *t, const Node *node) {
+  return tensor_is_uneven(&node->type.shape, tensor_cut_of(t, node), t->cuts.ranks);
+}
+
+/* Of the part of a value that is cut so: bool, as large as the part. */
+static Node *tensor_has_element(Tensors *t, const Node *whole, Cut cut, Shape part) {
+  DType dtype = whole->type.shape.dim[cut.dim] < INT32_MAX / 2 ? DT_I32 : DT_I64;
+  int64_t run = cut.run;
+  Node *index = make_iota(t->fresh, dtype, shape_of(1, &run), 0);
+  Node *first = rank_index(t, dtype);
+  first = make_binary(t->fresh, OP_MUL, first, make_like(t->fresh, first, (double)run));
+  index = make_binary(t->fresh, OP_ADD, index, first);
+  Node *end = make_like(t->fresh, index, (double)whole->type.shape.dim[cut.dim]);
+  Node *within = make_binary(t->fresh, OP_LT, index, end);
+  Shape line = part;
+  for (int i = 0; i < line.rank; i++) line.dim[i] = i == cut.dim ? run : 1;
+  return make_broadcast(t->fresh, make_reshape(t->fresh, within, line), part);
+}
+
+/* The same, but for no gradient from what lies behind the end: where a derivative is infinite there,
+ * zero times it would not be zero. */
+static Node *without_gradient_behind(Tensors *t, const Node *whole, Cut cut, Node *part) {
+  if (!dtype_is_float(part->type.dtype)) return part;
+  Node *within = tensor_has_element(t, whole, cut, part->type.shape);
+  Node *same = make_unary(t->fresh, OP_STOP_GRADIENT, part);
+  return make_select(t->fresh, within, part, same);
+}
+
+/* A param that is cut so and only moved: zeros lie behind its end. */
+static bool is_of_uneven_param(const Tensors *t, const Node *node) {
+  while (is_uneven(t, node) && (node->op == OP_RESHAPE || node->op == OP_TRANSPOSE ||
+                                node->op == OP_BROADCAST || node->op == OP_SLICE))
+    node = node->input[0];
+  return node->op == OP_PARAM && is_uneven(t, node);
+}
+
+/* What changes nothing in a sum, an extreme or a product. */
+static double nothing_of(Op op, DType dtype) {
+  double most = dtype_is_float(dtype) ? INFINITY : (double)INT32_MAX;
+  switch (op) {
+  case OP_RMAX:
+  case OP_ARGMAX:
+    return dtype_is_float(dtype) ? -most : -most - 1;
+  case OP_RMIN:
+  case OP_ARGMIN:
+    return most;
+  default:
+    return op == OP_PROD;
+  }
+}
+
+static Node *without_behind(Tensors *t, const Node *whole, Cut cut, Node *part, Op op) {
+  Node *nothing = make_like(t->fresh, part, nothing_of(op, part->type.dtype));
+  return make_select(t->fresh, tensor_has_element(t, whole, cut, part->type.shape), part, nothing);
+}
+
 /* ── parts ──────────────────────────────────────────────────────────────────────────────────── */
 static Type local_type(const Tensors *t, const Node *node) {
   return (Type){node->type.dtype,
@@ -53,9 +111,9 @@ static Type local_type(const Tensors *t, const Node *node) {
 static Node *part_of_param(Tensors *t, const Node *param) {
   Type type = local_type(t, param);
   Cut cut = tensor_cut_of(t, param);
-  int64_t numbers[] = {cut.dim, cut.run};
+  int64_t numbers[] = {cut.dim, cut.run, param->type.shape.dim[cut.dim]};
   Node *made = graph_copy_as(t->fresh, param, NULL, &type);
-  node_set_attr(t->fresh, made, attr_ints(ATTR_CUT, numbers, 2));
+  node_set_attr(t->fresh, made, attr_ints(ATTR_CUT, numbers, is_uneven(t, param) ? 3 : 2));
   node_set_attr(t->fresh, made, attr_int(ATTR_TENSOR, t->cuts.ranks));
   return made;
 }
@@ -77,7 +135,8 @@ static Node *part_of_iota(Tensors *t, const Node *iota) {
 /* [groups, ranks, run and what lies behind it] of a value's elements. */
 static Shape tensor_runs(const Tensors *t, const Node *node, int64_t ranks) {
   int64_t inner = tensor_inner(&node->type.shape, tensor_cut_of(t, node));
-  int64_t dims[] = {shape_elements(&node->type.shape) / inner / t->cuts.ranks, ranks, inner};
+  Shape local = local_type(t, node).shape;
+  int64_t dims[] = {shape_elements(&local) / inner, ranks, inner};
   return shape_of(3, dims);
 }
 
@@ -110,7 +169,9 @@ static Node *part_of_random(Tensors *t, const Node *random) {
     first = make_binary(t->fresh, OP_ADD, first, tensor_get(t, random->input[2], WHOLE));
   if (groups > 1) {
     Node *group = make_iota(t->fresh, DT_I64, shape_of(2, (int64_t[]){groups, inner}), 0);
-    Node *others = make_like(t->fresh, group, (double)(inner * (t->cuts.ranks - 1)));
+    int64_t whole = shape_elements(&random->type.shape) / groups; /* uneven: of one group each */
+    if (!is_uneven(t, random)) whole = inner * t->cuts.ranks;
+    Node *others = make_like(t->fresh, group, (double)(whole - inner));
     first = make_broadcast(t->fresh, make_reshape(t->fresh, first, shape_of(2, (int64_t[]){1, 1})),
                            group->type.shape);
     first = make_binary(t->fresh, OP_ADD, first, make_binary(t->fresh, OP_MUL, group, others));
@@ -123,11 +184,23 @@ static Node *part_of_random(Tensors *t, const Node *random) {
 }
 
 /* Constants belong to no cut. */
-static Node *part_of_operand(Tensors *t, const Node *operand, Cut cut) {
+static Node *part_of_operand(Tensors *t, const Node *node, const Node *operand, Cut cut) {
   if (!cut.run) return tensor_get(t, operand, WHOLE);
-  if (operand->op != OP_CONST) return tensor_get(t, operand, PART);
-  Type type = {operand->type.dtype, tensor_local(&operand->type.shape, cut, t->cuts.ranks)};
-  return graph_copy_as(t->fresh, operand, NULL, &type);
+  if (operand->op == OP_CONST) {
+    Type type = {operand->type.dtype, tensor_local(&operand->type.shape, cut, t->cuts.ranks)};
+    return graph_copy_as(t->fresh, operand, NULL, &type);
+  }
+  Node *part = tensor_get(t, operand, PART);
+  OpClass op_class = op_info[node->op].op_class;
+  bool computes = op_class == CLASS_POINTWISE || op_class == CLASS_REDUCE;
+  bool is_clean = !computes || !is_of_uneven_param(t, operand);
+  return is_clean ? part : without_gradient_behind(t, operand, cut, part);
+}
+
+/* What lies behind the end begins here: in backward a sum goes over it too, or a param gets it. */
+static bool begins_behind(const Tensors *t, const Node *node) {
+  return node->op == OP_DOT || node->op == OP_GATHER ||
+         (node->op == OP_BROADCAST && !is_uneven(t, node->input[0]));
 }
 
 static Node *part_made(Tensors *t, const Node *node) {
@@ -137,10 +210,14 @@ static Node *part_made(Tensors *t, const Node *node) {
   for (int k = 0; k < node->input_count; k++) {
     Cut operand;
     tensor_operand(&t->cuts, node, cut, k, &operand);
-    inputs[k] = part_of_operand(t, node->input[k], operand);
+    inputs[k] = part_of_operand(t, node, node->input[k], operand);
   }
   const Attr *start = node->op == OP_SLICE ? node_attr(node, ATTR_START) : NULL;
-  if (!start) return graph_copy_as(t->fresh, node, inputs, &type);
+  if (!start) {
+    Node *made = graph_copy_as(t->fresh, node, inputs, &type);
+    bool is_behind = is_uneven(t, node) && begins_behind(t, node);
+    return is_behind ? without_gradient_behind(t, node, cut, made) : made;
+  }
   int64_t *starts = ARENA_ARRAY(t->fresh->arena, int64_t, start->count);
   memcpy(starts, start->ints, sizeof *starts * (size_t)start->count);
   starts[cut.dim] /= t->cuts.ranks;
@@ -175,7 +252,14 @@ static Node *tensor_gathered(Tensors *t, const Node *node) {
   Node *part = make_reshape(t->fresh, tensor_get(t, node, PART), shape_of(3, first));
   Node *all = make_all_gather(t->fresh, part, t->cuts.ranks);
   name_collective(t, all, node, "parts");
-  return make_reshape(t->fresh, ranks_exchanged(t, all), node->type.shape);
+  all = ranks_exchanged(t, all);
+  if (is_uneven(t, node)) {
+    int64_t length = shape_elements(&node->type.shape) / runs.dim[0], start[] = {0, 0};
+    int64_t filled[] = {runs.dim[0], t->cuts.ranks * runs.dim[2]}, there[] = {runs.dim[0], length};
+    all = make_slice(t->fresh, make_reshape(t->fresh, all, shape_of(2, filled)), start,
+                     shape_of(2, there));
+  }
+  return make_reshape(t->fresh, all, node->type.shape);
 }
 
 /* The shares of all ranks, of which each wants its rows only where the value is cut. */
@@ -194,7 +278,11 @@ static Node *joined(Tensors *t, Op op, Node *share, const Node *old) {
 
 static Node *operand_of_join(Tensors *t, const Node *node, int k) {
   Cut cut = tensor_joined_operand(&t->cuts, node, k);
-  return tensor_get(t, node->input[k], cut.run ? PART : WHOLE);
+  const Node *operand = node->input[k];
+  Node *own = tensor_get(t, operand, cut.run ? PART : WHOLE);
+  bool has_zeros = is_of_uneven_param(t, operand) && op_info[node->op].op_class != CLASS_REDUCE;
+  bool is_clean = !cut.run || has_zeros || !is_uneven(t, operand);
+  return is_clean ? own : without_behind(t, operand, cut, own, node->op);
 }
 
 /* Rows of other ranks are zeros here. */

@@ -13,9 +13,20 @@ bool tensor_is_legal(const Shape *shape, Cut cut, int64_t ranks) {
          shape->dim[cut.dim] % (cut.run * ranks) == 0;
 }
 
+static int64_t share_of(int64_t elements, int64_t ranks) { return (elements + ranks - 1) / ranks; }
+
+/* The last rank has some of it, and of all that is computed no more than a ninth is for nothing. */
+bool tensor_is_uneven(const Shape *shape, Cut cut, int64_t ranks) {
+  enum { LEAST = 8 };
+  if (cut.dim < 0 || cut.dim >= shape->rank) return false;
+  int64_t length = shape->dim[cut.dim], behind = cut.run * ranks - length;
+  return cut.run == share_of(length, ranks) && behind > 0 && behind < cut.run &&
+         behind <= length / LEAST;
+}
+
 Shape tensor_local(const Shape *shape, Cut cut, int64_t ranks) {
   Shape local = *shape;
-  if (cut.run) local.dim[cut.dim] /= ranks;
+  if (cut.run) local.dim[cut.dim] = share_of(local.dim[cut.dim], ranks);
   return local;
 }
 
@@ -27,8 +38,11 @@ int64_t tensor_inner(const Shape *shape, Cut cut) {
 
 Cut tensor_reshaped(const Shape *from, Cut cut, const Shape *to, int64_t ranks) {
   int64_t inner = tensor_inner(from, cut), stride = 1;
+  bool is_uneven = tensor_is_uneven(from, cut, ranks);
   for (int i = to->rank - 1; i >= 0; stride *= to->dim[i--]) {
     Cut found = {i, inner / stride};
+    bool is_same = to->dim[i] == from->dim[cut.dim] && inner == cut.run * stride;
+    if (is_uneven && is_same) return found;
     if (inner % stride || inner * ranks > stride * to->dim[i]) continue;
     return tensor_is_legal(to, found, ranks) ? found : whole;
   }
@@ -139,6 +153,25 @@ bool tensor_is_made_in_parts(const Node *node) {
          node->op == OP_RANDOM;
 }
 
+/* Muon makes whole matrices of what ranks have, and heads and channels are not filled up. */
+static bool can_be_uneven(const Node *node, Cut cut) {
+  OpClass op_class = op_info[node->op].op_class;
+  switch (node->op) {
+  case OP_PARAM:
+    return !node_int(node, ATTR_AS_MATRIX, 0);
+  case OP_GATHER:
+    return cut.dim >= node->input[1]->type.shape.rank;
+  case OP_CONST:
+  case OP_IOTA:
+  case OP_RANDOM:
+  case OP_DOT:
+  case OP_STOP_GRADIENT:
+    return true;
+  default:
+    return op_class == CLASS_POINTWISE || op_class == CLASS_MOVE || op_class == CLASS_REDUCE;
+  }
+}
+
 /* ── trying ─────────────────────────────────────────────────────────────────────────────────── */
 static int64_t flops_of(const Node *node) {
   if (node->op == OP_DOT) {
@@ -152,7 +185,10 @@ static int64_t flops_of(const Node *node) {
 static bool try_cut(TensorCuts *t, const Node *node, Cut cut) {
   enum { DEEPEST = 2000 };
   Cut *mine = &t->cut[node->id];
-  if (!tensor_is_legal(&node->type.shape, cut, t->ranks) || t->is_joined[node->id]) return false;
+  const Shape *shape = &node->type.shape;
+  bool is_legal = tensor_is_legal(shape, cut, t->ranks) ||
+                  (tensor_is_uneven(shape, cut, t->ranks) && can_be_uneven(node, cut));
+  if (!is_legal || t->is_joined[node->id]) return false;
   if (t->is_fixed[node->id]) return tensor_cut_equal(*mine, cut);
   if (mine->run) {
     bool is_new = false; /* of this trial: that is no reason for it */
@@ -192,7 +228,7 @@ static bool try_operands(TensorCuts *t, const Node *node, const Cut *cuts, int c
 static Cut along(const TensorCuts *t, const Node *operand, int dim) {
   Cut have = t->cut[operand->id];
   if (have.run && have.dim == dim) return have;
-  return (Cut){dim, operand->type.shape.dim[dim] / t->ranks};
+  return (Cut){dim, share_of(operand->type.shape.dim[dim], t->ranks)};
 }
 
 static void try_dot(TensorCuts *t, const Node *dot) {
@@ -208,30 +244,41 @@ static void try_dot(TensorCuts *t, const Node *dot) {
 static void try_conv(TensorCuts *t, const Node *conv) {
   if (node_int(conv, ATTR_GROUPS, 1) != 1 || node_attr(conv, ATTR_LAYOUT)) return;
   Cut cuts[2] = {along(t, conv->input[0], 1), {0}};
+  if (!tensor_is_legal(&conv->input[0]->type.shape, cuts[0], t->ranks)) return;
   cuts[1] = (Cut){1, cuts[0].run};
   try_operands(t, conv, cuts, 2);
 }
 
 static void try_reduce(TensorCuts *t, const Node *reduce) {
   const Attr *axes = node_attr(reduce, ATTR_AXES);
+  const Type *type = &reduce->input[0]->type;
+  bool can_leave_out = dtype_is_float(type->dtype) || type->dtype == DT_I32 || reduce->op == OP_SUM;
   if (!op_joins_ranks(reduce->op) && !op_is_arg(reduce->op)) return;
   for (int i = 0; i < axes->count; i++) {
     Cut cut = along(t, reduce->input[0], (int)axes->ints[i]);
     if (op_is_arg(reduce->op) &&
-        cut.run * t->ranks != reduce->input[0]->type.shape.dim[axes->ints[i]])
+        cut.run != share_of(type->shape.dim[axes->ints[i]], t->ranks))
       continue; /* the first of equals is by index */
+    if (!can_leave_out && tensor_is_uneven(&type->shape, cut, t->ranks)) continue;
     if (try_operands(t, reduce, &cut, 1)) return;
   }
 }
 
 static void try_gather(TensorCuts *t, const Node *gather) {
-  Cut cut = {0, gather->input[0]->type.shape.dim[0] / t->ranks};
+  Cut cut = {0, share_of(gather->input[0]->type.shape.dim[0], t->ranks)};
   if (gather->input[0]->op == OP_PARAM) try_operands(t, gather, &cut, 1);
 }
 
 Cut tensor_cut_of_param(const Node *param) {
   const Attr *cut = node_attr(param, ATTR_CUT);
   return cut ? (Cut){(int)cut->ints[0], cut->ints[1]} : whole;
+}
+
+int64_t tensor_length_of_param(const Node *param) {
+  const Attr *cut = node_attr(param, ATTR_CUT);
+  Shape local = node_file_shape(param);
+  if (!cut) return 0;
+  return cut->count > 2 ? cut->ints[2] : local.dim[cut->ints[0]] * node_int(param, ATTR_TENSOR, 1);
 }
 
 static void fix_params(TensorCuts *t, const Graph *train) {

@@ -2,7 +2,12 @@
  * (distributed.tensor; the pass is tensor.c). A dimension is cut in runs: with n ranks, groups of
  * n * run elements lie one behind the other in it, and rank r has elements [r run, (r + 1) run) of
  * each group. One group cuts heads or features; three groups cut what holds q, k and v side by
- * side. */
+ * side.
+ *
+ * A dimension that is no multiple of the ranks (a vocabulary of 50257) is cut unevenly: in one group
+ * of runs, of which the last one is filled up with elements that are in no file, those behind the
+ * end. They are zeros in params, and anything in what is made of these; what adds over the dimension
+ * leaves them out, and no gradient comes from them. */
 #ifndef FT_PASSES_TENSOR_CUT_H
 #define FT_PASSES_TENSOR_CUT_H
 #include "passes/pass.h"
@@ -32,8 +37,9 @@ typedef struct {
  * joined whose operands can be cut along what it adds up, by products before it. The params of all
  * graphs of a program are cut as those of its train graph, which comes first. */
 TensorCuts tensor_choose(const Graph *graph, const Graph *train, int64_t ranks, Arena *arena);
-/* How a param is cut already. */
+/* How a param is cut already, and what that dimension of the whole has. */
 Cut tensor_cut_of_param(const Node *param);
+int64_t tensor_length_of_param(const Node *param);
 /* Of operand k of a node that is made in parts `cut`; run 0: all of it is needed. False: a node can't
  * be made so. */
 bool tensor_operand(const TensorCuts *t, const Node *node, Cut cut, int k, Cut *out);
@@ -42,7 +48,8 @@ Cut tensor_joined_operand(const TensorCuts *t, const Node *node, int k);
 /* A param, or what needs no operands' parts. */
 bool tensor_is_made_in_parts(const Node *node);
 bool tensor_cut_equal(Cut a, Cut b);
-bool tensor_is_legal(const Shape *shape, Cut cut, int64_t ranks);
+bool tensor_is_legal(const Shape *shape, Cut cut, int64_t ranks); /* in even parts */
+bool tensor_is_uneven(const Shape *shape, Cut cut, int64_t ranks);
 /* The same elements in another shape of as many; run 0: that is no cut of it. */
 Cut tensor_reshaped(const Shape *from, Cut cut, const Shape *to, int64_t ranks);
 /* Cuts what lies between joined products and the next cut ones (tensor_rows.c). */

@@ -83,10 +83,11 @@ typedef struct {
 
 /* What ranks have of a tensor that share each layer's work: in dimension `dim` groups of ranks x run
  * elements lie one behind the other, and the r-th of them has [r run, (r + 1) run) of each group.
- * ranks 0: all of it. */
+ * length: of the dimension in the whole. Where that is no multiple of the ranks there is one group, and
+ * the last rank has zeros behind its end. ranks 0: all of it. */
 typedef struct {
   int dim;
-  int64_t run, ranks;
+  int64_t run, ranks, length;
 } PlanCut;
 
 /* A named argument of a data source, limit=1000 or dtype=u16: a number, or else a text. */
@@ -150,7 +151,7 @@ typedef struct {
 /* Of all of a tensor, as files have it. */
 static inline Type plan_whole(const PlanTensor *tensor) {
   Type whole = tensor->type;
-  if (tensor->cut.ranks) whole.shape.dim[tensor->cut.dim] *= tensor->cut.ranks;
+  if (tensor->cut.ranks) whole.shape.dim[tensor->cut.dim] = tensor->cut.length;
   return whole;
 }
 

@@ -254,9 +254,15 @@ static bool read_cut(Parser *p, PlanTensor *out) {
   if (cut->ranks != setting_tensor(p->plan->settings))
     return words_fail(&p->words, "cut for %" PRId64 " ranks, but distributed.tensor is another",
                       cut->ranks);
-  if (dim < shape->rank && shape->dim[dim] % cut->run == 0 && elements > 0 &&
-      elements <= LARGEST_PLACE / cut->ranks)
-    return true;
+  bool fine = dim < shape->rank && shape->dim[dim] % cut->run == 0 && elements > 0 &&
+              elements <= LARGEST_PLACE / cut->ranks;
+  if (fine) cut->length = shape->dim[dim] * cut->ranks;
+  if (fine && words_take(&p->words, "length")) {
+    int64_t least = cut->run * (cut->ranks - 1) + 1, most = cut->length - 1;
+    if (!words_integer(&p->words, "the length", least, most, &cut->length)) return false;
+    fine = shape->dim[dim] == cut->run;
+  }
+  if (fine) return true;
   return words_fail(&p->words, "that is no part of a larger tensor");
 }
 

@@ -158,6 +158,12 @@ bool plan_takes_bound(const PlanTensor *input) {
   return !dtype_is_float(input->type.dtype) && input->type.dtype != DT_BOOL;
 }
 
+static void print_cut(Text *out, const PlanCut *cut, const Shape *part) {
+  text_printf(out, " cut %d run %" PRId64 " of %" PRId64, cut->dim, cut->run, cut->ranks);
+  if (cut->length != part->dim[cut->dim] * cut->ranks)
+    text_printf(out, " length %" PRId64, cut->length);
+}
+
 static void print_tensor(Text *out, const Plan *plan, const char *word, const PlanTensor *tensor,
                          int index) {
   text_printf(out, "%s ", word);
@@ -174,9 +180,7 @@ static void print_tensor(Text *out, const Plan *plan, const char *word, const Pl
     text_printf(out, ")");
   }
   print_storage(out, &tensor->storage);
-  if (tensor->cut.ranks)
-    text_printf(out, " cut %d run %" PRId64 " of %" PRId64, tensor->cut.dim, tensor->cut.run,
-                tensor->cut.ranks);
+  if (tensor->cut.ranks) print_cut(out, &tensor->cut, &tensor->type.shape);
   if (tensor->shared) text_printf(out, " shared %" PRId64, tensor->shared);
   if (tensor->is_needed_for_predict) text_printf(out, " predict");
   if (tensor->below) text_printf(out, " below %" PRId64, tensor->below);

@@ -42,6 +42,7 @@ static Status put_elements(const Stream *s, int64_t first, int64_t count, const 
   for (; left; left -= run, at += run, from += run) {
     int64_t there = exec_part_run(s->tensor, rank, at, &run);
     if (run > left) run = left;
+    if (there < 0) continue;
     STATUS_TRY(safetensors_file_write(s->file->file, s->at + (size_t)there, from, (size_t)run));
   }
   return STATUS_OK;

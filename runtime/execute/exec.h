@@ -53,7 +53,8 @@ int64_t exec_rank(const Exec *exec);            /* distributed.data_rank and …
 int64_t exec_ranks(const Exec *exec); /* … distributed.ranks: those that share the batch */
 const char *exec_device_text(const Exec *exec); /* "cpu, 2 threads" */
 /* Of a part of a tensor (its cut), as files have it: where byte `at` of it stands in the whole, and
- * how many from there on follow each other in both. tensor_rank: whose part. */
+ * how many from there on follow each other in both; -1: so many are in no file, behind the end of the
+ * last rank's part. tensor_rank: whose part. */
 int64_t exec_part_run(const PlanTensor *tensor, int64_t tensor_rank, int64_t at, int64_t *bytes);
 /* The element of the whole tensor, as files have it, that is this one of what is in memory. */
 int64_t exec_element_of(const Exec *exec, const PlanTensor *tensor, int64_t held);

@@ -29,32 +29,45 @@ Status exec_check_parts(const Exec *exec) {
 }
 
 /* ── one rank's part ────────────────────────────────────────────────────────────────────────── */
-/* The runs of a part, in a tensor's elements of `unit` bytes in the order of files: each of `bytes`
- * bytes, `count` of them, at bytes `step` from one to the next in the whole. */
+/* The runs of a part, in a tensor's elements in the order of files: each of `bytes` bytes, `count` of
+ * them, at bytes `step` from one to the next in the whole. Of each, `there` are in the whole: the last
+ * rank's may be longer, and then it has zeros behind the end. */
 typedef struct {
-  int64_t bytes, count, step;
+  int64_t bytes, count, step, there;
 } Runs;
 
-static Runs part_runs(const PlanTensor *tensor) {
-  int64_t bytes = tensor->cut.run * dtype_bytes(tensor->type.dtype);
-  for (int i = tensor->cut.dim + 1; i < tensor->type.shape.rank; i++)
-    bytes *= tensor->type.shape.dim[i];
-  return (Runs){bytes, bytes ? type_bytes(&tensor->type) / bytes : 0, bytes * tensor->cut.ranks};
+static Runs part_runs(const PlanTensor *tensor, int64_t rank) {
+  const PlanCut *cut = &tensor->cut;
+  int64_t local = tensor->type.shape.dim[cut->dim], unit = dtype_bytes(tensor->type.dtype);
+  for (int i = cut->dim + 1; i < tensor->type.shape.rank; i++) unit *= tensor->type.shape.dim[i];
+  Runs runs = {.bytes = cut->run * unit, .step = cut->run * cut->ranks * unit};
+  runs.count = runs.bytes ? type_bytes(&tensor->type) / runs.bytes : 0;
+  runs.there = runs.bytes;
+  if (cut->length == local * cut->ranks) return runs;
+  runs.step = cut->length * unit;
+  int64_t left = runs.step - rank * runs.bytes;
+  if (left < runs.there) runs.there = left;
+  return runs;
 }
 
 /* A slice of a state has no cut of its own line, but its param's (ckpt_slice). */
 static void cut_out(const PlanTensor *tensor, int64_t rank, const char *whole, char *part) {
-  Runs runs = part_runs(tensor);
-  for (int64_t i = 0; i < runs.count; i++)
-    memmove(part + i * runs.bytes, whole + i * runs.step + rank * runs.bytes, (size_t)runs.bytes);
+  Runs runs = part_runs(tensor, rank);
+  for (int64_t i = 0; i < runs.count; i++) {
+    char *to = part + i * runs.bytes;
+    memmove(to, whole + i * runs.step + rank * runs.bytes, (size_t)runs.there);
+    memset(to + runs.there, 0, (size_t)(runs.bytes - runs.there));
+  }
 }
 
 int64_t exec_part_run(const PlanTensor *tensor, int64_t tensor_rank, int64_t at, int64_t *bytes) {
   *bytes = type_bytes(&tensor->type) - at;
   if (!tensor->cut.ranks) return at;
-  Runs runs = part_runs(tensor);
-  *bytes = runs.bytes - at % runs.bytes;
-  return at / runs.bytes * runs.step + tensor_rank * runs.bytes + at % runs.bytes;
+  Runs runs = part_runs(tensor, tensor_rank);
+  int64_t within = at % runs.bytes;
+  *bytes = (within < runs.there ? runs.there : runs.bytes) - within;
+  if (within >= runs.there) return -1;
+  return at / runs.bytes * runs.step + tensor_rank * runs.bytes + within;
 }
 
 /* Elements are taken towards the front, so that they may stay in the same memory. */
@@ -83,8 +96,8 @@ int64_t exec_element_of(const Exec *exec, const PlanTensor *tensor, int64_t held
   if (held >= shape_elements(&tensor->type.shape)) return held; /* behind the last one */
   int64_t at = storage_element(&tensor->storage, held);
   if (!tensor->cut.ranks) return at;
-  Runs runs = part_runs(tensor);
-  int64_t unit = dtype_bytes(tensor->type.dtype), run = at * unit / runs.bytes;
-  int64_t rank = comm_index(exec->comm, MESH_TENSOR);
+  int64_t rank = comm_index(exec->comm, MESH_TENSOR), unit = dtype_bytes(tensor->type.dtype);
+  Runs runs = part_runs(tensor, rank);
+  int64_t run = at * unit / runs.bytes;
   return (run * runs.step + rank * runs.bytes) / unit + at % (runs.bytes / unit);
 }

@@ -147,5 +147,25 @@ static const char *const models[] = {
     "normal(0.3)\n"
     "  loss = mean(tanh(tanh(x @ w) @ v @ u) ** 2)\n}\n"
     "train { model = M; optimizer = muon(lr=0.02, nesterov=false, adjust=original) }\n",
+    /* no multiple of the ranks: a vocabulary of 23 whose rows score, with smoothed labels, features
+     * with derivatives that are infinite at zero, and random numbers of them */
+    "model M(x: i32[B, T=3], y: i32[B, T]) {\n"
+    "  param wte: [23, 6] = normal(0.3)\n  h = embed(wte, x)\n"
+    "  param g: [11] = normal(0.3)\n"
+    "  a = Linear(11, name=\"up\")(h)\n  u = dropout(sqrt(abs(a)) * exp(g) + log(1 + a * a), 0.2)\n"
+    "  h = LayerNorm(name=\"n\")(h + Linear(6, name=\"down\")(u * mean(h, axis=-1, keepdims=true)))\n"
+    "  s = h @ transpose(wte)\n"
+    "  r = tanh(s) * logsumexp(s, axis=-1, keepdims=true)\n"
+    "  loss = mean(cross_entropy(s + 0.1 * r, y, smoothing=0.1, ignore=2))\n"
+    "  size = max(s, axis=-1) - min(s, axis=-1)\n"
+    "  metric right = mean(f32(argmax(s, axis=-1) == y) + size)\n}\n"
+    "train { model = M; optimizer = adamw(lr=0.01, weight_decay=0.3 on rank >= 2); clip = 0.2; ema = 0.9 }\n",
+    /* scores by a layer of its own, of which all are given out; weights of classes */
+    "model M(x: f32[B, 4], y: i32[B]) {\n"
+    "  s = Linear(17, name=\"head\")(tanh(Linear(9, name=\"a\")(x)))\n"
+    "  p = softmax(s, axis=-1)\n  output p\n"
+    "  loss = mean(cross_entropy(s + 0.1 * sum(p * p, axis=-1, keepdims=true) * s, y, ignore=1))\n"
+    "  metric right = mean(f32(argmax(p, axis=-1) == y))\n}\n"
+    "train { model = M; optimizer = sgd(lr=0.1, momentum=0.9); clip = 0.2 }\n",
 };
 #endif

@@ -25,8 +25,12 @@ static PlanTensor tensor_of(int number, int stage, const Mesh *mesh, bool is_sha
   t.stream = number;
   t.place = stage;
   int cut = (int)below(4);
-  if (mesh->tensor > 1 && cut < 3) t.cut = (PlanCut){cut, dim[cut], mesh->tensor};
-  if (mesh->tensor > 1 && cut < 3 && dim[cut] % 2 == 0) t.cut.run = dim[cut] / 2;
+  if (mesh->tensor > 1 && cut < 3)
+    t.cut = (PlanCut){cut, dim[cut], mesh->tensor, dim[cut] * mesh->tensor};
+  if (mesh->tensor > 1 && cut < 3 && below(3) == 0)
+    t.cut.length -= below(dim[cut]); /* the last rank has less, but some */
+  else if (mesh->tensor > 1 && cut < 3 && dim[cut] % 2 == 0)
+    t.cut.run = dim[cut] / 2;
   if (is_shared) t.shared = mesh->data;
   if (below(2)) t.storage = (Storage){t.type.shape, {below(2) ? 2 : 0, 1, 0}};
   if (t.storage.perm[0] == 0 && t.storage.view.rank) t.storage.perm[1] = 2, t.storage.perm[2] = 1;
@@ -41,8 +45,8 @@ static void mark(const PlanTensor *t, const CkptShare *share, int tensor_rank, u
   for (int64_t i = share->first; i < share->first + share->count; i++) {
     int64_t element = t->storage.view.rank ? storage_element(&t->storage, i) : i, run;
     int64_t at = exec_part_run(t, tensor_rank, element * 4, &run);
-    assert_true(run >= 4 && at % 4 == 0);
-    marks[at / 4]++;
+    assert_true(run >= 4 && (at == -1 || at % 4 == 0));
+    if (at >= 0) marks[at / 4]++;
   }
 }
 
