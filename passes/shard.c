@@ -14,49 +14,20 @@
  *
  * A part has part_elements(elements, ranks) elements in the order of memory; the last ones are
  * padded with zeros, which the rules of all optimizers leave at zero. */
-#include "passes/forms.h"
 #include "passes/shard_matrices.h"
+#include "passes/shard_private.h"
 #include "passes/shard_random.h"
 #include <string.h>
 
-/* PLAIN: as the program means it. BACK: the same, of a param gathered for backward. LEAF: the part
- * of a param. SUMMED: of a gradient, the part of its sum over the ranks that share the batch;
- * JOINED: over those that share each layer's work, too, of which each has made a share (tensor.c). FLAT: of a value over all
- * parameters, what belongs to the parts. */
-typedef enum { PLAIN, BACK, LEAF, SUMMED, JOINED, FLAT } Form;
-
-/* A param, or its rounding, that is gathered in a form before this node is made. */
-typedef struct {
-  const Node *what;
-  Form form;
-  int before;
-} Need;
-
-typedef struct {
-  PassContext *context;
-  const Graph *old;
-  Graph *fresh;
-  int64_t ranks, elements;  /* of the whole arena */
-  int level;                /* distributed.zero */
-  bool *is_shared;          /* by node: exists in parts only */
-  unsigned *asked;          /* by node: forms of it that the new graph needs, as bits */
-  Lookup param_at;          /* by offset in the arena */
-  const Node **gradient_of; /* by node: the param, of what is scattered */
-  bool *is_read_plain;      /* by param: something that is no rounding reads it */
-  DType *rounded;           /* by param: to what it is rounded; F32: to nothing, or to two types */
-  Forms forms;
-  VEC(Need) needs;
-} Shard;
-
-static Node *shard_get(Shard *s, const Node *old, Form form) {
+Node *shard_get(Shard *s, const Node *old, Form form) {
   return forms_get(&s->forms, old, (int)form);
 }
 
-static Shape flat_shape(int64_t elements) { return shape_of(1, &elements); }
-
-static int64_t shard_part(const Shard *s, const Node *node) {
+int64_t shard_part(const Shard *s, const Node *node) {
   return part_elements(shape_elements(&node->type.shape), s->ranks);
 }
+
+static Shape flat_shape(int64_t elements) { return shape_of(1, &elements); }
 
 /* ── what the old graph says ────────────────────────────────────────────────────────────────── */
 /* The param, or the rounding of one, that is gathered to make this value, which only moves it. */
@@ -160,18 +131,24 @@ static Node *shard_leaf(Shard *s, const Node *node, int64_t elements) {
 }
 
 /* Of the ranks that share a batch; those that share each layer's work have other parameters. */
-static Node *shard_over(Shard *s, Node *collective) {
+Node *shard_over(Shard *s, Node *collective) {
   if (setting_tensor(s->context->settings) > 1)
     node_set_attr(s->fresh, collective, attr_str(ATTR_OVER, mesh_axis_text(MESH_DATA)));
   return collective;
 }
 
+Node *shard_part_to_gather(Shard *s, const Node *gathered) {
+  const Node *param = gathered->op == OP_PARAM ? gathered : gathered->input[0];
+  return make_cast(s->fresh, shard_get(s, param, LEAF), gathered->type.dtype);
+}
+
 /* All parts behind one another, and their elements as the value has them. */
-static Node *shard_gather(Shard *s, const Node *node) {
+static Node *shard_gather(Shard *s, const Node *node, Form form) {
+  Node *joined = shard_joined_whole(s, node, form);
+  if (joined) return joined;
   const Node *param = node->op == OP_PARAM ? node : node->input[0];
   s->fresh->origin = node->origin;
-  Node *part = make_cast(s->fresh, shard_get(s, param, LEAF), node->type.dtype);
-  Node *all = shard_over(s, make_all_gather(s->fresh, part, s->ranks));
+  Node *all = shard_over(s, make_all_gather(s->fresh, shard_part_to_gather(s, node), s->ranks));
   const char *name = node_str(param, ATTR_NAME);
   node_set_attr(s->fresh, all,
                 attr_str(ATTR_WHY, arena_printf(s->fresh->arena, "parts of %s", name)));
@@ -187,10 +164,19 @@ static Form gradient_form(const Shard *s, int64_t offset) {
   return setting_tensor(s->context->settings) == 1 || is_cut ? SUMMED : JOINED;
 }
 
+Node *shard_sum_of_all(Shard *s, Node *part, Attr why) {
+  Node *made = make_all_reduce(s->fresh, OP_SUM, part);
+  node_set_attr(s->fresh, made->input[0], why);
+  node_set_attr(s->fresh, made->input[0], attr_str(ATTR_OVER, mesh_axis_text(MESH_TENSOR)));
+  return made;
+}
+
 static Node *shard_scatter(Shard *s, const Node *node, Form form) {
   int64_t elements = shape_elements(&node->type.shape), part = shard_part(s, node);
   if (node->op == OP_CONST && node_float(node, ATTR_VALUE, 0) == 0)
     return make_const(s->fresh, node->type.dtype, flat_shape(part), 0);
+  Node *joined = shard_joined_part(s, node, form);
+  if (joined) return joined;
   Node *whole = shard_get(s, node, PLAIN);
   s->fresh->origin = node->origin;
   int64_t low = 0, high = part * s->ranks - elements;
@@ -200,11 +186,7 @@ static Node *shard_scatter(Shard *s, const Node *node, Form form) {
   const char *name = param ? node_str(param, ATTR_NAME) : "?";
   Attr why = attr_str(ATTR_WHY, arena_printf(s->fresh->arena, "gradient of %s", name));
   node_set_attr(s->fresh, made, why);
-  if (form == SUMMED) return made;
-  made = make_all_reduce(s->fresh, OP_SUM, made);
-  node_set_attr(s->fresh, made->input[0], why);
-  node_set_attr(s->fresh, made->input[0], attr_str(ATTR_OVER, mesh_axis_text(MESH_TENSOR)));
-  return made;
+  return form == SUMMED ? made : shard_sum_of_all(s, made, why);
 }
 
 static Node *copy_part(Shard *s, const Node *node, Form form, int64_t elements) {
@@ -342,7 +324,7 @@ static Node *shard_whole(Shard *s, const Node *node, Form form) {
   int64_t begin;
   const Node *flat = matrices_source(s, node, &begin);
   if (flat) return shard_matrices_own(s->fresh, node, shard_get(s, flat, FLAT), begin, s->ranks);
-  if (node == gathered_for(s, node)) return shard_gather(s, node);
+  if (node == gathered_for(s, node)) return shard_gather(s, node, form);
   if (node->op == OP_ASSIGN && s->is_shared[node->id]) return shard_assign(s, node);
   if (op_info[node->op].op_class == CLASS_REDUCE && s->is_shared[node->input[0]->id])
     return shard_total(s, node);
@@ -432,25 +414,19 @@ static void find_needs(Shard *s, Arena *arena) {
     for (int k = 0; k < node->input_count; k++) {
       const Node *what = gathered_for(s, node->input[k]);
       if (!what) continue;
-      Need need = {what, form_for(s, node, node->input[k]), i};
-      int key[] = {what->id, (int)need.form};
+      Need need = {{what, form_for(s, node, node->input[k])}, i};
+      int key[] = {what->id, (int)need.wanted.form};
       if (lookup_add(&known, key, sizeof key, s->needs.count) == s->needs.count)
         VEC_PUSH(arena, s->needs, need);
     }
   }
 }
 
-/* Gathers that are begun together, of up to so many bytes; returns the first one behind them. */
-static int begin_group(Shard *s, int first) {
-  double mebibytes = setting_number(s->context->settings, "distributed.bucket");
-  int64_t most = (int64_t)((mebibytes > 0 ? mebibytes : 4) * 1048576), bytes = 0;
-  int end = first;
-  for (; end < s->needs.count; end++) {
-    bytes += type_bytes(&s->needs.at[end].what->type);
-    if (end > first && bytes > most) break;
-    shard_get(s, s->needs.at[end].what, s->needs.at[end].form);
-  }
-  return end;
+/* Adds to a small sum of gradients: nothing waits for it. */
+static bool is_small_sum(const Shard *s, const Node *node) {
+  const Node *state =
+      node->op == OP_ASSIGN ? graph_find_state(s->old, node_str(node, ATTR_TARGET)) : NULL;
+  return state && state->role == ROLE_GRADIENT_SUM && shard_is_small(&state->type);
 }
 
 static void make_leaves(Shard *s) {
@@ -468,21 +444,21 @@ static void make_leaves(Shard *s) {
   }
 }
 
-/* Params are gathered one group ahead: when the first of a group is read, the next one is begun. A
- * gradient is shared out as soon as it is there, and so are directions of matrices. */
+/* Params are gathered one group ahead: when the first of a group is read, the next one is begun.
+ * Directions of matrices are shared out as soon as they are there. */
 static void make_in_order(Shard *s) {
   make_leaves(s); /* in their old order, by which params get their initial values */
-  int read = 0, begun = begin_group(s, 0); /* the first of the group that was begun last; its end */
+  int read = 0, begun = shard_begin_group(s, 0); /* the first of the last group; its end */
   for (int i = 0; i < s->old->nodes.count; i++) {
     const Node *node = s->old->nodes.at[i];
     while (read < begun && s->needs.at[read].before <= i) {
       read = begun;
-      begun = begin_group(s, begun);
+      begun = shard_begin_group(s, begun);
     }
     bool is_made = (s->asked[i] & 1u << PLAIN) && !gathered_for(s, node) && !node_is_leaf(node);
-    if (is_made) shard_get(s, node, PLAIN);
+    if (is_made && !is_small_sum(s, node)) shard_get(s, node, PLAIN);
     for (Form form = SUMMED; form <= JOINED && is_made && !s->is_shared[i]; form++)
-      if (s->asked[i] & 1u << form) shard_get(s, node, form);
+      if (s->asked[i] & 1u << form) shard_share_out(s, node, form);
     if (s->asked[i] & 1u << FLAT && shard_matrices_directions(node)) shard_get(s, node, FLAT);
   }
 }
@@ -512,7 +488,7 @@ Graph *pass_shard(PassContext *context, Graph *graph) {
              .ranks = setting_parts(context->settings),
              .level = (int)setting_number(context->settings, "distributed.zero")};
   s.forms = (Forms){.old = graph, .fresh = s.fresh, .make = shard_make, .pass = &s};
-  s.forms.made.arena = arena;
+  s.forms.made.arena = s.joined_at.arena = arena;
   s.elements = shard_elements(&s);
   find_roundings(&s, arena);
   find_shared(&s, arena);

@@ -8,7 +8,12 @@
 #include "test/unit/ranks_models.h"
 
 static void check(const char *source, int ranks, int parts, int zero, int tensor) {
+  const char *apart = bucket;
   check_form(source, (Form){ranks, parts, zero, tensor, 1, 1});
+  if (!zero) return;
+  bucket = "distributed.bucket=0"; /* small params are gathered and shared out together */
+  check_form(source, (Form){ranks, parts, zero, tensor, 1, 1});
+  bucket = apart;
 }
 
 static void test_as_one_rank(void **unused) {

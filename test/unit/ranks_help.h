@@ -13,6 +13,7 @@ enum { MOST_RANKS = 4, MOST_ALL = 8, MOST_STAGES = 4, STEPS = 3, MOST_STATES = 6
 static int rows = 3;   /* of a rank's batch */
 static int pieces = 1; /* distributed.pieces, where ranks share layers */
 static bool is_whole; /* one rank has the batch in one part, the others in several */
+static const char *bucket = "distributed.bucket=0.0001"; /* each tensor by itself; 0: all together */
 
 /* Of program_graph. */
 enum { TRAIN, EVAL, MICRO };
@@ -68,7 +69,7 @@ static Program compile_stage(const char *source, int64_t batch, Form of, int sta
                         is_known     ? arena_printf(arena, "distributed.data=%d", ranks)
                         : ranks != 1 ? "distributed.data=any"
                                      : "distributed.data=1",
-                        "distributed.bucket=0.0001",
+                        bucket,
                         "distributed.sync_batch_norm=true",
                         arena_printf(arena, "distributed.zero=%d", zero),
                         arena_printf(arena, "distributed.tensor=%d", tensor),
@@ -150,16 +151,22 @@ static int64_t whole_index(const Rank *rank, const Node *leaf, int64_t i) {
   int64_t inner = 1, ranks = node_int(leaf, ATTR_TENSOR, 1);
   if (node_attr(leaf, ATTR_RANKS)) i += rank->rank * shape_elements(&leaf->type.shape);
   if (ranks == 1 || i >= shape_elements(&local)) return i * ranks;
-  const int64_t *cut = node_attr(leaf, ATTR_CUT)->ints, run = cut[1];
+  const Attr *attr = node_attr(leaf, ATTR_CUT);
+  const int64_t *cut = attr->ints, run = cut[1];
+  int64_t length = attr->count > 2 ? cut[2] : local.dim[cut[0]] * ranks; /* of the whole */
   for (int d = (int)cut[0] + 1; d < local.rank; d++) inner *= local.dim[d];
   int64_t at = i / inner, outer = at / local.dim[cut[0]], in_dim = at % local.dim[cut[0]];
   int64_t whole = in_dim / run * run * ranks + rank->tensor * run + in_dim % run;
-  return (outer * local.dim[cut[0]] * ranks + whole) * inner + i % inner;
+  if (whole >= length) return INT64_MAX; /* behind the end of the last rank's */
+  return (outer * length + whole) * inner + i % inner;
 }
 
 static int64_t whole_elements(const Node *leaf) {
-  Shape local = node_file_shape(leaf);
-  return shape_elements(&local) * node_int(leaf, ATTR_TENSOR, 1);
+  Shape whole = node_file_shape(leaf);
+  const Attr *cut = node_attr(leaf, ATTR_CUT);
+  if (cut) whole.dim[cut->ints[0]] *= node_int(leaf, ATTR_TENSOR, 1);
+  if (cut && cut->count > 2) whole.dim[cut->ints[0]] = cut->ints[2];
+  return shape_elements(&whole);
 }
 
 static const Tensor *part_of_params(const Rank *rank, const Node *leaf) {
