@@ -1,0 +1,187 @@
+"""The Python package: what it trains has the bits of docs/embedding.md's program in C; arrays of NumPy and of PyTorch (by DLPack), by order and by name; what
+does not fit is refused with a sentence; evaluation, checkpoints, generation, progress."""
+import io
+import os
+import subprocess
+import sys
+
+import numpy
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+sys.path.insert(0, os.path.dirname(__file__))
+import support
+
+if support.IS_SANITIZED:
+    print("a library with AddressSanitizer cannot be opened by this Python: skipped")
+    print("1 passed, 0 failed")
+    sys.exit(0)
+os.environ["FT_LIBRARY"] = os.path.join(support.BUILD, "lib", "libft.so")
+os.environ["FTC"] = os.path.join(support.BUILD, "bin", "ftc")
+sys.path.insert(0, os.path.join(support.ROOT, "python"))
+import ft
+
+LINE = """hyper rows: int = 7
+model Line(x: f32[B, I=3], y: f32[B, 1]) {
+  p = Linear(1, name="w")(x)
+  loss = mean((p - y) ** 2)
+  metric off = mean(abs(p - y))
+  output p
+}
+train { model = Line; batch = rows; optimizer = sgd(lr=0.01) }
+"""
+LABELS = """model M(x: u8[B, 4], y: i32[B]) { loss = mean(cross_entropy(Linear(3, name="out")(f32(x)), y)) }
+train { model = M; batch = 2; optimizer = sgd(lr=0.01) }
+"""
+
+
+class Package(support.Case):
+    def artifact(self, text=LINE, name="line", **options):
+        with open(self.path(name + ".ft"), "w") as file:
+            file.write(text)
+        return ft.compile(self.path(name + ".ft"), **options)
+
+    def test_the_bits_of_the_program_in_c(self):
+        with open(os.path.join(support.ROOT, "docs/embedding.md")) as file:
+            source = file.read().split("```c\n")[1].split("```")[0]
+        with open(self.path("program.c"), "w") as file:
+            file.write(source)
+        subprocess.run(["gcc", self.path("program.c"), "-I", support.ROOT, os.environ["FT_LIBRARY"], f"-Wl,-rpath,{support.BUILD}/lib", "-o", self.path("program")], check=True)
+        artifact = self.artifact()
+        subprocess.run([self.path("program"), artifact, self.path("c.safetensors")], check=True, capture_output=True)
+        x = (numpy.arange(21) % 7).astype(numpy.float32) / numpy.float32(7) - numpy.float32(0.4)
+        y = x[numpy.arange(7) * 21 // 7]
+        with ft.Model(artifact, device="cpu", threads=2) as model:
+            model.set("train.lr", 0.05)
+            model.init(42)
+            losses = model.fit([(x.reshape(7, 3), y.reshape(7, 1))] * 200, progress=False)
+            self.assertEqual(model.steps, 200)
+            model.save_weights(self.path("python.safetensors"))
+        self.assertLess(losses[-1], losses[0])
+        ours, theirs = (support.read_safetensors(self.path(name)) for name in ("python.safetensors", "c.safetensors"))
+        for name in theirs:
+            numpy.testing.assert_array_equal(ours[name], theirs[name])
+
+    def test_the_page(self):
+        with open(os.path.join(support.ROOT, "docs/python.md")) as file:
+            program = file.read().split("```python\n")[1].split("```")[0]
+        environment = {**os.environ, "PYTHONPATH": os.path.join(support.ROOT, "python")}
+        done = subprocess.run([sys.executable, "-c", program], cwd=self.folder, env=environment, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertIn("x: f32[32, 3], y: f32[32, 1] -> ", done.stdout)
+        self.assertIn("step 320/320", done.stdout)
+        numbers = [float(word) for word in done.stdout.split("\n")[-3].replace("[", " ").replace("]", " ").split()]
+        numpy.testing.assert_allclose(numbers, [1, -2, 0.5, 0.25], atol=0.02)
+
+    def test_arrays(self):
+        import torch
+        artifact = self.artifact()
+        generator = numpy.random.default_rng(0)
+        x, y = generator.normal(size=(7, 3)).astype("f4"), generator.normal(size=(7, 1)).astype("f4")
+        with ft.Model(artifact) as model:
+            self.assertEqual([str(spec) for spec in model.inputs], ["x: f32[7, 3]", "y: f32[7, 1]"])
+            self.assertEqual([str(spec) for spec in model.parameters], ["w.weight: f32[1, 3]", "w.bias: f32[1]"])
+            self.assertEqual(model.batch, 7)
+            self.assertIn("ft.Model on cpu", repr(model))
+            ways = [(x, y), (torch.tensor(x), torch.tensor(y)), (x.astype("f8"), y), (x.tolist(), y), (numpy.asfortranarray(x), y[::1]), (memoryview(x), y)]
+            losses = []
+            for way in ways:
+                model.init(1)
+                losses.append(model.train_step(*way))
+            model.init(1)
+            losses.append(model.train_step(y=y, x=x))
+            model.init(1)
+            losses.append(model.train_step({"x": x, "y": y}))
+            self.assertEqual(len(set(losses)), 1, losses)
+            w, b = model["w.weight"], model["w.bias"]
+            found = model.predict(x=x)
+            numpy.testing.assert_allclose(found["p"], x @ w.T + b, rtol=1e-5, atol=1e-6)
+            numpy.testing.assert_allclose(model.evaluate([(x, y), {"x": x, "y": y}])["off"], numpy.abs(x @ w.T + b - y).mean(), rtol=1e-5)
+            module = torch.nn.Linear(3, 1)
+            model.load_state_dict({f"w.{name}": value for name, value in module.state_dict().items()})
+            numpy.testing.assert_allclose(model.predict(x=x)["p"], module(torch.tensor(x)).detach().numpy(), rtol=1e-5, atol=1e-6)
+            module.load_state_dict({name[2:]: torch.tensor(value) for name, value in model.state_dict().items()})
+            model["w.bias"] = [0.5]
+            self.assertEqual(model["w.bias"].tolist(), [0.5])
+
+    def refused(self, needle, call, *arguments, kind=ft.FtError, **named):
+        with self.assertRaises(kind) as caught:
+            call(*arguments, **named)
+        self.assertIn(needle, str(caught.exception))
+
+    def test_what_does_not_fit(self):
+        import torch
+        artifact = self.artifact()
+        x, y = numpy.zeros((7, 3), "f4"), numpy.zeros((7, 1), "f4")
+        model = ft.Model(artifact)
+        model.init()
+        self.refused("was given an array of shape [8, 3]; the batch is compiled in", model.train_step, numpy.zeros((8, 3), "f4"), y)
+        self.refused("was given int64: convert it", model.train_step, x.astype("i8"), y)
+        self.refused("lacks y: f32[7, 1]", model.train_step, x)
+        self.refused("there is no input z", model.train_step, x, z=y)
+        self.refused("given twice", model.train_step, x, y, x=x)
+        self.refused("3 arrays for 2 inputs", model.train_step, x, y, y)
+        self.refused("detach it", model.train_step, torch.zeros(7, 3, requires_grad=True), y)
+        self.refused("did you mean train.lr?", model.set, "train.le", 1)
+        self.refused("compiled in", model.set, "train.batch", 1)
+        self.refused("no/where", model.save_weights, self.path("no/where/w.safetensors"), kind=(ft.FtError, ft.FtFault))
+        self.refused("lacks ['w.bias']", model.load_state_dict, {"w.weight": x[:1]})
+        self.refused("no parameter", model.__getitem__, "w.w", kind=KeyError)
+        self.refused("seed -1", model.init, -1)
+        self.refused("no batch", model.evaluate, [])
+        model.close()
+        model.close()
+        self.refused("the model is closed", model.train_step, x, y)
+        self.assertEqual(repr(model), "<ft.Model, closed>")
+        self.refused("No such file", ft.Model, self.path("none.so"))
+        self.refused("toaster", ft.Model, artifact, device="toaster")
+        self.refused("is opened for", ft.Model, artifact, train=False, predict=False)
+        self.refused("bad.ft:1", self.artifact, "model M(", "bad", kind=ft.CompileError)
+        with ft.Model(self.artifact(LABELS, "labels")) as labels:
+            labels.init()
+            labels.train_step(numpy.ones((2, 4), "i8"), [1, 2])
+            self.refused("beyond what u8 holds: 300 to 300", labels.train_step, numpy.full((2, 4), 300), [1, 2])
+            self.refused("3", labels.train_step, numpy.ones((2, 4), "u1"), [1, 3])
+
+    def test_going_on(self):
+        artifact = self.artifact(hypers={"rows": 4}, sets={"train.optimizer": "adam"}, output=self.path("four.so"))
+        generator = numpy.random.default_rng(0)
+        batches = [(generator.normal(size=(4, 3)), generator.normal(size=(4, 1))) for _ in range(12)]
+        with ft.Model(artifact) as whole, ft.Model(artifact) as parts:
+            whole.init(3)
+            parts.init(3)
+            seen = []
+            expected = whole.fit(batches, progress=False, callbacks=[lambda model, step, loss: seen.append((model is whole, step))])
+            self.assertEqual(seen, [(True, step) for step in range(1, 13)])
+            losses = parts.fit(iter(batches), steps=5, progress=False)
+            parts.save(self.path("c.safetensors"))
+            parts.fit(batches[:3], progress=False)
+            parts.resume(self.path("c.safetensors"))
+            self.assertEqual(parts.steps, 5)
+            losses += parts.fit(batches[5:], progress=False, callbacks=[lambda model, step, loss: step < 11])
+            self.assertEqual(losses, expected[:11])
+
+    def test_progress(self):
+        out = io.StringIO()
+        show = ft.Progress(3, out)
+        show.begun -= 1
+        show.is_live = True
+        for step in (1, 2, 3):
+            show.shown = 0
+            show(None, step, 0.5, end=step == 3)
+        self.assertRegex(out.getvalue(), r"\r\x1b\[K\[#{6}\.{14}\] step 1/3  loss 0.5  \d\.\d steps/s  eta 0:0\d\r.*step 3/3.*\n$")
+
+    def test_generation(self):
+        artifact = ft.compile(os.path.join(support.EXAMPLES, "gpt_bytes.ft"), self.path("gpt.so"), hypers={"L": 1, "D": 16, "T": 16, "heads": 2})
+        with ft.Model(artifact, train=False, predict=False, generate=True) as model:
+            model.init(1)
+            self.assertEqual(model.vocabulary, 256)
+            text = list(model.generate(b"abc", 10, temperature=0))
+            self.assertEqual(text, list(model.generate(list(b"abc"), 10, temperature=0)))
+            self.assertEqual(len(text), 10)
+            list(model.generate(b"abc", 0))
+            self.assertEqual(int(model.scores().argmax()), text[0])
+            self.refused("256 is no token", list, model.generate([256], 1))
+
+
+if __name__ == "__main__":
+    support.main()
