@@ -97,7 +97,7 @@ static const Flag ftrun_flags[] = {
      "train, valid or test: eval's (else valid); predict's, in place of --input"},
     {"--input", FLAG_TEXT, PREDICT, "NAME=X", FLAG_FILES, "a .npy or IDX file for a model input"},
     {"--output", FLAG_TEXT, PREDICT | TOKENIZE, "[NAME=]Y", FLAG_FILES,
-     "the file to write: .npy, or .bin of tokenize (without: numbers are printed)"},
+     "the file to write: .npy of predict, .bin of tokenize (which prints numbers without it)"},
     {"--prompt", FLAG_TEXT, GENERATE, "TEXT", NULL,
      "what to go on with, for models of bytes, or by --tokenizer; again for more"},
     {"--tokenizer", FLAG_TEXT, GENERATE | TOKENIZE, "PATH", FLAG_FILES " .json",
