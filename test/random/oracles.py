@@ -18,7 +18,7 @@ CLOSE = 1e-7  # both compute in double; what is left of it where a norm of nearl
 def choices():
     """All that --disable takes."""
     text = subprocess.run([os.path.join(BUILD, "bin", "ftc"), "--help"], capture_output=True, text=True, check=True).stdout
-    return text[text.index("--disable takes:") :].split()[2:]
+    return text[text.index("--disable takes:") :].split("\n\n")[0].split()[2:]
 
 
 HOPPER = ("wgmma", "attention_wgmma", "tma")
