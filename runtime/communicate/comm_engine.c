@@ -329,6 +329,8 @@ void *comm_engine_main(void *argument) {
   bool is_open = open_engine(comm, why);
   if (!is_open) {
     char sentence[COMM_SENTENCE];
+    /* where a rank of this machine has died the engine may notice it first; arrivals.h knows it better, and ends this process */
+    nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
     snprintf(sentence, sizeof sentence, "rank %d (host %s) cannot join the others: %s",
              comm->place.rank, comm->host, why);
     comm_fail(comm, STATUS_FAULT, sentence);

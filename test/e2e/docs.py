@@ -40,7 +40,8 @@ class Page(support.Case):
 
     def until_ctrl_c(self, command, shown):
         """Runs what serves until Ctrl-C: its first line, and an orderly end."""
-        with subprocess.Popen(["bash", "-c", "exec " + command], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(["bash", "-c", "exec " + command], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True,
+                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:  # a script's background jobs ignore it
             said = process.stdout.readline()
             process.send_signal(signal.SIGINT)
             process.wait(60)

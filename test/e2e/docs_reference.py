@@ -111,7 +111,8 @@ class Reference(unittest.TestCase):
                 raise AssertionError(f"{command}\nexit {done.returncode}\n{done.stdout[-2000:]}")
 
     def until_ctrl_c(self, command):
-        with subprocess.Popen(["bash", "-c", "exec " + command], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(["bash", "-c", "exec " + command], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True,
+                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:  # a script's background jobs ignore it
             self.assertRegex(process.stdout.readline(), r"http://127.0.0.1:\d+/ shows \d runs? until Ctrl-C")
             process.send_signal(signal.SIGINT)
             process.wait(60)
