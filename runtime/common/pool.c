@@ -17,9 +17,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* libgomp's, which oneDNN and OpenBLAS obey and bring along; NULL until one of them is opened. */
-static int (*omp_get_max_threads)(void);
-static void (*omp_set_num_threads)(int threads);
+/* libgomp's, which oneDNN and OpenBLAS obey and bring along; NULL until one of them is opened, while workers may be about to look. */
+static int (*_Atomic omp_get_max_threads)(void);
+static void (*_Atomic omp_set_num_threads)(int threads);
 
 /* Where a thread may be delayed while others go on: test/unit/runtime_pool.c, which includes this
  * file, delays it there. */
@@ -107,9 +107,13 @@ void pool_find_libraries(void) {
   void *library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (!library) return;
   void *get = dlsym(library, "omp_get_max_threads"), *set = dlsym(library, "omp_set_num_threads");
-  memcpy(&omp_get_max_threads, &get, sizeof get);
-  memcpy(&omp_set_num_threads, &set, sizeof set);
-  if (!get) omp_set_num_threads = NULL;
+  int (*get_threads)(void);
+  void (*set_threads)(int);
+  if (!get || !set) return;
+  memcpy(&get_threads, &get, sizeof get);
+  memcpy(&set_threads, &set, sizeof set);
+  omp_get_max_threads = get_threads;
+  omp_set_num_threads = set_threads; /* last: it is the one that is asked for */
 }
 
 int pool_quiet_libraries(void) {
