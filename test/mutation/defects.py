@@ -193,7 +193,7 @@ defect("rounded-average", "runtime/execute/exec_round.c", "if (exec->rounded[p] 
 defect("ranks-total", "passes/totals_parts.c", "return p->is_micro ? now : totals_over_ranks(t, op, now);", "return now;", "unit passes_ranks")
 defect("ranks-share", "passes/totals_parts.c", "    rest = totals_share(&p->t, rest);\n", "", "unit passes_ranks")
 defect("ranks-number", "passes/totals.c", "if (t->ranks) batch = make_binary(graph, OP_MUL, batch, t->ranks);", "", "unit passes_ranks")
-defect("ranks-random", "passes/totals_ranks.c", "make_binary(fresh, OP_MUL, rank, count)};", "make_binary(fresh, OP_MUL, rank, make_like(fresh, count, 0))};", "unit passes_ranks")
+defect("ranks-random", "passes/totals_ranks.c", "make_binary(fresh, OP_MUL, before, count)};", "make_binary(fresh, OP_MUL, before, make_like(fresh, count, 0))};", "unit passes_ranks")
 defect("ranks-first", "passes/fuse_body.c", "for (int i = 0; i < node->input_count; i++)\n      inputs[i] =\n",
        "for (int i = 0; i < 2; i++)\n      inputs[i] =\n", "unit passes_ranks")
 defect("ranks-rounding", "passes/shard_random.c", "(double)(param->alone - param->begin)", "(double)(-param->begin)", "unit passes_ranks")
