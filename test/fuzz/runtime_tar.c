@@ -20,7 +20,7 @@ static void read_all(const SampleSet *set) {
   for (int64_t i = 0; i < set->count; i++) {
     if (set->is_image && set->read(set, i, &room) == STATUS_OK && !room.count) abort();
     for (int k = set->is_image; k < 2; k++)
-      if (set->write(set, i, k, &other, row) == STATUS_OK && k == 1 && row[0] > 9) abort();
+      if (set->write(set, i, k, 1, 2, &other, row) == STATUS_OK && k == 1 && row[0] > 9) abort();
     name.count = 0;
     set->name(set, i, &name);
   }
