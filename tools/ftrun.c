@@ -45,12 +45,27 @@ typedef struct {
   int prompt_count, prompt_tokens_count;
   int64_t tokens, samples, top_k, seed, ranks, gpus;
   const char *elastic;
-  char **kept; /* the flags that are no compiler's, for ranks that get an artifact */
+  bool is_full; /* more of a flag than there is room for */
+  char **kept;  /* the flags that are no compiler's, for ranks that get an artifact */
   int kept_count;
 } Line;
 
-static void push_text(const char **list, int *count, const char *value) {
-  if (*count < MOST) list[(*count)++] = value;
+/* A list that is full is told by who has asked for it. */
+static void push_text(Line *line, const char **list, int *count, const char *value) {
+  if (*count < MOST)
+    list[(*count)++] = value;
+  else
+    line->is_full = true;
+}
+
+static int too_often(const Line *line, const char *name) {
+  return flags_fail(&ftrun_line, line->command_index, "%s is given too often", name);
+}
+
+/* For the compiler: a flag and its value. */
+static void push_pass(Line *line, const char *flag, const char *value) {
+  push_text(line, line->pass, &line->pass_count, flag);
+  push_text(line, line->pass, &line->pass_count, value);
 }
 
 static void take_flag(Line *line, const Flag *flag, const char *value, int64_t count) {
@@ -113,23 +128,24 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
   if (strcmp(flag->name, "--max-time") == 0) {
     static char text[80]; /* the last one counts */
     snprintf(text, sizeof text, "train.max_time=%s", value);
-    push_text(line->set, &line->set_count, text);
+    push_text(line, line->set, &line->set_count, text);
   }
-  if (strcmp(flag->name, "--init") == 0) push_text(line->init, &train->init.path_count, value);
+  if (strcmp(flag->name, "--init") == 0)
+    push_text(line, line->init, &train->init.path_count, value);
   if (strcmp(flag->name, "--init-rename") == 0)
-    push_text(line->rename, &train->init.rename_count, value);
+    push_text(line, line->rename, &train->init.rename_count, value);
   if (strcmp(flag->name, "--init-missing") == 0) train->init.keeps_missing = *value == 'k';
   if (strcmp(flag->name, "--init-mismatch") == 0) train->init.keeps_mismatch = *value == 'k';
-  if (strcmp(flag->name, "--set") == 0) push_text(line->set, &line->set_count, value);
-  if (strcmp(flag->name, "--input") == 0) push_text(line->input, &line->input_count, value);
-  if (strcmp(flag->name, "--output") == 0) push_text(line->output, &line->output_count, value);
-  if (strcmp(flag->name, "--prompt") == 0) push_text(line->prompt, &line->prompt_count, value);
+  if (strcmp(flag->name, "--set") == 0) push_text(line, line->set, &line->set_count, value);
+  if (strcmp(flag->name, "--input") == 0) push_text(line, line->input, &line->input_count, value);
+  if (strcmp(flag->name, "--output") == 0)
+    push_text(line, line->output, &line->output_count, value);
+  if (strcmp(flag->name, "--prompt") == 0)
+    push_text(line, line->prompt, &line->prompt_count, value);
   if (strcmp(flag->name, "--prompt-tokens") == 0)
-    push_text(line->prompt_tokens, &line->prompt_tokens_count, value);
-  if (strcmp(flag->name, "-D") == 0 || strcmp(flag->name, "--preset") == 0) {
-    push_text(line->pass, &line->pass_count, flag->name);
-    push_text(line->pass, &line->pass_count, value);
-  }
+    push_text(line, line->prompt_tokens, &line->prompt_tokens_count, value);
+  if (strcmp(flag->name, "-D") == 0 || strcmp(flag->name, "--preset") == 0)
+    push_pass(line, flag->name, value);
 }
 
 /* Static settings are the compiler's, the others stay for the run. */
@@ -163,6 +179,7 @@ static int ftrun_parse_flag(Line *line, char **argv, int argc, int *at) {
     return flags_fail(&ftrun_line, line->command_index, "%s %s: expected keep or error", flag->name,
                       value);
   take_flag(line, flag, value, count);
+  if (line->is_full) return too_often(line, flag->name);
   keep_for_ranks(line, flag->name, value, argv + first, *at - first + 1);
   return 0;
 }
@@ -224,17 +241,16 @@ static int parse_line(Line *line, int argc, char **argv) {
 
 /* ── compiling a .ft file ─────────────────────────────────────────────────────────────────── */
 
-static void split_settings(Line *line) {
+static int split_settings(Line *line) {
   int kept = 0;
   for (int i = 0; i < line->set_count; i++) {
-    if (is_static_setting(line->set[i])) {
-      push_text(line->pass, &line->pass_count, "--set");
-      push_text(line->pass, &line->pass_count, line->set[i]);
-    } else {
+    if (is_static_setting(line->set[i]))
+      push_pass(line, "--set", line->set[i]);
+    else
       line->set[kept++] = line->set[i];
-    }
   }
   line->set_count = kept;
+  return line->is_full ? too_often(line, "--set") : 0;
 }
 
 static bool begin_as_rank(const Line *line, void (*leave)(void)) {
@@ -317,9 +333,9 @@ static int run_command(Line *line) {
   case GENERATE:
     return run_generate(line);
   case TOKENIZE:
-    return report(tokenize_run(&(TokenizeOptions){line->tokenizer, line->text, line->text_count, line->member,
-                                                  line->output_count ? line->output[0] : NULL,
-                                                  line->no_header}));
+    return report(tokenize_run(
+        &(TokenizeOptions){line->tokenizer, line->text, line->text_count, line->member,
+                           line->output_count ? line->output[0] : NULL, line->no_header}));
   case INFO:
     return run_info(run->artifact);
   case DEVICES:
@@ -336,9 +352,9 @@ static int run_source(Line *line) {
   const char *source = line->train.run.artifact, *artifact, *gpu;
   bool is_ptx, is_rank, opens_data = line->command == TRAIN && !line->find_batch;
   dev_compile_for(line->train.run.device, &is_ptx, &gpu);
-  int code = folder_open(is_ptx, &artifact);
+  int code = split_settings(line);
+  if (!code) code = folder_open(is_ptx, &artifact);
   if (code) return code;
-  split_settings(line);
   is_rank = begin_as_rank(line, folder_leave);
   code = compile_source(&(Compilation){source, artifact, gpu, &line->train.run.places, opens_data,
                                        line->pass, line->pass_count, line->find_batch, is_rank});
@@ -365,10 +381,11 @@ static int run_elastic(Line *line) {
                       "--elastic and --ranks or --gpus do not go together");
   bool is_sim = run->device && !strcmp(run->device, "sim");
   dev_compile_for(run->device, &is_ptx, &gpu);
-  split_settings(line);
+  int code = split_settings(line);
+  if (code) return code;
   run->sets = line->set;
   run->set_count = line->set_count;
-  int code = folder_open(is_ptx, &artifact);
+  code = folder_open(is_ptx, &artifact);
   if (code) return code;
   code = elastic_run(&(Elastic){.range = line->elastic,
                                 .compilation = {run->artifact, artifact, gpu, &run->places, false,
