@@ -72,7 +72,7 @@ int ft_param(const FtModel *model, int index, FtTensor *out);
  * and tokens outside of what the model was compiled for are refused.
  * *loss is the loss before the update; loss may be NULL. If the model was compiled with
  * train.accumulate = k, a call takes one of k parts, and every k-th call makes the update: *loss is
- * then that of all k parts, before it the part's own. */
+ * then that of all k parts, before it what the part adds to that. */
 int ft_train_step(FtModel *model, const void *const *inputs, double *loss);
 /* The evaluation graph on one batch. Inputs that no output needs (labels) may be NULL: they are
  * taken as zero. Then read outputs, the loss or metrics by name. */

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -43,10 +45,15 @@ class Spec:
 def _as_array(value: Any) -> "np.ndarray[Any, Any]":
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return np.asarray(value)
+    if str(getattr(value, "dtype", "")) == "torch.bfloat16":  # NumPy has no such type: its bits
+        return _as_array(value.detach().view(sys.modules["torch"].int16)).view(np.uint16)
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError) as error:
-        raise FtError(f"this {type(value).__name__} does not come over by DLPack ({error}): detach it, and bring it to the CPU") from None
+        try:
+            return np.asarray(value)  # bool tensors of PyTorch, which are none of DLPack's
+        except (RuntimeError, TypeError, ValueError):
+            raise FtError(f"this {type(value).__name__} does not come over by DLPack ({error}): detach it, and bring it to the CPU") from None
 
 
 def _fitted(value: Any, spec: Spec, what: str) -> "np.ndarray[Any, Any]":
@@ -56,6 +63,8 @@ def _fitted(value: Any, spec: Spec, what: str) -> "np.ndarray[Any, Any]":
         hint = "; the batch is compiled in: ftc --set train.batch=N" if array.shape[1:] == spec.shape[1:] and len(array.shape) == len(spec.shape) else ""
         raise FtError(f"{what} {spec} was given an array of shape {list(array.shape)}{hint}")
     wanted = spec.numpy
+    if spec.dtype == "bf16" and array.dtype == np.uint16:
+        array = np.ascontiguousarray(array).view(wanted)
     if array.dtype != wanted:
         both_float = array.dtype.kind == "f" and wanted.kind == "f"
         whole = array.dtype.kind in "iu" and wanted.kind in "iu"
@@ -177,7 +186,7 @@ class Model:
     def train_step(self, *batch: Any, **named: Any) -> float:
         """One step on a whole batch, arrays in the order of the inputs or by name; the loss before the update.
 
-        With train.accumulate = k it takes one of k parts; the loss of the k-th is that of all."""
+        With train.accumulate = k it takes one of k parts; the loss of the k-th is that of all, before it what the part adds to that."""
         pointers, kept = self._pointers(batch, named, False)
         loss = ctypes.c_double()
         check(library.ft_train_step(self._open, pointers, ctypes.byref(loss)))
@@ -206,17 +215,22 @@ class Model:
         return {name: value / count for name, value in sums.items()}
 
     def fit(self, batches: Iterable[Batch], *, steps: Optional[int] = None, callbacks: Sequence[Callback] = (), progress: bool = True) -> List[float]:
-        """Trains on batches until they end, or for so many steps; the losses. A callback gets (model, step, loss), and ends it by returning False."""
+        """Trains on batches until they end, or for so many steps; the loss of each step. A callback gets (model, step, loss), and ends it by returning False.
+
+        With train.accumulate = k a step takes k batches."""
         losses: List[float] = []
-        if steps is None and hasattr(batches, "__len__"):
-            steps = len(batches)  # type: ignore[arg-type]
-        show = Progress(steps and self.steps + steps) if progress else None
+        begun = self.steps
+        show = Progress(begun + steps if steps else None) if progress else None
         if steps is not None and steps <= 0:
             return losses
-        for batch in batches:
+        for taken, batch in enumerate(batches, 1):
             loss = self.train_step(batch) if isinstance(batch, Mapping) else self.train_step(*batch)
+            if self.steps == begun + len(losses):  # a part of a batch
+                continue
             losses.append(loss)
             if show:
+                if show.total is None and isinstance(batches, Sized):  # now it is known how many a step takes
+                    show.total = begun + len(batches) // taken
                 show(self, self.steps, loss)
             ended = [callback(self, self.steps, loss) is False for callback in callbacks]
             if any(ended) or len(losses) == steps:

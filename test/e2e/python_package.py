@@ -33,6 +33,17 @@ LABELS = """model M(x: u8[B, 4], y: i32[B]) { loss = mean(cross_entropy(Linear(3
 train { model = M; batch = 2; optimizer = sgd(lr=0.01) }
 """
 
+TYPES = """model M(x: f32[B, 4], mask: bool[B], w: bf16[B, 2]) {
+  h = Linear(3, name="a")(x)
+  loss = mean(where(unsqueeze(mask, -1), h, 0) ** 2) + mean(f32(w))
+  output is_high = h > 0
+  output which = argmax(h, axis=-1)
+  output half = f16(h)
+  output wide = bf16(h)
+}
+train { model = M; batch = 5; optimizer = sgd(lr=0.1) }
+"""
+
 
 class Package(support.Case):
     def artifact(self, text=LINE, name="line", **options):
@@ -103,6 +114,29 @@ class Package(support.Case):
             model["w.bias"] = [0.5]
             self.assertEqual(model["w.bias"].tolist(), [0.5])
 
+    def test_types(self):
+        """bool and bf16, which NumPy or DLPack lack, in and out; f16 and whole numbers out."""
+        import torch
+        generator = numpy.random.default_rng(0)
+        x, mask = generator.normal(size=(5, 4)).astype("f4"), numpy.array([1, 0, 1, 1, 0], bool)
+        wide = torch.tensor(generator.normal(size=(5, 2))).to(torch.bfloat16)
+        bits = wide.view(torch.int16).numpy().view("u2")
+        with ft.Model(self.artifact(TYPES, "types")) as model:
+            losses = []
+            for way in ((x, mask, bits), (torch.tensor(x).T.contiguous().T, torch.tensor(mask), wide), (x, list(map(bool, mask)), bits[:, ::-1][:, ::-1])):
+                model.init(3)
+                losses.append(model.train_step(*way))
+            self.assertEqual(len(set(losses)), 1, losses)
+            found = model.predict(x, mask, wide)
+            h = x @ model["a.weight"].T + model["a.bias"]
+            numpy.testing.assert_array_equal(found["is_high"], h > 0)
+            numpy.testing.assert_array_equal(found["which"], h.argmax(-1))
+            numpy.testing.assert_allclose(found["half"], h, rtol=1e-3, atol=1e-3)
+            back = (numpy.ascontiguousarray(found["wide"]).view("u2").astype("u4") << 16).view("f4")
+            numpy.testing.assert_allclose(back, h, rtol=1 / 128)
+            self.refused("was given uint8", model.train_step, x, mask.astype("u1"), bits)
+            self.refused("detach it", model.train_step, torch.tensor(x, requires_grad=True), mask, bits)
+
     def refused(self, needle, call, *arguments, kind=ft.FtError, **named):
         with self.assertRaises(kind) as caught:
             call(*arguments, **named)
@@ -159,6 +193,20 @@ class Package(support.Case):
             self.assertEqual(parts.steps, 5)
             losses += parts.fit(batches[5:], progress=False, callbacks=[lambda model, step, loss: step < 11])
             self.assertEqual(losses, expected[:11])
+
+    def test_parts_of_a_batch(self):
+        """Of several parts the losses are those of steps, and equal to those of the whole batch."""
+        generator = numpy.random.default_rng(0)
+        x, y = generator.normal(size=(12, 8, 3)), generator.normal(size=(12, 8, 1))
+        with ft.Model(self.artifact(hypers={"rows": 8}, output=self.path("whole.so"))) as whole:
+            whole.init(1)
+            expected = whole.fit(zip(x, y), progress=False)
+        with ft.Model(self.artifact(hypers={"rows": 4}, sets={"train.accumulate": 2}, output=self.path("parts.so"))) as parts:
+            parts.init(1)
+            seen = []
+            losses = parts.fit(zip(x.reshape(24, 4, 3), y.reshape(24, 4, 1)), steps=9, progress=False, callbacks=[lambda model, step, loss: seen.append(step)])
+        self.assertEqual(seen, list(range(1, 10)))
+        numpy.testing.assert_allclose(losses, expected[:9], rtol=1e-5)
 
     def test_progress(self):
         out = io.StringIO()
