@@ -1,2 +1,2 @@
 """The version, by itself: building a wheel reads it without the library."""
-VERSION = "0.1.0"
+VERSION = "0.5.0"

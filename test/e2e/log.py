@@ -76,7 +76,7 @@ class Log(support.Case):
         self.assertEqual(sorted(every), list(range(1, 20)))
 
         self.assertEqual({key: header[key] for key in ("ft", "model", "parameters", "ranks", "batch", "steps_per_epoch", "total_steps", "first_step")},
-                         {"ft": "0.1.0", "model": "M", "parameters": 92, "ranks": 1, "batch": 8, "steps_per_epoch": 8, "total_steps": 19, "first_step": 0})
+                         {"ft": support.run("ftrun", "--version").stdout.split()[1], "model": "M", "parameters": 92, "ranks": 1, "batch": 8, "steps_per_epoch": 8, "total_steps": 19, "first_step": 0})
         self.assertEqual(header["artifact"], self.path("model.so"))
         self.assertEqual(header["data"]["train"], {"samples": 70, "files": [self.path("x.npy"), self.path("y.npy")]})
         self.assertEqual(header["settings"]["train.optimizer"], "adam")
