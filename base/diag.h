@@ -22,6 +22,8 @@ typedef struct Diag {
   VEC(SourceFile) files;
   bool is_fault;               /* an error was the machine's: a full disk */
   bool is_quiet;               /* counts and prints nothing */
+  bool is_coloured;            /* `out` is a terminal */
+  bool is_dropping;            /* the last error or warning was not told: nor are its notes */
   int errors, warnings, limit; /* after `limit` errors (default 20) the rest are counted only */
 } Diag;
 
@@ -29,8 +31,11 @@ void diag_init(Diag *diag, Arena *arena, FILE *out);
 uint16_t diag_add_file(Diag *diag, const char *path, const char *text);
 const char *diag_path(const Diag *diag, Loc loc); /* "<unknown>" for no place */
 void diag_error(Diag *diag, Loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Dropped, and not counted, where the line ends with `// meant`: so people say of whatever ft warns
+ * of that it is meant. */
 void diag_warning(Diag *diag, Loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+bool diag_is_meant(const Diag *diag, Loc loc);
 /* A note belongs to the error or warning before it and is dropped together with it. */
 void diag_note(Diag *diag, Loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #endif

@@ -1,6 +1,7 @@
 /* flags: see flags.h. Parsing, and --help; the other forms are in flags_forms.c. */
 #include "tools/flags.h"
 #include "base/foreign.h"
+#include "base/say.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "tools/number.h"
@@ -13,7 +14,10 @@ enum { NAME_COLUMN = 25, HELP_WIDTH = 96, FLAGS_MOST = 128 };
 int flags_fail(const CommandLine *line, int command, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  fputs(line->prefix, stderr);
+  if (strcmp(line->prefix, "error: ") == 0)
+    say_begin(SAY_ERROR);
+  else
+    fputs(line->prefix, stderr);
   vfprintf(stderr, format, args);
   va_end(args);
   const char *name = command < 0 ? NULL : line->commands[command].name;

@@ -74,6 +74,11 @@ static const char *const ftc_paragraphs[] = {
     "others may do.",
     NULL};
 
+static const FlagNote ftc_variables[] = {
+    {"NO_COLOR", "set: messages on a terminal have no colours; so with TERM=dumb"},
+    {"CLICOLOR_FORCE", "1: messages have colours in a file or pipe, too"},
+    {NULL, NULL}};
+
 static const FlagNote ftc_codes[] = {{"0", "done"},
                                      {"1", "the program or its settings are wrong"},
                                      {"2", "the command line is wrong"},
@@ -91,6 +96,7 @@ const CommandLine ftc_line = {
     .paragraphs = ftc_paragraphs,
     .names_are = "--disable takes",
     .name = pass_optional,
+    .variables = ftc_variables,
     .codes = ftc_codes,
     .prefix = "ftc: ",
 };

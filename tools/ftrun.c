@@ -3,6 +3,7 @@
  * was up (train.max_time), 128 + signal after an orderly end by Ctrl-C, SIGTERM, HUP, USR1, PIPE. */
 #define _GNU_SOURCE /* strndup */
 #include "base/output.h"
+#include "base/say.h"
 #include "base/text.h"
 #include "runtime/command/bench.h"
 #include "runtime/device/dev.h"
@@ -191,7 +192,7 @@ static int parse_line(Line *line, int argc, char **argv) {
   line->command = 1 << line->command_index;
   if (named >= 0) at = 2;
   line->kept = calloc((size_t)argc + 1, sizeof *line->kept);
-  if (!line->kept) return fprintf(stderr, "error: out of memory\n"), 3;
+  if (!line->kept) return say_error("out of memory"), 3;
   line->train.steps = line->train.epochs = -1;
   line->train.init = (CkptInit){.paths = line->init, .renames = line->rename};
   line->tokens = 200;
@@ -264,7 +265,7 @@ static bool begin_as_rank(const Line *line, void (*leave)(void)) {
 static int report(Status status) {
   if (status != STATUS_OK && status_message()[0]) {
     fflush(stdout);
-    fprintf(stderr, "error: %s\n", status_message());
+    say_error("%s", status_message());
   }
   return status;
 }
@@ -420,14 +421,13 @@ static int ftrun_start(int argc, char **argv) {
   if (line.train.run.artifact && text_ends_with(line.train.run.artifact, ".ft"))
     return run_source(&line);
   if (line.pass_count) {
-    fprintf(stderr, "error: %s %s is for .ft files; %s is compiled already\n", line.pass[0],
-            line.pass[1], line.train.run.artifact);
+    say_error("%s %s is for .ft files; %s is compiled already", line.pass[0], line.pass[1],
+              line.train.run.artifact);
     return 1;
   }
   if (line.find_batch) {
-    fprintf(stderr,
-            "error: --find-batch is for .ft files; %s is compiled already, for its own batch\n",
-            line.train.run.artifact);
+    say_error("--find-batch is for .ft files; %s is compiled already, for its own batch",
+              line.train.run.artifact);
     return 1;
   }
   line.train.run.places.artifact_path = line.train.run.artifact;

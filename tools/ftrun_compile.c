@@ -1,6 +1,7 @@
 /* ftrun_compile: see ftrun_compile.h. */
 #define _GNU_SOURCE /* memfd_create */
 #include "tools/ftrun_compile.h"
+#include "base/say.h"
 #include "runtime/command/ranks.h"
 #include "runtime/common/signals.h"
 #include "runtime/data/source_early.h"
@@ -33,16 +34,15 @@ static int start_and_wait_for(const char *compiler, const char *const *arguments
   int status = 0;
   pid_t self = getpid(), child = fork();
   if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* the one that ends a process that is stopped, too */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  /* the one that ends a process that is stopped, too */
     if (getppid() != self) _exit(127); /* it has ended since */
     if (output >= 0 && (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0))
       _exit(127);
     execvp(compiler, (char **)(uintptr_t)arguments);
-    fprintf(stderr,
-            "error: %s is compiled by ftc, which cannot be run: %s; it belongs beside ftrun or on "
-            "the PATH "
-            "(package ft), or compile the file elsewhere (ftc %s -o model.so) and train that\n",
-            c->source, strerror(errno), c->source);
+    say_error("%s is compiled by ftc, which cannot be run: %s; it belongs beside ftrun or on "
+              "the PATH "
+              "(package ft), or compile the file elsewhere (ftc %s -o model.so) and train that",
+              c->source, strerror(errno), c->source);
     _exit(127);
   }
   if (c->opens_data) source_early_start(c->source, c->places);
@@ -63,7 +63,7 @@ static int compile_as_rank(const char *compiler, const char *const *arguments,
   char self[160], line[4096];
   int output = memfd_create("ftc", MFD_CLOEXEC);
   FILE *said = output >= 0 ? fdopen(output, "r+") : NULL;
-  if (!said) return fprintf(stderr, "error: out of memory\n"), 3;
+  if (!said) return say_error("out of memory"), 3;
   ranks_name_self(self, sizeof self);
   int code = start_and_wait_for(compiler, arguments, c, output, said);
   if (code) usleep(200000);
@@ -76,9 +76,9 @@ static int compile_as_rank(const char *compiler, const char *const *arguments,
   fseek(said, 0, SEEK_SET);
   for (bool names = code != 0; speaks && fgets(line, sizeof line, said);) {
     bool is_error = names && !strncmp(line, "error: ", 7); /* others begin with the file's name */
-    if (names && !is_error) fprintf(stderr, "error: %s%s is not compiled:\n", self, c->source);
-    fprintf(stderr, "%s%s%s", is_error ? "error: " : "", is_error ? self : "",
-            line + (is_error ? 7 : 0));
+    if (names && !is_error) say_error("%s%s is not compiled:", self, c->source);
+    if (is_error) say_begin(SAY_ERROR);
+    fprintf(stderr, "%s%s", is_error ? self : "", line + (is_error ? 7 : 0));
     names = false;
   }
   fflush(stderr);
@@ -90,7 +90,7 @@ int compile_source(const Compilation *c) {
   static char compiler[4096];
   const char **arguments = calloc((size_t)c->pass_count + 11, sizeof *arguments);
   int count = 0;
-  if (!arguments) return fprintf(stderr, "error: out of memory\n"), 3;
+  if (!arguments) return say_error("out of memory"), 3;
   find_compiler(compiler, sizeof compiler);
   arguments[count++] = compiler;
   arguments[count++] = c->source;

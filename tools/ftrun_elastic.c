@@ -1,6 +1,7 @@
 /* ftrun_elastic: see ftrun_elastic.h. */
 #include "tools/ftrun_elastic.h"
 #include "base/clock.h"
+#include "base/say.h"
 #include "base/text.h"
 #include "tools/ftrun_ranks.h"
 #include <dirent.h>
@@ -39,12 +40,12 @@ static int parse_range(Run *run) {
   if (colon != text && *colon == ':' && end != colon + 1 && !*end && run->least >= 1 &&
       run->most >= run->least)
     return 0;
-  fprintf(stderr, "error: --elastic %s: expected LEAST:MOST ranks, as 2:8\n", text);
+  say_error("--elastic %s: expected LEAST:MOST ranks, as 2:8", text);
   return 2;
 }
 
 static int elastic_fail(Status status) {
-  if (status != STATUS_OK) fprintf(stderr, "error: %s\n", status_message());
+  if (status != STATUS_OK) say_error("%s", status_message());
   return status;
 }
 
@@ -55,7 +56,7 @@ static int compile_parts(const Run *run, int64_t parts) {
   int count = compilation.pass_count;
   char accumulate[64], data[64];
   const char **pass = calloc((size_t)count + MORE, sizeof *pass);
-  if (!pass) return fprintf(stderr, "error: out of memory\n"), 3;
+  if (!pass) return say_error("out of memory"), 3;
   for (int i = 0; i < count; i++) pass[i] = compilation.pass[i];
   snprintf(accumulate, sizeof accumulate, "train.accumulate=%lld", (long long)parts);
   if (parts) {
@@ -151,8 +152,7 @@ static void put_gpu_last(Run *run, int which) {
 
 static int start_on_gpus(Run *run, char **arguments) {
   Text visible = {0};
-  for (int i = 0; i < run->gpu_count; i++)
-    text_printf(&visible, "%s%s", i ? "," : "", run->gpu[i]);
+  for (int i = 0; i < run->gpu_count; i++) text_printf(&visible, "%s%s", i ? "," : "", run->gpu[i]);
   GpusRun gpus = {.count = run->ranks,
                   .arguments = arguments,
                   .visible = visible.at,
@@ -211,7 +211,7 @@ static int run_once(Run *run, bool resumes) {
   if (!code && elastic_signalled(run)) code = 128 + elastic_signalled(run);
   if (code) return code;
   char **arguments = arguments_of(run, resumes);
-  if (!arguments) return fprintf(stderr, "error: out of memory\n"), 3;
+  if (!arguments) return say_error("out of memory"), 3;
   run->seen = newest_step(run->folder);
   run->made = 0;
   run->is_asked = false;
@@ -268,8 +268,7 @@ static int run_all(Run *run) {
     if (!has_grown) run->is_asked = false;
     failures = has_grown || run->made ? 0 : failures + 1;
     if (failures > MOST_FAILURES) {
-      fprintf(stderr, "error: --elastic: %d runs in a row have failed without a new checkpoint\n",
-              failures);
+      say_error("--elastic: %d runs in a row have failed without a new checkpoint", failures);
       return code;
     }
     if (!has_grown && was_grown && !run->made && run->patience < MOST_PATIENCE) run->patience *= 2;

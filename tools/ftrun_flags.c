@@ -159,6 +159,7 @@ static const char *const ftrun_paragraphs[] = {
 static const FlagNote ftrun_variables[] = {
     {"NO_COLOR", "set: a terminal gets plain lines without colours"},
     {"TERM", "dumb: plain lines, too"},
+    {"CLICOLOR_FORCE", "1: messages have colours in a file or pipe, too"},
     {"TMPDIR",
      "where a .ft file is compiled to and compressed shards are unpacked (/tmp, /var/tmp)"},
     {"CUDA_VISIBLE_DEVICES", "the GPUs that there are"},

@@ -4,6 +4,7 @@
  * later, or another container's, does not matter. */
 #define _GNU_SOURCE /* mkdtemp, O_DIRECTORY */
 #include "tools/ftrun_folder.h"
+#include "base/say.h"
 #include "base/text.h"
 #include <dirent.h>
 #include <errno.h>
@@ -120,8 +121,8 @@ int folder_open(bool is_ptx, const char **artifact) {
   int error = errno;
   if (!is_made) {
     sigprocmask(SIG_SETMASK, &before, NULL);
-    fprintf(stderr, "error: cannot make a folder for the compiled model: %s/%s: %s\n", parent, NAME,
-            strerror(error));
+    say_error("cannot make a folder for the compiled model: %s/%s: %s", parent, NAME,
+              strerror(error));
     free(folder.path);
     return text_is_fault(error) ? 3 : 1;
   }

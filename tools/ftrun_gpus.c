@@ -3,6 +3,7 @@
  * training after its step, the second one as SIGTERM. A rank ends with ftrun. */
 #define _GNU_SOURCE
 #include "base/clock.h"
+#include "base/say.h"
 #include "runtime/command/ranks.h"
 #include "tools/ftrun_ranks.h"
 #include <errno.h>
@@ -73,7 +74,7 @@ static void run_gpu(const Gpus *gpus, int rank, const GpuStart *start) {
   if (start->visible) setenv("CUDA_VISIBLE_DEVICES", start->visible, 1);
   sigprocmask(SIG_SETMASK, &start->mask, NULL);
   execv(start->command[0], start->command);
-  fprintf(stderr, "error: cannot run %s: %s\n", start->command[0], strerror(errno));
+  say_error("cannot run %s: %s", start->command[0], strerror(errno));
   _exit(3);
 }
 
@@ -151,7 +152,7 @@ static void gpus_fork(Gpus *gpus, const GpuStart *start) {
     pid_t pid = fork();
     if (pid == 0) run_gpu(gpus, i, start);
     if (pid < 0 && !gpus->failed_at) {
-      fprintf(stderr, "error: cannot start rank %d: %s\n", i, strerror(errno));
+      say_error("cannot start rank %d: %s", i, strerror(errno));
       gpus->first = 3;
       gpus->failed_at = clock_nanoseconds();
     }
@@ -175,13 +176,13 @@ int gpus_start(GpusRun *run) {
   sigset_t signals;
   int arguments = 0;
   if (run->count < 1 || run->count > MOST_GPUS) {
-    fprintf(stderr, "error: --gpus: from 1 to %d\n", MOST_GPUS);
+    say_error("--gpus: from 1 to %d", MOST_GPUS);
     return 2;
   }
   while (run->arguments[arguments]) arguments++;
   char **command = calloc((size_t)arguments + 2, sizeof *command);
   if (!command || readlink("/proc/self/exe", self, sizeof self - 1) <= 0) {
-    fprintf(stderr, "error: cannot start the ranks: %s\n", strerror(errno));
+    say_error("cannot start the ranks: %s", strerror(errno));
     free(command);
     return 3;
   }

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "tools/ftrun_ranks.h"
 #include "base/clock.h"
+#include "base/say.h"
 #include "base/text.h"
 #include "runtime/communicate/comm.h"
 #include <errno.h>
@@ -43,8 +44,7 @@ static void listen(void) {
   action.sa_handler = hand_on;
   sigemptyset(&action.sa_mask);
   for (int i = 0; i < 4; i++)
-    if (i < ALWAYS ||
-        (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN))
+    if (i < ALWAYS || (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN))
       sigaction(numbers[i], &action, NULL);
 }
 
@@ -69,11 +69,10 @@ static void run_mpirun(char *const *command, sigset_t *mask) {
   sigprocmask(SIG_SETMASK, mask, NULL);
   execvp("mpirun", command);
   if (errno == ENOENT)
-    fputs("error: --ranks: there is no mpirun here; install Open MPI (on Debian: apt install "
-          "openmpi-bin)\n",
-          stderr);
+    say_error("--ranks: there is no mpirun here; install Open MPI (on Debian: apt install "
+              "openmpi-bin)");
   else
-    fprintf(stderr, "error: cannot run mpirun: %s\n", strerror(errno));
+    say_error("cannot run mpirun: %s", strerror(errno));
   _exit(127);
 }
 
@@ -103,7 +102,7 @@ static int start_and_wait(char *const *command, RanksWatch *watch, void *context
   int error = errno;
   sigprocmask(SIG_SETMASK, &before, NULL);
   if (child < 0) {
-    fprintf(stderr, "error: cannot start mpirun: %s\n", strerror(error));
+    say_error("cannot start mpirun: %s", strerror(error));
     return 3;
   }
   int status = wait_for_child(child, watch, context);
@@ -120,14 +119,14 @@ int ranks_start(int64_t ranks, char *const *arguments, RanksWatch *watch, void *
   static char self[4096], number[24];
   int count = 0, at = 0;
   if (ranks < 1 || ranks > MOST_RANKS) {
-    fprintf(stderr, "error: --ranks: from 1 to %d\n", MOST_RANKS);
+    say_error("--ranks: from 1 to %d", MOST_RANKS);
     return 2;
   }
   while (arguments[count]) count++;
   char **command = calloc((size_t)count + 16, sizeof *command);
   ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   if (!command || length <= 0) {
-    fprintf(stderr, "error: cannot start mpirun: %s\n", strerror(errno));
+    say_error("cannot start mpirun: %s", strerror(errno));
     free(command);
     return 3;
   }
@@ -152,7 +151,7 @@ int ranks_start(int64_t ranks, char *const *arguments, RanksWatch *watch, void *
 /* ── the command line ─────────────────────────────────────────────────────────────────────── */
 
 static int ranks_usage(const char *format, const char *what) {
-  fputs("error: ", stderr);
+  say_begin(SAY_ERROR);
   fprintf(stderr, format, what);
   fputs("\nftrun --help shows what it takes\n", stderr);
   return 2;
@@ -168,18 +167,16 @@ int ranks_start_line(const char *artifact, int64_t ranks, int64_t gpus, int argc
     return ranks_usage("--ranks and --gpus do not go together%s", ": one at a time");
   if (is_gpus && text_ends_with(artifact, ".so"))
     return ranks_usage("--gpus: %s runs on the cpu: --ranks", artifact);
-  if (comm_place(&place) != STATUS_OK)
-    return fprintf(stderr, "error: %s\n", status_message()), STATUS_USER;
+  if (comm_place(&place) != STATUS_OK) return say_error("%s", status_message()), STATUS_USER;
   if (place.launcher) {
-    fprintf(stderr,
-            "error: %s %lld: this is rank %d of %d already, of those that %s has started; leave "
-            "out %s\n",
-            flag, number, place.rank, place.ranks, place.launcher, flag);
+    say_error("%s %lld: this is rank %d of %d already, of those that %s has started; leave "
+              "out %s",
+              flag, number, place.rank, place.ranks, place.launcher, flag);
     return 2;
   }
   char **kept = calloc((size_t)argc + 1, sizeof *kept);
   int count = 0;
-  if (!kept) return fprintf(stderr, "error: out of memory\n"), 3;
+  if (!kept) return say_error("out of memory"), 3;
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], flag) == 0)
       i++;

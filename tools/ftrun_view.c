@@ -1,5 +1,6 @@
 /* ftrun_view: see ftrun_view.h. */
 #include "tools/ftrun_view.h"
+#include "base/say.h"
 #include "runtime/command/report.h"
 #include "runtime/command/watch_http.h"
 #include "runtime/command/watch_run.h"
@@ -48,7 +49,7 @@ static int view_flag(ViewLine *line, const Flag *flag, const char *value) {
 
 static int view_report(Status status) {
   fflush(stdout);
-  if (status != STATUS_OK) fprintf(stderr, "error: %s\n", status_message());
+  if (status != STATUS_OK) say_error("%s", status_message());
   return status;
 }
 

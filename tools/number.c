@@ -1,5 +1,6 @@
 /* number: see number.h. */
 #include "tools/number.h"
+#include "base/say.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,6 @@ bool number_in_range(const char *name, const char *text, double low, double high
   if (!text) return true;
   *out = strtod(text, &end);
   if (end != text && !*end && *out >= low && *out <= high) return true;
-  fprintf(stderr, "error: %s %s: expected a number from %g to %g\n", name, text, low, high);
+  say_error("%s %s: expected a number from %g to %g", name, text, low, high);
   return false;
 }

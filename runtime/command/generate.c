@@ -1,6 +1,7 @@
 /* generate: see generate.h. */
 #include "runtime/command/generate.h"
 #include "base/clock.h"
+#include "base/say.h"
 #include "runtime/text/bpe.h"
 #include "runtime/checkpoint/ckpt.h"
 #include "runtime/command/generator.h"
@@ -126,8 +127,7 @@ static Status generate_start(Generation *g) {
   STATUS_TRY(decoder_check(plan));
   if (options->tokenizer) STATUS_TRY(bpe_open(options->tokenizer, &g->bpe));
   if (plan->decode_refused && !options->no_cache)
-    fprintf(stderr, "note: no key/value cache, so each token takes a whole window: %s\n",
-            plan->decode_refused);
+    say_note("no key/value cache, so each token takes a whole window: %s", plan->decode_refused);
   const char *const only[] = {decoder_programme(plan, options->no_cache), NULL};
   ExecOptions exec = {options->run.device, options->run.threads, .only = only};
   STATUS_TRY(exec_new(g->artifact, &exec, &g->exec));
@@ -137,7 +137,7 @@ static Status generate_start(Generation *g) {
   STATUS_TRY(exec_init_states(g->exec, 0));
   Text notes = {0};
   Status loaded = ckpt_load_weights(g->exec, options->weights, &notes);
-  if (loaded == STATUS_OK && notes.count) fprintf(stderr, "note: %s\n", text_cstr(&notes));
+  if (loaded == STATUS_OK && notes.count) say_note("%s", text_cstr(&notes));
   text_free(&notes);
   return loaded;
 }

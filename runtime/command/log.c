@@ -1,6 +1,7 @@
 /* log: see log.h. */
 #include "runtime/command/log.h"
 #include "base/clock.h"
+#include "base/say.h"
 #include "base/text.h"
 #include "runtime/command/events.h"
 #include "runtime/command/log_file.h"
@@ -28,10 +29,10 @@ struct Log {
   LogFile json, csv;
   Events *events;
   LogColumns columns;
-  LogLive *live;              /* NULL: lines on the console are plain ones that stay */
-  double show_time;           /* of the last update of the terminal */
-  double flush_time;          /* of the files, for those who follow them */
-  LogSums console, files;     /* since the last line on the console, and in the files */
+  LogLive *live;          /* NULL: lines on the console are plain ones that stay */
+  double show_time;       /* of the last update of the terminal */
+  double flush_time;      /* of the files, for those who follow them */
+  LogSums console, files; /* since the last line on the console, and in the files */
   LogStep last;
   double wait; /* seconds that the host has waited for batches */
   double rate; /* smoothed samples/s, for the ETA */
@@ -141,7 +142,7 @@ void log_warn(Log *log, const char *format, ...) {
   fflush(log->out);
   va_list args;
   va_start(args, format);
-  fputs("warning: ", stderr);
+  say_begin(SAY_WARNING);
   vfprintf(stderr, format, args);
   va_end(args);
   fputc('\n', stderr);

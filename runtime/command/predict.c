@@ -1,6 +1,7 @@
 /* predict: see predict.h. The last, partial batch is padded with copies of the last sample and
  * only its real rows are written. */
 #include "runtime/command/predict.h"
+#include "base/say.h"
 #include "runtime/checkpoint/ckpt.h"
 #include "runtime/data/npy.h"
 #include <errno.h>
@@ -177,7 +178,7 @@ static Status predict_samples(Prediction *prediction) {
   STATUS_TRY(exec_init_states(prediction->exec, 0));
   Text notes = {0};
   Status loaded = ckpt_load_weights(prediction->exec, options->weights, &notes);
-  if (loaded == STATUS_OK && notes.count) fprintf(stderr, "note: %s\n", text_cstr(&notes));
+  if (loaded == STATUS_OK && notes.count) say_note("%s", text_cstr(&notes));
   text_free(&notes);
   STATUS_TRY(loaded);
   STATUS_TRY(open_results(prediction));
@@ -194,8 +195,7 @@ static Status predict_samples(Prediction *prediction) {
   }
   STATUS_TRY(source_check(prediction->source));
   Text damaged = {0};
-  if (source_say_damaged(prediction->source, &damaged))
-    fprintf(stderr, "warning: %s\n", text_cstr(&damaged));
+  if (source_say_damaged(prediction->source, &damaged)) say_warning("%s", text_cstr(&damaged));
   text_free(&damaged);
   const PlanGraph *eval = plan_result(prediction->plan, PROGRAMME_EVALUATE);
   for (int i = 0; i < prediction->result_count; i++) {

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "runtime/command/ranks.h"
 #include "base/clock.h"
+#include "base/say.h"
 #include "runtime/common/signals.h"
 #include "runtime/communicate/arrivals.h"
 #include <errno.h>
@@ -113,7 +114,8 @@ static Status ranks_join(const RunOptions *options, Ranks *ranks, Artifact **art
   STATUS_TRY(train_open(options, artifact));
   const Plan *plan = (*artifact)->plan;
   STATUS_TRY(check_number(plan, &ranks->place));
-  int pipeline = (int)setting_pipeline(plan->settings), tensor = (int)setting_tensor(plan->settings);
+  int pipeline = (int)setting_pipeline(plan->settings),
+      tensor = (int)setting_tensor(plan->settings);
   Mesh mesh = {ranks->place.ranks / (pipeline * tensor), pipeline, tensor};
   ranks->shares = mesh.data;
   artifact_choose(*artifact, mesh_index(&mesh, MESH_PIPELINE, ranks->place.rank));
@@ -150,10 +152,10 @@ static void ranks_say(const Ranks *ranks) {
   if (is_of_some_rank() && failed_at && signals_came_before(failed_at))
     return; /* the launcher ends the job: others go */
   if (ranks->place.rank == 0 || is_of_some_rank()) {
-    fprintf(stderr, "error: %s\n", status_message());
+    say_error("%s", status_message());
   } else {
     if (gethostname(host, sizeof host - 1) != 0) host[0] = 0;
-    fprintf(stderr, "error: rank %d (host %s): %s\n", ranks->place.rank, host, status_message());
+    say_error("rank %d (host %s): %s", ranks->place.rank, host, status_message());
   }
   fflush(stderr);
 }
@@ -207,9 +209,9 @@ Status ranks_refuse(const char *command) {
   Ranks ranks = {0};
   STATUS_TRY(comm_place(&ranks.place));
   if (ranks.place.ranks == 1) return STATUS_OK;
-  Status status = status_fail(
-      STATUS_USER, "ftrun %s runs as one process, and %s has started %d: start it alone", command,
-      ranks.place.launcher, ranks.place.ranks);
+  Status status = status_fail(STATUS_USER,
+                              "ftrun %s runs as one process, and %s has started %d: start it alone",
+                              command, ranks.place.launcher, ranks.place.ranks);
   return ranks_close(&ranks, status);
 }
 
