@@ -48,12 +48,18 @@ Status train_start_feed(Training *training) {
   training->data.cores = cores;
   STATUS_TRY(feed_new(training->exec, PROGRAMME_STEP, &options, &training->feed));
   if (feed_is_kept(training->feed)) training->data.tune.is_over = true;
+  training->data.is_open = feed_is_open(training->feed);
   return STATUS_OK;
 }
 
 Status train_note_data(Training *training, int64_t steps, double took) {
   TrainData *data = &training->data;
   DataTune *tune = &data->tune;
+  if (!data->is_open) { /* says nothing of how batches are prepared */
+    data->opening_took += took;
+    data->is_open = feed_is_open(training->feed);
+    return STATUS_OK;
+  }
   double waited = feed_wait(training->feed) - data->waited;
   data->waited += waited;
   data->took += took;
@@ -80,6 +86,12 @@ void train_say_data(const Training *training) {
   say_damaged(training, training->valid);
   const TrainData *data = &training->data;
   double share = data->took > 0 ? data->waited / data->took : 0;
+  double opening = feed_opening(training->feed), whole = data->took + data->opening_took;
+  if (whole >= told_seconds && opening > told_share * whole)
+    log_say(training->log,
+            "data: at the start steps waited %.2g s for files to be inflated, %.0f %% of all their "
+            "time; of files that are not compressed they wait for nothing",
+            opening, 100 * opening / whole);
   char advice[120];
   if (share <= told_share || data->took < told_seconds || !data->steps) return;
   if (data->tune.workers < data->cores && !is_auto(training, "data.workers"))

@@ -1,7 +1,8 @@
-/* loader: see loader.h. Counters under one lock: claimed (steps taken by workers), consumed (steps
- * given back). A slot is announced by its own atomic `filled`, so that neither side takes the lock
- * while the other is ahead; a worker claims several free slots at a time and is woken only when
- * half of the ring is free: steps may be shorter than a context switch.
+/* loader: see loader.h. Workers claim free slots under a lock, several at a time. A slot is announced by
+ * its own atomic `filled` and given back by the atomic `consumed`, so that neither side takes the lock while
+ * the other is ahead. Waking a thread takes longer than a short step may wait for its data: a worker that
+ * finds the ring full sleeps until a good part of it should be free, by the time that steps took
+ * before, and is woken when half of it is free only if it sleeps still.
  * What is claimed are units: whole batches, or, where samples are read one by one, single samples,
  * so that a slow one holds up nothing but its own batch; whoever fills the last of a batch
  * announces it. */
@@ -38,15 +39,16 @@ struct Loader {
   atomic_int lanes; /* workers that have begun, for `spans` */
   pthread_mutex_t lock;
   pthread_cond_t has_free, has_filled;
-  int64_t claimed,
-      consumed; /* units; steps. Under the lock, but `consumed` is written by the consumer only */
-  int sleeping;              /* workers that wait for free slots */
+  int64_t claimed;          /* units, under the lock */
+  _Atomic int64_t consumed; /* steps given back, written by the consumer only */
+  _Atomic int64_t wake_at;  /* `consumed` at which it wakes the workers; INT64_MAX: none sleeps */
+  int sleeping;             /* workers that wait for free slots, under the lock */
+  int64_t step_time;        /* nanoseconds, under the lock; 0: not known yet */
   bool consumer_waits, stop;
   int64_t failed_step; /* INT64_MAX: none */
   Status failure;
   char *failure_message;
-  int64_t next;     /* consumer: the step to hand out */
-  int64_t returned; /* consumer: slots not yet told to the workers */
+  int64_t next; /* consumer: the step to hand out */
   int64_t waited;
 };
 
@@ -150,11 +152,34 @@ static Status fill_inline(Loader *loader, int64_t step, void *slot) {
   return STATUS_OK;
 }
 
+/* Under the lock: until half of the slots that come back are free, or, where it is known how long that
+ * takes, somewhat before. If nothing came back until then, the consumer does something else, and its
+ * word is waited for. */
+static void sleep_until_free(Loader *loader) {
+  int64_t half = (loader->options.slot_count - loader->options.holds + 1) / 2;
+  int64_t before = loader->claimed / loader->units - loader->options.slot_count;
+  int64_t start = clock_nanoseconds(), pause = loader->step_time * half * 3 / 4;
+  if (before + half < atomic_load(&loader->wake_at)) atomic_store(&loader->wake_at, before + half);
+  loader->sleeping++;
+  if (atomic_load(&loader->consumed) > before) {
+    pause = 0; /* by now, and it may not have seen `wake_at` */
+  } else if (pause) {
+    struct timespec time = {.tv_sec = (start + pause) / 1000000000,
+                            .tv_nsec = (start + pause) % 1000000000};
+    pthread_cond_timedwait(&loader->has_free, &loader->lock, &time);
+  } else {
+    pthread_cond_wait(&loader->has_free, &loader->lock);
+  }
+  if (--loader->sleeping == 0) atomic_store(&loader->wake_at, INT64_MAX);
+  int64_t given = atomic_load(&loader->consumed) - before;
+  loader->step_time = given > 0 ? (clock_nanoseconds() - start) / given : 0;
+}
+
 /* Under the lock: takes units of free slots, at most half of the ring. Returns their number. */
 static int64_t claim_units(Loader *loader, int64_t *first) {
   int64_t slots = loader->options.slot_count;
   while (!loader->stop) {
-    int64_t free_until = loader->consumed + slots;
+    int64_t free_until = atomic_load(&loader->consumed) + slots;
     if (free_until > loader->options.end_step) free_until = loader->options.end_step;
     int64_t count = free_until * loader->units - loader->claimed;
     if (count > 0 && loader->failed_step == INT64_MAX) {
@@ -169,9 +194,11 @@ static int64_t claim_units(Loader *loader, int64_t *first) {
       loader->claimed += count;
       return count;
     }
-    loader->sleeping++;
-    pthread_cond_wait(&loader->has_free, &loader->lock);
-    loader->sleeping--;
+    bool is_over = count <= 0 && free_until == loader->options.end_step;
+    if (is_over || loader->failed_step != INT64_MAX)
+      pthread_cond_wait(&loader->has_free, &loader->lock);
+    else
+      sleep_until_free(loader);
   }
   return 0;
 }
@@ -248,7 +275,11 @@ Status loader_new(const LoaderOptions *options, Loader **out) {
   Loader *loader = calloc(1, sizeof *loader);
   if (!loader) return status_errno(ENOMEM, "loader");
   pthread_mutex_init(&loader->lock, NULL);
-  pthread_cond_init(&loader->has_free, NULL);
+  pthread_condattr_t clock;
+  pthread_condattr_init(&clock);
+  pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+  pthread_cond_init(&loader->has_free, &clock);
+  pthread_condattr_destroy(&clock);
   pthread_cond_init(&loader->has_filled, NULL);
   loader->options = *options;
   if (loader->options.group < 1) loader->options.group = 1;
@@ -261,11 +292,12 @@ Status loader_new(const LoaderOptions *options, Loader **out) {
   if (source_is_single(options->source)) loader->units = options->batch * loader->options.parts;
   if (loader->units < 1) loader->units = 1;
   loader->consumed = loader->next = options->first_step;
+  loader->wake_at = INT64_MAX;
   loader->claimed = options->first_step * loader->units;
   loader->failed_step = INT64_MAX;
   loader->sampled = -1;
-  loader->samples = calloc((size_t)options->batch,
-                           (size_t)loader->options.parts * sizeof *loader->samples);
+  loader->samples =
+      calloc((size_t)options->batch, (size_t)loader->options.parts * sizeof *loader->samples);
   loader->filled = calloc((size_t)options->slot_count, sizeof *loader->filled);
   loader->done = calloc((size_t)options->slot_count, sizeof *loader->done);
   Status status = STATUS_OK;
@@ -301,15 +333,15 @@ void loader_free(Loader *loader) {
   free(loader);
 }
 
-/* Gives the batch handed out before back to the workers, several at a time. */
+/* Gives the batch handed out before back to the workers. */
 static void loader_give_back(Loader *loader) {
   if (loader->next - loader->options.first_step <= loader->options.holds) return;
-  loader->returned++;
-  if (loader->returned * 2 < loader->options.slot_count - loader->options.holds) return;
+  int64_t consumed = atomic_load_explicit(&loader->consumed, memory_order_relaxed) + 1;
+  atomic_store(&loader->consumed, consumed);
+  if (consumed < atomic_load(&loader->wake_at)) return;
   pthread_mutex_lock(&loader->lock);
-  loader->consumed += loader->returned;
-  loader->returned = 0;
-  if (loader->sleeping) pthread_cond_broadcast(&loader->has_free);
+  atomic_store(&loader->wake_at, INT64_MAX);
+  pthread_cond_broadcast(&loader->has_free);
   pthread_mutex_unlock(&loader->lock);
 }
 

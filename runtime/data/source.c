@@ -537,6 +537,14 @@ bool source_is_cheap(const Source *source) {
   return true;
 }
 
+bool source_is_inflating(const Source *source) {
+  DataArray *array;
+  bool is_inflating = false;
+  for (int i = 0; !is_inflating && (array = nth_file(source, i)); i++)
+    is_inflating = source_bytes_is_inflating(array->bytes);
+  return is_inflating;
+}
+
 Status source_check(const Source *source) {
   DataArray *array;
   for (int i = 0; (array = nth_file(source, i)); i++) STATUS_TRY(source_bytes_check(array->bytes));

@@ -101,6 +101,8 @@ STATUS_CHECKED Status source_fill_row(const Source *source, SourceWorker *worker
 void source_prefetch(const Source *source, const int64_t *sample);
 /* Is filling a batch no more than copying memory: no conversion of note, no reading of a disk? */
 bool source_is_cheap(const Source *source);
+/* Are files inflated whose inflating was started? */
+bool source_is_inflating(const Source *source);
 /* Waits until all is read and right: --dry-run. */
 STATUS_CHECKED Status source_check(const Source *source);
 /* Appends the paths of its files, with commas between. */

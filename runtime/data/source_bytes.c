@@ -267,6 +267,13 @@ bool source_bytes_has(const SourceBytes *bytes, size_t upto) {
          !atomic_load_explicit(&bytes->failed, memory_order_acquire);
 }
 
+bool source_bytes_is_inflating(SourceBytes *bytes) {
+  pthread_mutex_lock(&bytes->lock);
+  bool is_inflating = bytes->has_thread && !atomic_load(&bytes->is_checked);
+  pthread_mutex_unlock(&bytes->lock);
+  return is_inflating;
+}
+
 static Status bytes_wait_for(SourceBytes *bytes, size_t upto, bool check) {
   pthread_mutex_lock(&bytes->lock);
   start_locked(bytes);

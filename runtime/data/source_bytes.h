@@ -34,6 +34,8 @@ const uint8_t *source_bytes_at(const SourceBytes *bytes);
 STATUS_CHECKED Status source_bytes_wait(SourceBytes *bytes, size_t upto);
 /* Without blocking: is [0, upto) there and sound so far? */
 bool source_bytes_has(const SourceBytes *bytes, size_t upto);
+/* Is it being inflated? Not before a start or a wait. */
+bool source_bytes_is_inflating(SourceBytes *bytes);
 /* Returns when the whole content is there and its checksums are right. */
 STATUS_CHECKED Status source_bytes_check(SourceBytes *bytes);
 /* Of what was read so far: fails if the file has become shorter meanwhile. */

@@ -18,7 +18,9 @@ struct Feed {
   Loader *loader;
   void **slots;
   int slot_count;
-  int64_t waited;       /* nanoseconds, for batches */
+  bool is_open;         /* no file of the start is being inflated */
+  int64_t waited;       /* nanoseconds, for batches, … */
+  int64_t opening;      /* … and while it is not open */
   int64_t *samples;     /* while the split is sent to the device, */
   SourceWorker *worker; /* … and the buffers for that */
 };
@@ -39,7 +41,7 @@ static bool feed_is_worth_keeping(const Feed *feed) {
   if (options->by_batch || options->repeat_first) return false;
   if (source_is_single(options->source) || source_is_random(options->source)) return false;
   if (source_visits(options->source)) return false; /* a device knows shuffled and plain orders */
-  if (feed->ranks > 1) return false; /* a device's batches are whole ones */
+  if (feed->ranks > 1) return false;                /* a device's batches are whole ones */
   if (plan_parts_at_once(exec_plan(feed->exec)) > 1) return false; /* not all runs take as many */
   if (source_is_text(options->source) && options->shuffle) return false; /* windows move */
   if (source_samples(options->source) < feed->batch) return false;
@@ -142,6 +144,7 @@ Status feed_new(Exec *exec, const char *programme, const FeedOptions *options, F
   feed->ranks = exec_ranks(exec);
   find_parts(feed);
   feed->next = parts_of(feed, options->first_step);
+  feed->is_open = !source_is_inflating(options->source);
   Status status = feed_is_worth_keeping(feed) ? feed_keep(feed) : STATUS_OK;
   if (status == STATUS_OK && !feed->kept) status = feed_make_slots(feed);
   if (status == STATUS_OK && !feed->kept)
@@ -192,10 +195,12 @@ Status feed_resize(Feed *feed, int workers, int prefetch) {
 }
 
 Status feed_next(Feed *feed, const void **batch) {
+  bool is_open = feed->is_open;
   int64_t start = clock_nanoseconds();
   feed->next++;
   Status status = loader_next(feed->loader, batch);
-  feed->waited += clock_nanoseconds() - start;
+  *(is_open ? &feed->waited : &feed->opening) += clock_nanoseconds() - start;
+  if (!is_open) feed->is_open = !source_is_inflating(feed->options.source);
   return status;
 }
 
@@ -234,6 +239,10 @@ Status feed_run(Feed *feed, int64_t most, int64_t *steps) {
 }
 
 bool feed_is_kept(const Feed *feed) { return feed->kept != NULL; }
+
+bool feed_is_open(const Feed *feed) { return feed->is_open || feed->kept; }
+
+double feed_opening(const Feed *feed) { return (double)feed->opening * 1e-9; }
 
 double feed_wait(const Feed *feed) { return (double)feed->waited * 1e-9; }
 

@@ -37,7 +37,10 @@ STATUS_CHECKED Status feed_next(Feed *feed, const void **batch);
  * the last one. */
 int64_t feed_sample(const Feed *feed, int64_t back, int64_t row);
 bool feed_is_kept(const Feed *feed);   /* is the split on the device? */
-/* Seconds so far in which the caller waited for a batch of the host's, or made it. */
+/* Are the files that the first batches come from inflated? */
+bool feed_is_open(const Feed *feed);
+/* Seconds so far in which the caller waited for a batch of the host's, or made it, … */
 double feed_wait(const Feed *feed);
+double feed_opening(const Feed *feed); /* … and before that, while files were inflated */
 int64_t feed_memory(const Feed *feed); /* bytes of batches on the host */
 #endif

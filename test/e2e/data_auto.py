@@ -1,5 +1,6 @@
 """data.workers = auto and data.prefetch = auto: what is trained is bitwise that of fixed ones, whatever is tried meanwhile, also on several
 ranks and from a checkpoint; what is said of it; and the suggestion where steps wait for their batches."""
+import gzip
 import os
 import re
 import shutil
@@ -88,6 +89,23 @@ class DataAuto(support.Case):
         self.assertTrue(found, said[-800:])
         self.assertLess(abs(float(found[2]) / float(found[3]) - int(found[1]) / 100), 0.02)
         self.assertIn("data.workers=auto, or 1, may help", found[4])
+
+    def test_inflating_is_no_waiting(self):
+        """What the first steps wait for a compressed file is not in data_wait, by which workers and batches ahead are chosen."""
+        rows = numpy.random.default_rng(4).integers(0, 4, (100, 60000), "u1")
+        numpy.save(self.path("x.npy"), numpy.concatenate([rows] * 15))
+        with open(self.path("x.npy"), "rb") as file:
+            head = file.read(os.path.getsize(self.path("x.npy")) - 15 * rows.size)
+        artifact = self.compile(MODEL.replace("WORKERS", "workers = 1"))
+        _, want = self.train(artifact, "--steps", "30")
+        plain = support.read_log(self.path("log"))
+        with open(self.path("x.npy"), "wb") as file:
+            file.write(gzip.compress(head) + gzip.compress(rows.tobytes(), 1) * 15)
+        _, have = self.train(artifact, "--steps", "30")
+        self.assertEqual(have, want)
+        for lines, waits in ((plain, True), (support.read_log(self.path("log")), False)):
+            first = next(line for line in lines if line.get("step") == 1 and "loss" in line)
+            self.assertEqual(first["data_wait"] > 0, waits, first)
 
     def test_what_is_refused(self):
         with open(self.path("model.ft"), "w") as file:
