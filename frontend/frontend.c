@@ -2,6 +2,7 @@
  * and the two graphs. */
 #include "base/text.h"
 #include "frontend/builder.h"
+#include "frontend/hypers.h"
 #include "frontend/parse.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -217,22 +218,21 @@ static const Ast *preset_value(const Ast *preset, const char *name) {
   return NULL;
 }
 
-/* The comment at the end of the hyper's line. */
-static const char *doc_of(Builder *b, const Ast *hyper) {
-  const char *line = b->diag->files.at[hyper->loc.file - 1].text;
-  for (uint32_t n = 1; line && n < hyper->loc.line; n++) {
-    line = strchr(line, '\n');
-    if (line) line++;
-  }
-  if (!line) return "";
-  size_t length = strcspn(line, "\r\n");
-  const char *comment = strstr(line, "//");
-  if (!comment || comment >= line + length) return "";
-  comment += 2;
-  while (*comment == ' ') comment++;
-  return comment < line + length
-             ? arena_strndup(b->arena, comment, (size_t)(line + length - comment))
-             : "";
+static bool is_literal(const Ast *value) {
+  AstKind kind = value->kind == AST_UNARY ? value->kid[0]->kind : value->kind;
+  return kind == AST_INT || kind == AST_FLOAT || kind == AST_STRING || kind == AST_BOOL;
+}
+
+/* Where a hyper's value is from, for people. */
+static const char *origin_of(const Source *source, const Ast *hyper, bool is_defined,
+                             bool is_of_preset) {
+  Builder *b = source->b;
+  if (is_defined) return "-D";
+  if (is_of_preset) return arena_printf(b->arena, "preset %s", source->options->preset);
+  if (is_literal(hyper->kid[1])) return "default";
+  const char *declared = hypers_source(b->arena, b->diag, hyper->loc, ";");
+  const char *equals = strchr(declared, '=');
+  return equals ? arena_printf(b->arena, "default, =%s", equals + 1) : "default";
 }
 
 static void define_hyper(Source *source, const Ast *hyper, const Ast *preset) {
@@ -267,7 +267,11 @@ static void define_hyper(Source *source, const Ast *hyper, const Ast *preset) {
     v = value_error();
   if (v.kind == VALUE_INT && strcmp(type, "float") == 0) v = value_float((double)v.i);
   define(b, &b->user, hyper->name, v, hyper->loc);
-  Hyper row = {hyper->name, value_text(b->arena, &v), type, doc_of(b, hyper)};
+  Hyper row = {.name = hyper->name,
+               .value = value_text(b->arena, &v),
+               .type = type,
+               .doc = hypers_comment(b->arena, b->diag, hyper->loc),
+               .from = origin_of(source, hyper, text, chosen != hyper->kid[1])};
   VEC_PUSH(b->arena, b->program->hypers, row);
 }
 
@@ -308,6 +312,15 @@ static void check_preset(Source *source, const Ast *preset) {
   }
 }
 
+static void list_preset(Source *source, const Ast *ast) {
+  Builder *b = source->b;
+  Preset preset = {ast->name, "", hypers_comment(b->arena, b->diag, ast->loc)};
+  for (int i = 0; i < ast->count; i++)
+    preset.values = arena_printf(b->arena, "%s%s%s", preset.values, i ? "; " : "",
+                                 hypers_source(b->arena, b->diag, ast->kid[i]->loc, ";}"));
+  VEC_PUSH(b->arena, b->program->presets, preset);
+}
+
 static void define_hypers(Source *source) {
   Builder *b = source->b;
   const char *name = source->options->preset;
@@ -328,8 +341,10 @@ static void define_hypers(Source *source) {
   check_defines(source);
   for (int f = 0; f < source->files.count; f++)
     for (int i = 0; i < source->files.at[f]->count; i++)
-      if (source->files.at[f]->kid[i]->kind == AST_PRESET)
+      if (source->files.at[f]->kid[i]->kind == AST_PRESET) {
         check_preset(source, source->files.at[f]->kid[i]);
+        list_preset(source, source->files.at[f]->kid[i]);
+      }
 }
 
 /* ── the graphs ───────────────────────────────────────────────────────────────────────────── */
@@ -414,6 +429,7 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
   b->frame = &top;
   for (int i = 0; i < source.files.count; i++) define_file(b, &b->user, source.files.at[i]);
   define_hypers(&source);
+  if (source.options->hypers_only) return diag->errors == errors;
   const Ast *model = NULL;
   bool fine = recipe_read(b, source.files.at, source.files.count, source.options, &model);
   if (!fine || diag->errors > errors) return false;

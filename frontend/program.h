@@ -20,7 +20,12 @@ typedef struct {
 typedef struct {
   const char *name; /* of the hyper */
   const char *value, *type, *doc;
+  const char *from; /* "default", with the formula where it is one; "preset NAME"; "-D" */
 } Hyper;
+
+typedef struct {
+  const char *name, *values, *doc; /* "D = 768; L = 12", as written */
+} Preset;
 
 typedef struct Program {
   Arena *arena;
@@ -40,6 +45,7 @@ typedef struct Program {
   VEC(Layer) layers;
   VEC(const char *) params; /* of a stage: the names of those of the whole program, in its order */
   VEC(Hyper) hypers;
+  VEC(Preset) presets;
 } Program;
 
 /* The compiler's graphs, in the order of the plan's; NULL where there is none. */
@@ -58,6 +64,7 @@ typedef struct {
   const char *preset; /* NULL: none */
   bool allow_paths;   /* imports may come from outside of the main file's folder */
   bool parse_only;    /* stop after parsing (for --emit=ast) */
+  bool hypers_only;   /* stop before the recipe and the graphs (for --hypers) */
 } FrontendOptions;
 
 /* Reads, parses, checks and builds. All errors are in diag; false if there was one. */
@@ -74,6 +81,8 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
 Program frontend_stage(const Program *program, int stage);
 /* --emit=ast: the parsed file, as an indented tree. */
 bool frontend_print_ast(Arena *arena, Diag *diag, const char *path, FILE *out);
+/* --hypers: each with its type, its value, where that is from, and its comment; presets. */
+void frontend_print_hypers(const Program *program, FILE *out);
 /* --summary: layers, output shapes, parameters, FLOPs, totals. */
 void frontend_print_summary(const Program *program, FILE *out);
 #endif

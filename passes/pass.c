@@ -51,7 +51,7 @@ const char *pass_optional(int index) {
   return NULL;
 }
 
-static const char *pass_name(int index) {
+const char *pass_name(int index) {
   return index < pass_count ? pass_info[index].name : NULL;
 }
 

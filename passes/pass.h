@@ -60,6 +60,8 @@ typedef struct {
 } PassInfo;
 extern const PassInfo pass_info[];
 extern const int pass_count;
+/* The names in the pipeline's order; NULL behind the last. */
+const char *pass_name(int index);
 
 typedef struct {
   const char *dump;       /* pass name, "all", or NULL */

@@ -21,13 +21,15 @@ typedef struct {
   unsigned commands; /* a bit for each command of the program that takes it */
   const char *value; /* what --help calls its value: "KEY=VALUE"; NULL for a switch */
   /* How a shell completes the value: words with blanks between; FLAG_FILES and, after it, endings;
-   * FLAG_FOLDERS; FLAG_SETTINGS; FLAG_PASSES; NULL: not at all. */
+   * FLAG_FOLDERS; FLAG_SETTINGS; FLAG_NAMES, one or several with commas between; FLAG_PASSES and, after it, other
+   * words; NULL: not at all. */
   const char *completion;
   const char *help; /* one line or several, broken by us; no newline within */
 } Flag;
 #define FLAG_FILES "@files"
 #define FLAG_FOLDERS "@folders"
 #define FLAG_SETTINGS "@settings"
+#define FLAG_NAMES "@names"
 #define FLAG_PASSES "@passes"
 
 typedef struct {
@@ -46,8 +48,9 @@ typedef struct {
   int flag_count;
   const char *files;             /* endings of the file that it is given, for completion */
   const char *const *paragraphs; /* behind the flags; ends with NULL */
-  const char *names_are;         /* what FLAG_PASSES takes, and its names up to NULL; may be NULL */
+  const char *names_are;         /* what FLAG_NAMES takes, and its names up to NULL; may be NULL */
   const char *(*name)(int index);
+  const char *(*pass)(int index); /* the names that FLAG_PASSES takes; NULL where no flag does */
   const FlagNote *variables, *codes; /* end with {NULL, NULL} */
   const char *prefix;                /* of messages: "error: " */
 } CommandLine;

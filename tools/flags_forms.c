@@ -142,9 +142,17 @@ static void print_markdown(const CommandLine *line, FILE *out) {
 
 /* ── completion ───────────────────────────────────────────────────────────────────────────── */
 
-static void form_names(const CommandLine *line, FILE *out) {
-  for (int i = 0; line->name && line->name(i); i++)
-    fprintf(out, "%s%s", i ? " " : "", line->name(i));
+static void form_names(const char *(*name)(int), FILE *out) {
+  for (int i = 0; name && name(i); i++) fprintf(out, "%s%s", i ? " " : "", name(i));
+}
+
+/* If `how` is FLAG_PASSES: all passes, and the words behind it. */
+static bool form_passes(const CommandLine *line, const char *how, FILE *out) {
+  size_t length = strlen(FLAG_PASSES);
+  if (strncmp(how, FLAG_PASSES, length) != 0) return false;
+  form_names(line->pass, out);
+  fputs(how + length, out);
+  return true;
 }
 
 static void form_settings(FILE *out, const char *separator) {
@@ -168,15 +176,20 @@ static void bash_value(const CommandLine *line, const Flag *flag, FILE *out) {
     fputs("COMPREPLY=($(compgen -W '", out);
     form_settings(out, " ");
     fputs("' -- \"$value\")); compopt -o nospace", out);
-  } else if (!strcmp(how, FLAG_PASSES)) {
-    fputs("COMPREPLY=($(compgen -W 'all ", out);
-    form_names(line, out);
-    fputs("' -- \"$value\"))", out);
+  } else if (!strcmp(how, FLAG_NAMES)) { /* the last name of a list, behind those before it */
+    fputs("COMPREPLY=($(compgen -W '", out);
+    form_names(line->name, out);
+    fputs("' -- \"${value##*,}\")); [[ $value != *,* ]] || "
+          "COMPREPLY=(\"${COMPREPLY[@]/#/${value%,*},}\")",
+          out);
   } else if (!strncmp(how, FLAG_FILES, files)) {
     fputs("_ft_files", out);
     fputs(how + files, out);
-  } else
-    fprintf(out, "COMPREPLY=($(compgen -W '%s' -- \"$value\"))", how);
+  } else {
+    fputs("COMPREPLY=($(compgen -W '", out);
+    if (!form_passes(line, how, out)) fputs(how, out);
+    fputs("' -- \"$value\"))", out);
+  }
 }
 
 static const char bash_files[] =
@@ -261,14 +274,16 @@ static void zsh_value(const CommandLine *line, const Flag *flag, FILE *out) {
   else if (!strcmp(how, FLAG_SETTINGS)) {
     fputs("compadd -S \"\" -- ", out);
     form_settings(out, " ");
-  } else if (!strcmp(how, FLAG_PASSES)) {
-    fputs("(all ", out);
-    form_names(line, out);
-    fputc(')', out);
-  } else if (!strncmp(how, FLAG_FILES, files))
+  } else if (!strcmp(how, FLAG_NAMES)) {
+    fputs(" _values -s , names ", out); /* behind a blank: run as it is */
+    form_names(line->name, out);
+  } else if (!strncmp(how, FLAG_FILES, files)) {
     fputs("_files", out);
-  else
-    fprintf(out, "(%s)", how);
+  } else {
+    fputc('(', out);
+    if (!form_passes(line, how, out)) fputs(how, out);
+    fputc(')', out);
+  }
 }
 
 static void print_zsh(const CommandLine *line, FILE *out) {
@@ -333,8 +348,15 @@ static void print_fish(const CommandLine *line, FILE *out) {
       fputs(" -f -a '", out);
       form_settings(out, " ");
       fputc('\'', out);
-    } else if (how && *how != '@')
-      fprintf(out, " -f -a '%s'", how);
+    } else if (how && !strcmp(how, FLAG_NAMES)) {
+      fputs(" -f -a '(__fish_append , ", out);
+      form_names(line->name, out);
+      fputs(")'", out);
+    } else if (how && strncmp(how, FLAG_FILES, strlen(FLAG_FILES)) != 0) {
+      fputs(" -f -a '", out);
+      if (!form_passes(line, how, out)) fputs(how, out);
+      fputc('\'', out);
+    }
     fputs(" -d '", out);
     quoted(flag->help, "", out);
     fputs("'\n", out);

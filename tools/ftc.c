@@ -1,6 +1,7 @@
 /* ftc: the compiler's command line. Flags become one Request; each kind of output is one function.
  * Exit codes: 0 done, 1 the user's program or settings are wrong, 2 the command line is, 3 the
  * machine failed (a full disk, no linker). */
+#include "base/clock.h"
 #include "base/output.h"
 #include "base/text.h"
 #include "codegen/codegen.h"
@@ -24,7 +25,7 @@ enum { EXIT_USER = 1, EXIT_USAGE = 2, EXIT_MACHINE = 3, MAX_WORDS = 256 };
 
 typedef struct {
   const char *input, *output, *emit, *memory, *stage;
-  bool asks_auto, find_batch, summary, is_done; /* done: --help and the like have said it all */
+  bool asks_auto, find_batch, summary, hypers, is_done; /* done: --help and the like have said it all */
   const char *defines[MAX_WORDS], *sets[MAX_WORDS];
   Text disabled; /* all that --disable names, however often it is given */
   FrontendOptions frontend;
@@ -64,6 +65,11 @@ static int set_emit(Request *r, const char *value) {
 static int set_summary(Request *r, const char *value) {
   (void)value;
   r->summary = true;
+  return 0;
+}
+static int set_hypers(Request *r, const char *value) {
+  (void)value;
+  r->hypers = true;
   return 0;
 }
 static int set_find_batch(Request *r, const char *value) {
@@ -174,6 +180,7 @@ static const Action actions[] = {
     {"--cpu", set_cpu},
     {"--gpu", set_gpu},
     {"--emit", set_emit},
+    {"--hypers", set_hypers},
     {"--summary", set_summary},
     {"--memory", set_memory},
     {"--stage", set_stage},
@@ -264,11 +271,14 @@ static int check_request(Request *request) {
   bool is_artifact = request->emit ? !strcmp(request->emit, "ptx") : request->output != NULL;
   if (request->stage && is_artifact)
     return fail_usage("an artifact has all stages: leave out --stage %s", request->stage);
-  if (!request->emit && !request->output && !request->summary && !request->memory &&
-      !request->passes.dump && !request->passes.stop_after && !request->passes.time_passes &&
-      !request->simulate.spec && !request->asks_auto && !request->find_batch)
+  bool asks_more = (request->emit && strcmp(request->emit, "ast")) || request->output ||
+                   request->summary || request->memory || request->passes.dump ||
+                   request->passes.stop_after || request->passes.time_passes ||
+                   request->simulate.spec || request->asks_auto || request->find_batch;
+  request->frontend.hypers_only = request->hypers && !asks_more;
+  if (!asks_more && !request->emit && !request->hypers)
     return fail_usage("%s", "nothing to do: give -o OUT.so, -o OUT.ptx, --emit=KIND, --summary, "
-                            "--memory, --auto, --find-batch or --simulate");
+                            "--hypers, --memory, --auto, --find-batch or --simulate");
   return 0;
 }
 
@@ -322,12 +332,27 @@ static void print_dot(const Session *session, FILE *out) {
   graph_print_dot(session->stages.program[0].train, out);
 }
 
+/* The graph as the front end made it, or as --stop-after=PASS left it. */
+static bool is_graph(const Request *request) {
+  return request->emit && (!strcmp(request->emit, "ir") || !strcmp(request->emit, "dot"));
+}
+
+static int emit_graph(Session *session) {
+  return write_printed(session, strcmp(session->request.emit, "ir") ? print_dot : print_ir);
+}
+
 static int emit_ast(Session *session) {
   bool good = frontend_print_ast(session->arena, &session->diag, session->request.input, stdout);
   return good && !session->diag.errors ? 0 : EXIT_USER;
 }
 
 /* ── steps ──────────────────────────────────────────────────────────────────────────────────── */
+/* --time-passes: the passes and the back end have rows of their own. */
+static void say_time(const Session *session, int64_t start, const char *what) {
+  if (session->request.passes.time_passes)
+    fprintf(stderr, "%8.2f ms  %s\n", (double)(clock_nanoseconds() - start) * 1e-6, what);
+}
+
 static int run_frontend(Session *session) {
   struct stat status;
   const char *path = session->request.input;
@@ -339,8 +364,10 @@ static int run_frontend(Session *session) {
     fprintf(stderr, "ftc: cannot read %s: it is a folder\n", path);
     return EXIT_USER;
   }
+  int64_t start = clock_nanoseconds();
   bool good = frontend_compile(session->arena, &session->diag, path, &session->request.frontend,
                                &session->program);
+  say_time(session, start, "front end");
   return good && !session->diag.errors ? 0 : EXIT_USER;
 }
 
@@ -407,20 +434,28 @@ static int simulate_stages(Session *session) {
   return simulate_report(&session->request.simulate, session->arena, plan, stages->count, stdout);
 }
 
+static int write_artifact(Session *session, const Code *code) {
+  const Request *request = &session->request;
+  int64_t start = clock_nanoseconds();
+  bool good = codegen_write(&session->diag, code, &request->codegen, request->output);
+  say_time(session, start, "artifact");
+  return good ? 0 : EXIT_MACHINE;
+}
+
 static int run_codegen(Session *session, HtmlPage *page) {
   Request *request = &session->request;
   const Code *code = session->stages.code;
   int result = 0, count = session->stages.count;
-  request->codegen.want_text = request->emit && !page;
+  bool is_text = request->emit && !page && !is_graph(request);
+  request->codegen.want_text = is_text;
   if (!stages_run_codegen(&session->stages, &session->diag, &request->codegen))
     result = session->diag.errors ? EXIT_USER : EXIT_MACHINE;
   if (!result && page)
     result = emit_page(session, page, code[0].plan);
-  else if (!result && request->emit)
+  else if (!result && is_text)
     result = emit_code(session, request->emit);
-  else if (!result && request->output &&
-           !codegen_write(&session->diag, &code[count - 1], &request->codegen, request->output))
-    result = EXIT_MACHINE;
+  else if (!result && request->output && !request->emit)
+    result = write_artifact(session, &code[count - 1]);
   if (!result && request->simulate.spec) result = simulate_stages(session);
   stages_free(&session->stages);
   return result;
@@ -446,24 +481,51 @@ static int ftc_print_memory(Session *session) {
   return 0;
 }
 
+/* What recomputing costs is said beneath the summary, which is of the model before the passes. */
+static void say_recompute(const Session *session) {
+  const char *cost = recompute_describe(session->stages.program[0].train, session->arena);
+  if (cost) printf("%s\n", cost);
+}
+
+/* Of the stages that the front end made: the passes and the back end, as far as something asks for
+ * them. */
+static int compile_stages(Session *session, HtmlPage *page) {
+  Request *request = &session->request;
+  const PassOptions *passes = &request->passes;
+  bool shows_graph = is_graph(request);
+  bool wants_code = (request->emit && !shows_graph) || (request->output && !request->emit) ||
+                    request->simulate.spec || passes->time_passes;
+  const char *recompute = setting_text(session->program.settings, "train.recompute");
+  bool says_recompute = request->summary && strcmp(recompute, "none");
+  int code = 0;
+  if (shows_graph && !passes->stop_after) code = emit_graph(session);
+  bool wants_passes =
+      wants_code || request->memory || passes->dump || passes->stop_after || says_recompute;
+  if (code || !wants_passes) return code;
+  code = run_passes(session);
+  if (code) return code;
+  if (says_recompute) say_recompute(session);
+  if (passes->stop_after)
+    return shows_graph ? emit_graph(session) : page ? emit_page(session, page, NULL) : 0;
+  if (request->memory) code = ftc_print_memory(session);
+  return !code && wants_code ? run_codegen(session, page) : code;
+}
+
 static int compile(Session *session) {
   Request *request = &session->request;
   const char *emit = request->emit ? request->emit : "";
-  if (!strcmp(emit, "ast")) return emit_ast(session);
-  int code = run_frontend(session);
-  if (!code) code = apply_choices(session);
-  if (code || request->find_batch) return code;
+  int code = !strcmp(emit, "ast") ? emit_ast(session) : 0;
+  if (code || (!strcmp(emit, "ast") && !request->hypers)) return code;
+  code = run_frontend(session);
+  if (!code && request->hypers) frontend_print_hypers(&session->program, stdout);
+  if (!code && !request->frontend.hypers_only) code = apply_choices(session);
+  if (code || request->find_batch || request->frontend.hypers_only) return code;
   if (request->simulate.spec)
     code = simulate_check_ranks(&request->simulate, session->program.settings);
   if (code) return code;
   code = stages_make(&session->program, request->stage, &session->stages);
   if (code) return code;
   if (request->summary) frontend_print_summary(&session->program, stdout);
-  bool is_graph = !strcmp(emit, "ir") || !strcmp(emit, "dot");
-  bool wants_passes = request->output || request->memory || request->passes.stop_after ||
-                      request->passes.dump || request->passes.time_passes ||
-                      (request->emit && !is_graph) || request->simulate.spec;
-  if (is_graph && !request->passes.stop_after) wants_passes = false;
   HtmlPage *page = NULL;
   if (!strcmp(emit, "html")) {
     page = html_new(session->arena, &session->diag, session->program.model_name);
@@ -472,20 +534,7 @@ static int compile(Session *session) {
     html_observe(page, "frontend", session->program.train);
     html_observe(page, "frontend", session->program.eval);
   }
-  const char *recompute = setting_text(session->program.settings, "train.recompute");
-  bool says_recompute = request->summary && strcmp(recompute, "none");
-  if (wants_passes || says_recompute) code = run_passes(session);
-  if (code) return code;
-  const char *cost = recompute_describe(session->stages.program[0].train, session->arena);
-  if (says_recompute && cost) printf("%s\n", cost);
-  if (!strcmp(emit, "ir")) return write_printed(session, print_ir);
-  if (!strcmp(emit, "dot")) return write_printed(session, print_dot);
-  if (page && request->passes.stop_after) return emit_page(session, page, NULL);
-  if (request->passes.stop_after) return 0;
-  if (request->memory) code = ftc_print_memory(session);
-  if (!code && (request->emit || request->output || request->simulate.spec))
-    code = run_codegen(session, page);
-  return code;
+  return compile_stages(session, page);
 }
 
 static int ftc_start(int argc, char **argv) {

@@ -28,7 +28,10 @@ static const Flag ftc_flags[] = {
      "the plan's steps as a Graphviz graph, by queue, with arrows from each to those that wait for "
      "it; html: a page with the "
      "graph after every pass, and the plan's steps"},
-    {"--summary", FLAG_SWITCH, 1, NULL, NULL, "layers, shapes, parameters, FLOPs"},
+    {"--hypers", FLAG_SWITCH, 1, NULL, NULL,
+     "the program's hypers and presets: types, values and what their comments say"},
+    {"--summary", FLAG_SWITCH, 1, NULL, NULL,
+     "layers, shapes, parameters, FLOPs; equal layers that follow each other are one row"},
     {"--memory", FLAG_OPTIONAL, 1, "F.svg", NULL,
      "peak memory by category, for several ranks also by distributed.zero; a picture of offsets "
      "over time (svg: to standard "
@@ -50,11 +53,11 @@ static const Flag ftc_flags[] = {
      "with --simulate: kernel times that 'ftrun bench --json FILE' measured"},
     {"--trace", FLAG_TEXT, 1, "FILE", FLAG_FILES " .json",
      "with --simulate: a Chrome/Perfetto trace of the step"},
-    {"--dump", FLAG_TEXT, 1, "PASS", FLAG_PASSES,
+    {"--dump", FLAG_TEXT, 1, "PASS", FLAG_PASSES " all",
      "write the graph after a pass (all: after each that changed it)"},
     {"--dump-dir", FLAG_TEXT, 1, "DIR", FLAG_FOLDERS, "where dumps go (default: here)"},
     {"--stop-after", FLAG_TEXT, 1, "PASS", FLAG_PASSES, "run the passes up to this one"},
-    {"--disable", FLAG_TEXT, 1, "A,B", FLAG_PASSES,
+    {"--disable", FLAG_TEXT, 1, "A,B", FLAG_NAMES,
      "leave out passes (fuse, schedule, memplan: do no more than is needed) or kinds of kernels; "
      "the names are listed below "
      "(may be repeated)"},
@@ -97,6 +100,7 @@ const CommandLine ftc_line = {
     .names_are = "--disable takes",
     .name = pass_optional,
     .variables = ftc_variables,
+    .pass = pass_name,
     .codes = ftc_codes,
     .prefix = "ftc: ",
 };

@@ -8,7 +8,7 @@ static const Command ftopt_commands[] = {
      NULL}};
 
 static const Flag ftopt_flags[] = {
-    {"--passes", FLAG_TEXT, 1, "LIST", FLAG_PASSES,
+    {"--passes", FLAG_TEXT, 1, "LIST", FLAG_NAMES,
      "run these passes, in this order, verifying before and after each"},
     {"--interp", FLAG_SWITCH, 1, NULL, NULL,
      "evaluate the result on made-up leaf values and print the roots"},
@@ -36,10 +36,6 @@ static const FlagNote ftopt_codes[] = {{"0", "done"},
                                        {"3", "a fault of the machine"},
                                        {NULL, NULL}};
 
-static const char *ftopt_pass(int index) {
-  return index < pass_count ? pass_info[index].name : NULL;
-}
-
 const CommandLine ftopt_line = {
     .program = "ftopt",
     .about = "runs passes over graphs in text form",
@@ -50,7 +46,7 @@ const CommandLine ftopt_line = {
     .files = ".ftir",
     .paragraphs = ftopt_paragraphs,
     .names_are = "passes",
-    .name = ftopt_pass,
+    .name = pass_name,
     .codes = ftopt_codes,
     .prefix = "ftopt: ",
 };

@@ -82,7 +82,16 @@ class CommandLines(support.Case):
         self.assertEqual(self.completed("ftrun", "train", "--wei"), [])
         self.assertEqual(self.completed("ftrun", "tok"), ["tokenize"])
         self.assertEqual(self.completed("ftc", "--emit", "l"), ["llvm"])
-        self.assertIn("fuse", self.completed("ftc", "--disable", "f"))
+        passes = [line.split()[0] for line in support.run("ftopt", "--list-passes").stdout.splitlines()]
+        self.assertEqual(self.completed("ftc", "--stop-after", ""), sorted(passes))
+        self.assertEqual(self.completed("ftc", "--dump=a"), sorted(["all", *(name for name in passes if name[0] == "a")]))
+        self.assertEqual(self.completed("ftc", "--disable", "fu"), ["fuse"])
+        self.assertEqual(self.completed("ftc", "--disable", "autod"), [])
+        self.assertEqual(self.completed("ftc", "--disable", "fuse,lay"), ["fuse,layout"])
+        self.assertEqual(self.completed("ftopt", "--passes", "shapes,autod"), ["shapes,autodiff"])
+        for program, flag in (("ftc", "stop-after"), ("ftc", "dump"), ("ftopt", "passes")):
+            for shell in ("zsh", "fish"):
+                self.assertRegex(printed(program, shell), rf"(?m)^.*{flag}.*\bautodiff\b.*\bmemplan\b", shell)
         with tempfile.TemporaryDirectory() as folder:
             for name in ("a.ft", "b.txt", "c.safetensors"):
                 open(os.path.join(folder, name), "w").close()

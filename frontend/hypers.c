@@ -1,0 +1,107 @@
+/* hypers: see hypers.h; and --hypers, the table of them. */
+#include "frontend/hypers.h"
+#include "base/text.h"
+#include "frontend/program.h"
+#include <string.h>
+
+/* ── as written ───────────────────────────────────────────────────────────────────────────── */
+
+/* NULL for a place in no file. */
+static const char *text_at(const Diag *diag, Loc loc) {
+  const char *line = loc.file ? diag->files.at[loc.file - 1].text : NULL;
+  for (uint32_t n = 1; line && n < loc.line; n++) {
+    line = strchr(line, '\n');
+    if (line) line++;
+  }
+  if (!line) return NULL;
+  size_t length = strcspn(line, "\r\n"), column = loc.column ? loc.column - 1u : 0;
+  return line + (column < length ? column : length);
+}
+
+/* How many characters there are before the line's end, a comment, or one of `ends`. */
+static size_t length_until(const char *text, const char *ends) {
+  bool in_string = false;
+  size_t i = 0;
+  for (; text[i] && text[i] != '\n' && text[i] != '\r'; i++) {
+    if (in_string && text[i] == '\\' && text[i + 1] && text[i + 1] != '\n') {
+      i++;
+      continue;
+    }
+    if (text[i] == '"') in_string = !in_string;
+    if (in_string) continue;
+    if ((text[i] == '/' && text[i + 1] == '/') || strchr(ends, text[i])) break;
+  }
+  return i;
+}
+
+static const char *trimmed(Arena *arena, const char *from, size_t length) {
+  while (length && (*from == ' ' || *from == '\t')) from++, length--;
+  while (length && strchr(" \t", from[length - 1])) length--;
+  return arena_strndup(arena, from, length);
+}
+
+const char *hypers_source(Arena *arena, const Diag *diag, Loc loc, const char *ends) {
+  const char *text = text_at(diag, loc);
+  return text ? trimmed(arena, text, length_until(text, ends)) : "";
+}
+
+const char *hypers_comment(Arena *arena, const Diag *diag, Loc loc) {
+  const char *text = text_at(diag, loc);
+  if (!text) return "";
+  text += length_until(text, "");
+  if (*text != '/') return "";
+  return trimmed(arena, text + 2, strcspn(text + 2, "\r\n"));
+}
+
+/* ── the table ────────────────────────────────────────────────────────────────────────────── */
+
+static int wider(int width, const char *text) {
+  int length = (int)strlen(text);
+  return length > width ? length : width;
+}
+
+/* Comments and texts may be anyone's. */
+static void put_line(Text *line, FILE *out) {
+  while (line->count && line->at[line->count - 1] == ' ') line->at[--line->count] = 0;
+  text_make_printable(line->at);
+  fprintf(out, "%s\n", line->at);
+  line->count = 0;
+}
+
+static void print_presets(const Program *program, Text *line, FILE *out) {
+  int name = 0, values = 0;
+  for (int i = 0; i < program->presets.count; i++) {
+    name = wider(name, program->presets.at[i].name);
+    if (*program->presets.at[i].doc) values = wider(values, program->presets.at[i].values);
+  }
+  fprintf(out, "\npresets, chosen by --preset NAME\n");
+  for (int i = 0; i < program->presets.count; i++) {
+    const Preset *preset = &program->presets.at[i];
+    text_printf(line, "  %-*s  %-*s  %s", name, preset->name, values, preset->values, preset->doc);
+    put_line(line, out);
+  }
+}
+
+void frontend_print_hypers(const Program *program, FILE *out) {
+  static const Hyper head = {"name", "value", "type", "what it is", "from"};
+  int name = wider(0, head.name), value = wider(0, head.value), from = wider(0, head.from);
+  for (int i = 0; i < program->hypers.count; i++) {
+    name = wider(name, program->hypers.at[i].name);
+    value = wider(value, program->hypers.at[i].value);
+    from = wider(from, program->hypers.at[i].from);
+  }
+  if (!program->hypers.count) {
+    fprintf(out, "%s has no hypers\n", program->path);
+    return;
+  }
+  Text line = {0};
+  fprintf(out, "hypers, set by -D NAME=VALUE\n");
+  for (int i = -1; i < program->hypers.count; i++) {
+    const Hyper *hyper = i < 0 ? &head : &program->hypers.at[i];
+    text_printf(&line, "  %-*s  %-5s  %-*s  %-*s  %s", name, hyper->name, hyper->type, value,
+                hyper->value, from, hyper->from, hyper->doc);
+    put_line(&line, out);
+  }
+  if (program->presets.count) print_presets(program, &line, out);
+  text_free(&line);
+}
