@@ -55,7 +55,7 @@ const char *hypers_comment(Arena *arena, const Diag *diag, Loc loc) {
 
 /* ── the table ────────────────────────────────────────────────────────────────────────────── */
 
-static int wider(int width, const char *text) {
+static int widen_for(int width, const char *text) {
   int length = (int)strlen(text);
   return length > width ? length : width;
 }
@@ -71,8 +71,8 @@ static void put_line(Text *line, FILE *out) {
 static void print_presets(const Program *program, Text *line, FILE *out) {
   int name = 0, values = 0;
   for (int i = 0; i < program->presets.count; i++) {
-    name = wider(name, program->presets.at[i].name);
-    if (*program->presets.at[i].doc) values = wider(values, program->presets.at[i].values);
+    name = widen_for(name, program->presets.at[i].name);
+    if (*program->presets.at[i].doc) values = widen_for(values, program->presets.at[i].values);
   }
   fprintf(out, "\npresets, chosen by --preset NAME\n");
   for (int i = 0; i < program->presets.count; i++) {
@@ -84,11 +84,11 @@ static void print_presets(const Program *program, Text *line, FILE *out) {
 
 void frontend_print_hypers(const Program *program, FILE *out) {
   static const Hyper head = {"name", "value", "type", "what it is", "from"};
-  int name = wider(0, head.name), value = wider(0, head.value), from = wider(0, head.from);
+  int name = widen_for(0, head.name), value = widen_for(0, head.value), from = widen_for(0, head.from);
   for (int i = 0; i < program->hypers.count; i++) {
-    name = wider(name, program->hypers.at[i].name);
-    value = wider(value, program->hypers.at[i].value);
-    from = wider(from, program->hypers.at[i].from);
+    name = widen_for(name, program->hypers.at[i].name);
+    value = widen_for(value, program->hypers.at[i].value);
+    from = widen_for(from, program->hypers.at[i].from);
   }
   if (!program->hypers.count) {
     fprintf(out, "%s has no hypers\n", program->path);

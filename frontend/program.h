@@ -40,7 +40,7 @@ typedef struct Program {
   int stage; /* of distributed.pipeline ones, from 0: what this compilation is of */
   SettingValue *settings;
   Loc batch_loc; /* of batch = auto(...), or nowhere */
-  Loc auto_loc; /* of distributed { auto(...) }, or nowhere */
+  Loc auto_loc;  /* of distributed { auto(...) }, or nowhere */
   VEC(DataSource) sources;
   VEC(Layer) layers;
   VEC(const char *) params; /* of a stage: the names of those of the whole program, in its order */
@@ -52,7 +52,7 @@ typedef struct Program {
 enum { PROGRAM_GRAPHS = 5 };
 static inline Graph *program_graph(const Program *program, int index) {
   Graph *const graphs[PROGRAM_GRAPHS] = {program->train, program->eval, program->micro,
-                                      program->decode, program->prefill};
+                                         program->decode, program->prefill};
   return graphs[index];
 }
 

@@ -72,7 +72,7 @@ static bool is_of(const Layer *layer, const Numbered *group) {
 }
 
 /* Those that begin with `index`. */
-static bool find_group(const Program *program, int index, size_t skip, Numbered *out) {
+static bool numbered_at(const Program *program, int index, size_t skip, Numbered *out) {
   if (index >= program->layers.count || strlen(program->layers.at[index].path) < skip ||
       !find_number(program->layers.at[index].path, skip, out))
     return false;
@@ -85,8 +85,7 @@ static bool groups_are_equal(const Program *program, const Numbered *a, const Nu
   if (a->end - a->from != b->end - b->from) return false;
   for (int i = 0; i < a->end - a->from; i++) {
     const Layer *x = &program->layers.at[a->from + i], *y = &program->layers.at[b->from + i];
-    if (strcmp(x->block, y->block) != 0 ||
-        strcmp(x->path + a->length, y->path + b->length) != 0 ||
+    if (strcmp(x->block, y->block) != 0 || strcmp(x->path + a->length, y->path + b->length) != 0 ||
         !type_equal(&x->output, &y->output) || x->parameters != y->parameters ||
         x->flops != y->flops)
       return false;
@@ -99,9 +98,9 @@ static int count_equal(const Program *program, int index, size_t skip, Numbered 
                        Numbered *last) {
   Numbered next;
   int count = 1;
-  if (!find_group(program, index, skip, first)) return 1;
+  if (!numbered_at(program, index, skip, first)) return 1;
   *last = *first;
-  while (find_group(program, last->end, skip, &next) && next.stem == first->stem &&
+  while (numbered_at(program, last->end, skip, &next) && next.stem == first->stem &&
          !strncmp(next.path, first->path, first->stem) && next.number == first->number + count &&
          groups_are_equal(program, first, &next)) {
     *last = next;
@@ -188,6 +187,7 @@ void frontend_print_summary(const Program *program, FILE *out) {
           count_text(second, sizeof second, flops));
   fprintf(out, "  each row counts its own work, not that of layers inside it\n");
   if (table.has_folded)
-    fprintf(out, "  a row with x N has N equal layers and all inside them; below it, set in, stands "
-                 "one of them\n");
+    fprintf(out,
+            "  a row with x N has N equal layers and all inside them; below it, set in, stands "
+            "one of them\n");
 }

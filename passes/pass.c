@@ -51,9 +51,7 @@ const char *pass_optional(int index) {
   return NULL;
 }
 
-const char *pass_name(int index) {
-  return index < pass_count ? pass_info[index].name : NULL;
-}
+const char *pass_name(int index) { return index < pass_count ? pass_info[index].name : NULL; }
 
 /* -1, with an error that suggests one of `names`, if there is none. */
 static int require_pass(Arena *arena, Diag *diag, const char *name, size_t length,
@@ -242,7 +240,6 @@ typedef struct {
   double *seconds; /* per pass, over all graphs */
   int64_t *nodes;  /* what it left, likewise */
 } Pipeline;
-
 
 static bool dump_if_changed(Pipeline *pipeline, int pass, const Graph *before, const Graph *after) {
   const PassOptions *options = pipeline->options;

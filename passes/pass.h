@@ -28,7 +28,7 @@ typedef struct {
   const char *refused;    /* decode: why this model has no such graph */
   const char *left_out;   /* PassOptions.disable */
   Arena *scratch;         /* ends with the pass, but a graph it makes has the old graph's arena */
-  int stage; /* Program.stage */
+  int stage;              /* Program.stage */
 } PassContext;
 
 /* The state that counts the parts of a batch: passes/totals_parts.c, optimizer_accumulate.c. */

@@ -50,7 +50,7 @@ typedef struct {
   const char *const *paragraphs; /* behind the flags; ends with NULL */
   const char *names_are;         /* what FLAG_NAMES takes, and its names up to NULL; may be NULL */
   const char *(*name)(int index);
-  const char *(*pass)(int index); /* the names that FLAG_PASSES takes; NULL where no flag does */
+  const char *(*pass)(int index);    /* the names that FLAG_PASSES takes; NULL where no flag does */
   const FlagNote *variables, *codes; /* end with {NULL, NULL} */
   const char *prefix;                /* of messages: "error: " */
 } CommandLine;

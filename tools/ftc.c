@@ -25,7 +25,8 @@ enum { EXIT_USER = 1, EXIT_USAGE = 2, EXIT_MACHINE = 3, MAX_WORDS = 256 };
 
 typedef struct {
   const char *input, *output, *emit, *memory, *stage;
-  bool asks_auto, find_batch, summary, hypers, is_done; /* done: --help and the like have said it all */
+  bool asks_auto, find_batch, summary, hypers,
+      is_done; /* done: --help and the like have said it all */
   const char *defines[MAX_WORDS], *sets[MAX_WORDS];
   Text disabled; /* all that --disable names, however often it is given */
   FrontendOptions frontend;
