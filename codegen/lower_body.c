@@ -1,6 +1,7 @@
 /* lower_body: what a kernel computes, op by op, for the plan (plan/plan_body.h). */
 #include "codegen/lower_private.h"
 #include "plan/plan_body.h"
+#include "plan/plan_window.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,12 +26,50 @@ static void set_int(Values *values, PlanOp *op, const Node *node, AttrId id) {
   set_ints(values, op, &attr, NULL);
 }
 
+static void take_ints(const Node *node, AttrId id, int count, int64_t otherwise, int64_t *out) {
+  const Attr *attr = node_attr(node, id);
+  for (int i = 0; i < count; i++) out[i] = attr ? attr->ints[i] : otherwise;
+}
+
+static void set_window_ints(Values *values, PlanOp *op, const Node *node) {
+  int64_t ints[CONV_INTS];
+  const Attr all = {.count = CONV_INTS, .ints = ints};
+  const char *layout = node_str(node, ATTR_LAYOUT);
+  int64_t is_nhwc = layout && strcmp(layout, "nhwc") == 0;
+  if (op_is_pool(node->op)) {
+    take_ints(node, ATTR_KERNEL, 2, 1, ints);
+    memcpy(ints + 2, ints, 2 * sizeof *ints); /* a stride that is not there is the kernel's size */
+    if (node_attr(node, ATTR_STRIDE)) take_ints(node, ATTR_STRIDE, 2, 1, ints + 2);
+    take_ints(node, ATTR_PADDING, 4, 0, ints + 4);
+    ints[8] = is_nhwc, ints[9] = node_int(node, ATTR_COUNT_PAD, 0);
+  } else {
+    take_ints(node, ATTR_STRIDE, 2, 1, ints);
+    take_ints(node, ATTR_PADDING, 4, 0, ints + 2);
+    take_ints(node, ATTR_DILATION, 2, 1, ints + 6);
+    ints[8] = node_int(node, ATTR_GROUPS, 1), ints[9] = is_nhwc;
+  }
+  set_ints(values, op, &all, NULL);
+}
+
+static void set_attention(Values *values, PlanOp *op, const Node *node) {
+  int64_t ints[ATTENTION_INTS] = {node_int(node, ATTR_CAUSAL, 0),
+                                  node_attr(node, ATTR_HEADS) != NULL};
+  const Attr all = {.count = ATTENTION_INTS, .ints = ints};
+  take_ints(node, ATTR_HEADS, 3, 0, ints + 2);
+  take_ints(node, ATTR_START, 3, 0, ints + 5);
+  ints[8] = node_int(node, ATTR_JOINED, 0);
+  op->value = node_float(node, ATTR_SCALE, 1);
+  set_ints(values, op, &all, NULL);
+}
+
 /* What the plan tells of the op's attributes: see PlanOp. */
 static void set_attributes(Values *values, PlanOp *op, const Node *node) {
   int64_t flags[2], ones[MAX_RANK];
   Attr both = {.count = 2, .ints = flags}, steps = {.count = node->type.shape.rank, .ints = ones};
   if (op_info[node->op].op_class == CLASS_REDUCE)
     set_ints(values, op, node_attr(node, ATTR_AXES), NULL);
+  if (op_is_conv(node->op) || op_is_pool(node->op)) set_window_ints(values, op, node);
+  if (op_is_attention(node->op)) set_attention(values, op, node);
   switch (node->op) {
   case OP_TRANSPOSE:
     set_ints(values, op, node_attr(node, ATTR_PERM), NULL);
@@ -53,6 +92,7 @@ static void set_attributes(Values *values, PlanOp *op, const Node *node) {
     return;
   case OP_CONCAT:
   case OP_IOTA:
+  case OP_PUT:
     set_int(values, op, node, ATTR_AXIS);
     return;
   case OP_RANDOM:

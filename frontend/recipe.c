@@ -7,7 +7,11 @@
 
 bool recipe_set_text(Builder *b, const char *key, const char *text, Loc loc) {
   const char *why = NULL;
-  if (setting_set(b->arena, b->program->settings, setting_find(key), text, &why)) return true;
+  int index = setting_find(key);
+  if (setting_set(b->arena, b->program->settings, index, text, &why)) {
+    b->program->settings[index].loc = loc;
+    return true;
+  }
   return builder_fail(b, loc, "%s: %s", key, why);
 }
 

@@ -1,6 +1,7 @@
 /* type: see type.h. Everything here is total: any DType and any Shape of legal rank is answered,
  * so that readers of hostile text may ask first and judge afterwards. */
 #include "ir/type.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -204,6 +205,13 @@ char *type_text(const Type *type, char buffer[TYPE_TEXT]) {
   char shape[TYPE_TEXT];
   snprintf(buffer, TYPE_TEXT, "%s%.200s", dtype_text(type->dtype), shape_text(&type->shape, shape));
   return buffer;
+}
+
+double dtype_largest(DType dtype) {
+  return dtype == DT_F16    ? 65504
+         : dtype == DT_BF16 ? 0x1.fep127
+         : dtype == DT_F32  ? FLT_MAX
+                            : DBL_MAX;
 }
 
 double dtype_extreme(DType dtype, bool is_least) {

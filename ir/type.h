@@ -33,6 +33,7 @@ bool dtype_is_integer(DType dtype); /* u8 i32 u32 i64; not bool */
 /* What a maximum (is_least) or a minimum over no elements is: the end of the type's range, or the
  * last number before it that is a double. */
 double dtype_extreme(DType dtype, bool is_least);
+double dtype_largest(DType dtype); /* the largest finite number of a float type */
 
 enum { MAX_RANK = 8 };
 

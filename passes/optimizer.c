@@ -18,16 +18,22 @@ static Node *norm_of(Update *u, Node *grads) {
 }
 
 static Node *clipped_by_norm(Update *u, Node *grads, double limit) {
+  update_at(u, "train.clip");
   Node *norm = norm_of(u, grads);
   Node *ratio = update_div(u, make_like(u->graph, norm, limit),
                            update_add(u, norm, make_like(u->graph, norm, 1e-6)));
   Node *scale = update_op(u, OP_MIN, ratio, make_like(u->graph, ratio, 1));
-  return update_mul(u, grads, make_broadcast(u->graph, scale, u->flat.shape));
+  grads = update_mul(u, grads, make_broadcast(u->graph, scale, u->flat.shape));
+  update_at(u, "train.optimizer");
+  return grads;
 }
 
 static Node *clipped_by_value(Update *u, Node *grads, double limit) {
+  update_at(u, "train.clip_value");
   grads = update_op(u, OP_MIN, grads, make_like(u->graph, grads, limit));
-  return update_op(u, OP_MAX, grads, make_like(u->graph, grads, -limit));
+  grads = update_op(u, OP_MAX, grads, make_like(u->graph, grads, -limit));
+  update_at(u, "train.optimizer");
+  return grads;
 }
 
 static Node *clipped(Update *u, Node *grads) {
@@ -49,6 +55,7 @@ static bool has_frozen(const Graph *graph) {
  * stays so, in spite of rounding: the average of what is frozen is that, to the bit. */
 static void average_weights(Update *u, Node *params) {
   if (setting_number(u->settings, "train.ema") == 0) return;
+  update_at(u, "train.ema");
   Node *decay = update_setting(u, "train.ema"), *zero = update_number(u, 0);
   Node *is_first = update_op(u, OP_EQ, u->step, zero);
   Node *average = update_state(u, ROLE_AVERAGE, OWN_EMA, 0);
@@ -58,6 +65,7 @@ static void average_weights(Update *u, Node *params) {
   if (has_frozen(u->graph))
     after = make_select(u->graph, update_op(u, OP_EQ, before, params), params, after);
   update_assign(u, OWN_EMA, after);
+  update_at(u, "train.optimizer");
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────── */
@@ -65,7 +73,9 @@ static void average_weights(Update *u, Node *params) {
 static bool update_all(Update *u, Diag *diag, Node *counter) {
   const char *kind = setting_text(u->settings, "train.optimizer");
   u->graph->origin = (Origin){.is_update = true, .function = kind};
+  update_at(u, "train.schedule");
   u->rate = update_rate(u);
+  update_at(u, "train.optimizer");
   u->params = update_params(u);
   update_find_groups(u);
   update_unscale(u);

@@ -44,6 +44,9 @@ Node *update_sqrt(Update *u, Node *x);
 /* A scalar, in every element; times a flat value. */
 Node *update_fill(Update *u, Node *scalar);
 Node *update_scaled(Update *u, Node *flat, Node *scalar);
+/* What is made from here on is the doing of this setting: its line in the recipe, or where the file does
+ * not set it that of the optimizer. */
+void update_at(Update *u, const char *key);
 Node *update_setting(Update *u, const char *key);
 /* A flat state that starts with this value in every element; a moment that starts with 0; i64[]. */
 Node *update_state(Update *u, LeafRole role, const char *name, double initial);

@@ -22,6 +22,11 @@ Node *update_scaled(Update *u, Node *flat, Node *scalar) {
   return update_mul(u, flat, update_fill(u, scalar));
 }
 
+void update_at(Update *u, const char *key) {
+  Loc loc = setting_loc(u->settings, key);
+  u->graph->origin.loc = loc.line ? loc : setting_loc(u->settings, "train.optimizer");
+}
+
 Node *update_setting(Update *u, const char *key) { return make_setting(u->graph, key); }
 Node *update_state(Update *u, LeafRole role, const char *name, double initial) {
   return make_state(u->graph, role, name, u->flat, initial);

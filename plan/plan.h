@@ -8,6 +8,7 @@
 #ifndef FT_PLAN_PLAN_H
 #define FT_PLAN_PLAN_H
 #include "base/arena.h"
+#include "base/diag.h"
 #include "base/own.h"
 #include "base/role.h"
 #include "base/text.h"
@@ -36,6 +37,7 @@ typedef struct {
   const char *text; /* STR */
   bool is_set;      /* by the file or the command line, not the default */
   bool is_users;    /* by the command line of the run: the file has no say in it */
+  Loc loc;          /* where the file sets it; nowhere: it does not, or --set has the last word */
 } SettingValue;
 /* A number's value where the text is `auto`; only data.workers and data.prefetch may be that. */
 enum { SETTING_AUTO = -1, SETTING_MOST_AUTO_PREFETCH = 32 /* batches, whatever is measured */ };
@@ -49,6 +51,7 @@ void setting_hint(const char *key, char *out, size_t size);
 /* Parses `value` for setting `index`; false and *why if it does not fit the kind. */
 bool setting_set(Arena *arena, SettingValue *values, int index, const char *value,
                  const char **why);
+Loc setting_loc(const SettingValue *values, const char *key);
 double setting_number(const SettingValue *values, const char *key); /* key must exist */
 const char *setting_text(const SettingValue *values, const char *key);
 /* distributed.data: the ranks that share a batch; 0: as many as the run starts with. */

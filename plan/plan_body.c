@@ -1,6 +1,7 @@
 /* plan_body: see plan_body.h. */
 #include "plan/plan_body.h"
 #include "plan/plan_text.h"
+#include "plan/plan_window.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -19,9 +20,11 @@ bool body_is_told(Op op) {
   case OP_CONCAT:
   case OP_GATHER:
   case OP_SCATTER_ADD:
+  case OP_PUT:
     return true;
   default:
-    return op_info[op].op_class == CLASS_POINTWISE || op_info[op].op_class == CLASS_REDUCE;
+    return op_info[op].op_class == CLASS_POINTWISE || op_info[op].op_class == CLASS_REDUCE ||
+           op_is_conv(op) || op_is_pool(op) || op_is_attention(op);
   }
 }
 
@@ -151,9 +154,11 @@ static PlanBody *open_body(Words *words, PlanGraph *graph) {
 }
 
 /* ── checks ───────────────────────────────────────────────────────────────────────────────── */
+enum { MOST_CHECKED = 7 };
+
 typedef struct {
   const PlanOp *op;
-  const Type *in[3]; /* the first ones */
+  const Type *in[MOST_CHECKED]; /* none of those that are told has more, but concat */
 } Checked;
 
 static bool are_axes(const Checked *c) {
@@ -267,6 +272,33 @@ static bool is_random_right(const Checked *c) {
           shape_equal(&c->in[2]->shape, &c->op->type.shape));
 }
 
+static bool is_pool_right(const Checked *c) {
+  PlanWindow window;
+  bool picks = c->op->op == OP_POOL_MAX_GRAD;
+  return plan_pool_form(c->op, c->in[0], &window) &&
+         (!picks ||
+          (shape_equal(&c->in[0]->shape, &c->in[1]->shape) && !dtype_is_float(c->in[1]->dtype)));
+}
+
+static bool is_put_right(const Checked *c) {
+  const Shape *base = &c->in[0]->shape, *part = &c->in[1]->shape;
+  int64_t axis = c->op->int_count == 1 ? c->op->ints[0] : -1;
+  if (axis < 0 || axis >= base->rank || part->rank != base->rank) return false;
+  for (int i = 0; i < base->rank; i++)
+    if (i != axis && part->dim[i] != base->dim[i]) return false;
+  return type_equal(c->in[0], &c->op->type) && c->in[1]->dtype == c->in[0]->dtype &&
+         !dtype_is_float(c->in[2]->dtype) && shape_elements(&c->in[2]->shape) == 1;
+}
+
+/* Those that go through windows, heads or places of a tensor. */
+static bool is_window_right(const Checked *c) {
+  PlanWindow window;
+  PlanAttention attention;
+  if (op_is_pool(c->op->op)) return is_pool_right(c);
+  if (op_is_conv(c->op->op)) return plan_conv_form(c->op, c->in[0], c->in[1], &window);
+  return plan_attention_form(c->op, c->in, &attention);
+}
+
 static bool check_op(const PlanGraph *graph, const PlanBody *body, const PlanOp *op) {
   const OpInfo *info = &op_info[op->op];
   if (op->op == OP_CONCAT) return is_concat_right(graph, body, op);
@@ -278,7 +310,11 @@ static bool check_op(const PlanGraph *graph, const PlanBody *body, const PlanOp 
   bool keeps = info->min_inputs == 0 || c.in[0]->dtype == op->type.dtype;
   if (info->op_class == CLASS_REDUCE)
     return are_axes(&c) && (keeps || (op_is_arg(op->op) && !dtype_is_float(op->type.dtype)));
+  if (op_is_conv(op->op) || op_is_pool(op->op) || op_is_attention(op->op))
+    return is_window_right(&c);
   switch (op->op) {
+  case OP_PUT:
+    return is_put_right(&c);
   case OP_IOTA:
     return is_iota_right(op);
   case OP_RANDOM:
@@ -381,6 +417,17 @@ bool body_read_op(Words *words, PlanGraph *graph) {
   return true;
 }
 
+/* The type of value `value` as result `result` of its kernel. */
+static Type body_result_type(const PlanGraph *graph, const PlanBody *body, int value, int result) {
+  const PlanOp *op = value < body->input_count ? NULL : &body->ops.at[value - body->input_count];
+  if (!op || !op_is_attention(op->op)) return *body_type(graph, body, value);
+  const Type *in[MOST_CHECKED];
+  PlanAttention form;
+  for (int i = 0; i < op->input_count; i++) in[i] = body_type(graph, body, op->inputs[i]);
+  if (!plan_attention_form(op, in, &form) || result >= form.result_count) return (Type){0};
+  return plan_attention_result(op, in, &form, result);
+}
+
 bool body_read_results(Words *words, PlanGraph *graph) {
   PlanBody *body = open_body(words, graph);
   Numbers results = {0};
@@ -390,10 +437,12 @@ bool body_read_results(Words *words, PlanGraph *graph) {
     return words_fail(words, "%d results, and there are %d buffers for them", results.count,
                       body->arg_count - body->input_count);
   for (int i = 0; i < results.count; i++) {
-    const Type *made = body_type(graph, body, results.at[i]);
+    Type made = body_result_type(graph, body, results.at[i], i);
     const Type *kept = &graph->buffers.at[body->args[body->input_count + i]].type;
-    if (body->ops.count == 1 && op_has(body->ops.at[0].op, TRAIT_RESULTS)) continue;
-    if (!type_equal(made, kept)) return words_fail(words, "a result is not of its buffer's type");
+    if (body->ops.count == 1 && op_has(body->ops.at[0].op, TRAIT_RESULTS) &&
+        !body_is_told(body->ops.at[0].op))
+      continue;
+    if (!type_equal(&made, kept)) return words_fail(words, "a result is not of its buffer's type");
   }
   body->results = results.at;
   return true;

@@ -281,7 +281,7 @@ bool setting_set(Arena *arena, SettingValue *values, int index, const char *valu
   const SettingInfo *info = &setting_info[index];
   bool is_good = info->kind == SET_STR ? set_text(arena, &values[index], info->key, value, why)
                                        : set_number(arena, &values[index], info, value, why);
-  if (is_good) values[index].is_set = true;
+  if (is_good) values[index].is_set = true, values[index].loc = (Loc){0};
   return is_good;
 }
 
@@ -295,6 +295,10 @@ SettingValue *settings_new(Arena *arena) {
     values[i].is_set = false;
   }
   return values;
+}
+
+Loc setting_loc(const SettingValue *values, const char *key) {
+  return values[setting_find(key)].loc;
 }
 
 double setting_number(const SettingValue *values, const char *key) {

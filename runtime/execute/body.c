@@ -1,9 +1,10 @@
 /* body: see body.h. Values are asked for from the result backwards, so that only what one element is
  * made of is computed; each operation remembers some of its elements. */
-#include "runtime/execute/body.h"
+#include "runtime/execute/body_private.h"
 #include "runtime/common/element.h"
 #include "runtime/common/philox.h"
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,23 +17,9 @@ enum {
 };
 static const int64_t most_work = INT64_C(2000000000); /* elements computed */
 
-typedef struct {
-  int64_t element; /* -1: none */
-  Scalar value;
-} Remembered;
-
-struct Body {
-  const PlanGraph *graph;
-  const PlanBody *of;
-  const char **operand;
-  Remembered **memory; /* by op */
-  int64_t *room;
-  int64_t work;
-  int depth;
-};
-
 static bool is_sum_like(Op op) {
-  return op_info[op].op_class == CLASS_REDUCE || op == OP_DOT || op == OP_SCATTER_ADD;
+  return op_info[op].op_class == CLASS_REDUCE || op == OP_DOT || op == OP_SCATTER_ADD ||
+         op_is_conv(op) || op_is_pool(op) || op_is_attention(op);
 }
 
 Status body_new(const PlanGraph *graph, const PlanBody *of, const char *const *operand,
@@ -104,7 +91,7 @@ static const PlanOp *op_of(const Body *body, int value) {
   return value < body->of->input_count ? NULL : &body->of->ops.at[value - body->of->input_count];
 }
 
-static const Type *body_type_of(const Body *body, int value) {
+const Type *body_type_of(const Body *body, int value) {
   return body_type(body->graph, body->of, value);
 }
 
@@ -122,14 +109,6 @@ static int64_t ravel(const Shape *shape, const int64_t index[MAX_RANK]) {
 }
 
 /* ── what an element is made of ───────────────────────────────────────────────────────────── */
-typedef struct {
-  Body *body;
-  const PlanOp *op;
-  int64_t element;
-  BodySee *see;
-  void *context;
-} Seeing;
-
 static const Shape *shape_in(const Seeing *s, int k) {
   return &body_type_of(s->body, s->op->inputs[k])->shape;
 }
@@ -244,6 +223,20 @@ static bool see_pointwise(const Seeing *s) {
   return true;
 }
 
+/* The part where it lies, else the tensor that it was put into. */
+static bool see_put(const Seeing *s) {
+  const Shape *part = shape_in(s, 1);
+  int axis = (int)s->op->ints[0];
+  int64_t index[MAX_RANK];
+  Scalar from;
+  if (!body_value(s->body, s->op->inputs[2], 0, &from)) return true;
+  unravel(&s->op->type.shape, s->element, index);
+  if (index[axis] < from.i || index[axis] - from.i >= part->dim[axis])
+    return s->see(s->context, s->op->inputs[0], s->element);
+  index[axis] -= from.i;
+  return s->see(s->context, s->op->inputs[1], ravel(part, index));
+}
+
 bool body_sources(Body *body, int value, int64_t element, BodySee *see, void *context) {
   const PlanOp *op = op_of(body, value);
   Seeing s = {body, op, element, see, context};
@@ -255,10 +248,15 @@ bool body_sources(Body *body, int value, int64_t element, BodySee *see, void *co
     return see_pointwise(&s);
   case CLASS_REDUCE:
     return see_reduced(&s);
+  case CLASS_WINDOW:
+    return body_see_pool(&s);
   default:
     break;
   }
   if (op->op == OP_DOT) return see_dot(&s);
+  if (op_is_conv(op->op)) return body_see_conv(&s);
+  if (op_is_attention(op->op)) return body_see_attention(&s);
+  if (op->op == OP_PUT) return see_put(&s);
   if (op->op == OP_CONCAT) return see_concat(&s);
   if (op->op == OP_GATHER) return see_gather(&s);
   if (op->op == OP_SCATTER_ADD) return see_scattered(&s);
@@ -284,15 +282,20 @@ static bool body_is_better(const Gather *g, DType dtype, Scalar x) {
   return isnan(x.f) || (most ? x.f > g->sum.f : x.f < g->sum.f);
 }
 
+double body_part_of_sum(DType dtype, double x) {
+  return dtype != DT_F64 && fabs(x) > FLT_MAX ? copysign(INFINITY, x) : x;
+}
+
 static bool take(void *context, int value, int64_t element) {
   Gather *g = context;
-  DType dtype = body_type_of(g->body, value)->dtype;
+  DType dtype = body_type_of(g->body, value)->dtype, type = g->op->type.dtype;
   bool is_float = dtype_is_float(dtype);
   Scalar x;
   if (!(g->is_known = body_value(g->body, value, element, &x))) return false;
   int64_t at = g->seen++;
-  if (g->op->op == OP_DOT) {
-    if (at % 2) g->sum.f += g->factor.f * x.f;
+  if (g->op->op == OP_DOT || op_is_conv(g->op->op)) {
+    if (at % 2)
+      g->sum.f = body_part_of_sum(type, g->sum.f + body_part_of_sum(type, g->factor.f * x.f));
     g->factor = x;
   } else if (op_is_arg(g->op->op)) {
     if (at && !body_is_better(g, dtype, x)) return true;
@@ -302,7 +305,7 @@ static bool take(void *context, int value, int64_t element) {
              g->op->op == OP_SCATTER_ADD) {
     double part = g->squares ? (x.f - g->mean) * (x.f - g->mean) : x.f;
     if (is_float)
-      g->sum.f += part;
+      g->sum.f = body_part_of_sum(type, g->sum.f + part);
     else
       g->sum.i = dtype_wrap(dtype, (int64_t)((uint64_t)g->sum.i + (uint64_t)x.i));
   } else if (op_info[g->op->op].op_class == CLASS_REDUCE) {
@@ -372,6 +375,8 @@ static bool op_value(Body *body, const PlanOp *op, int value, int64_t element, S
   int64_t index[MAX_RANK];
   if (!body_is_told(op->op)) return false;
   if (op_info[op->op].op_class == CLASS_POINTWISE) return pointwise_value(body, op, element, out);
+  if (op_is_pool(op->op)) return body_pool_value(body, op, element, out);
+  if (op_is_attention(op->op)) return body_attention_value(body, op, element, out);
   if (op->op == OP_RANDOM) return random_value(body, op, element, out);
   if (op->op == OP_IOTA) {
     unravel(&op->type.shape, element, index);
@@ -383,6 +388,53 @@ static bool op_value(Body *body, const PlanOp *op, int value, int64_t element, S
     return true;
   }
   return gather_value(body, op, value, element, out);
+}
+
+void body_set_result(Body *body, int result) { body->result = result; }
+
+Type body_type_meant(const Body *body, int value) {
+  const PlanOp *op = op_of(body, value);
+  return op && op_is_attention(op->op) ? body_attention_type(body, op) : *body_type_of(body, value);
+}
+
+bool body_unrounded(Body *body, int value, int64_t element, double *out) {
+  const PlanOp *op = op_of(body, value);
+  Scalar x;
+  if (!op || !dtype_is_float(op->type.dtype) || !op_value(body, op, value, element, &x))
+    return false;
+  *out = x.f;
+  return true;
+}
+
+/* Products under way. */
+typedef struct {
+  Body *body;
+  BodyProducts *out;
+  int64_t seen;
+  double factor;
+  bool is_known;
+} Products;
+
+static bool take_factor(void *context, int value, int64_t element) {
+  Products *p = context;
+  Scalar x;
+  if (!(p->is_known = body_value(p->body, value, element, &x))) return false;
+  if (p->seen++ % 2 == 0) {
+    p->factor = x.f;
+    return true;
+  }
+  if (!p->out->count++ || fabs(p->factor * x.f) > fabs(p->out->factor[0] * p->out->factor[1]))
+    p->out->factor[0] = p->factor, p->out->factor[1] = x.f;
+  return true;
+}
+
+bool body_products(Body *body, int value, int64_t element, BodyProducts *out) {
+  const PlanOp *op = op_of(body, value);
+  Products p = {.body = body, .out = out, .is_known = true};
+  *out = (BodyProducts){0};
+  if (!op || (op->op != OP_DOT && !op_is_conv(op->op))) return false;
+  body_sources(body, value, element, take_factor, &p);
+  return p.is_known && out->count;
 }
 
 bool body_value(Body *body, int value, int64_t element, Scalar *out) {
@@ -402,7 +454,8 @@ bool body_value(Body *body, int value, int64_t element, Scalar *out) {
   body->depth++;
   bool is_known = op_value(body, op, value, element, out);
   body->depth--;
-  if (is_known && dtype_is_float(op->type.dtype)) out->f = dtype_round(op->type.dtype, out->f);
+  DType dtype = body_type_meant(body, value).dtype;
+  if (is_known && dtype_is_float(dtype)) out->f = dtype_round(dtype, out->f);
   if (is_known) *memory = (Remembered){element, *out};
   return is_known;
 }
@@ -464,7 +517,7 @@ void body_trace(Body *body, int value, int64_t element, BodyTrace *out) {
 }
 
 /* ── statistics ───────────────────────────────────────────────────────────────────────────── */
-static void stats_take(BodyStats *stats, double x) {
+void body_take_number(BodyStats *stats, double x) {
   stats->looked_at++;
   if (isnan(x)) {
     stats->nan++;
@@ -488,7 +541,7 @@ static int64_t stride_of(int64_t elements) { return elements / MOST_LOOKED_AT + 
 void body_stats_of(const Type *type, const char *at, BodyStats *out) {
   *out = (BodyStats){.elements = shape_elements(&type->shape), .is_known = true};
   for (int64_t k = 0; k < out->elements; k += stride_of(out->elements))
-    stats_take(out, as_number(type->dtype, body_read_element(type->dtype, at, k)));
+    body_take_number(out, as_number(type->dtype, body_read_element(type->dtype, at, k)));
 }
 
 void body_stats(Body *body, int value, BodyStats *out) {
@@ -499,6 +552,6 @@ void body_stats(Body *body, int value, BodyStats *out) {
   for (int64_t k = 0; k < out->elements && out->is_known; k += stride_of(out->elements)) {
     Scalar x;
     out->is_known = body->work - before < WORK && body_value(body, value, k, &x);
-    if (out->is_known) stats_take(out, as_number(type->dtype, x));
+    if (out->is_known) body_take_number(out, as_number(type->dtype, x));
   }
 }

@@ -17,6 +17,13 @@ void body_free(Body *body); /* NULL is fine */
  * is not told by the plan, or where it would take too long. */
 bool body_value(Body *body, int value, int64_t element, Scalar *out);
 
+/* The kernel's result that is asked for, of an operation that has several; 0 if never called. */
+void body_set_result(Body *body, int result);
+/* The value as the operation makes it, before it is rounded to its type. */
+bool body_unrounded(Body *body, int value, int64_t element, double *out);
+/* The type of what an element of `value` is an element of. */
+Type body_type_meant(const Body *body, int value);
+
 /* Where an element that is not finite comes from. */
 typedef enum {
   BODY_OPERAND, /* element `element` of operand `value` */
@@ -38,6 +45,14 @@ void body_trace(Body *body, int value, int64_t element, BodyTrace *out);
 typedef bool BodySee(void *context, int value, int64_t element);
 bool body_sources(Body *body, int value, int64_t element, BodySee *see, void *context);
 
+/* The products that an element of a matrix product or a convolution is the sum of: how many there are,
+ * and the factors of the largest. False: it is none such. */
+typedef struct {
+  int64_t count;
+  double factor[2];
+} BodyProducts;
+bool body_products(Body *body, int value, int64_t element, BodyProducts *out);
+
 typedef struct {
   int64_t elements, looked_at; /* at most a few million of them are looked at, evenly */
   int64_t nan, infinite;
@@ -45,6 +60,9 @@ typedef struct {
   bool is_known;
 } BodyStats;
 void body_stats(Body *body, int value, BodyStats *out);
+/* Attention's scores of the row that an element belongs to; hidden keys are not looked at. False: it
+ * belongs to no single row, or the operation is no attention. */
+bool body_scores(Body *body, int value, int64_t element, BodyStats *out);
 /* The same of numbers in memory. */
 void body_stats_of(const Type *type, const char *at, BodyStats *out);
 /* An element in memory. */
