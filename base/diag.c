@@ -98,6 +98,7 @@ void diag_warning(Diag *diag, Loc loc, const char *format, ...) {
   diag->is_dropping = diag_is_meant(diag, loc);
   if (diag->is_dropping) return;
   diag->warnings++;
+  diag->warned_lines += file_of(diag, loc) != NULL;
   va_list args;
   va_start(args, format);
   diag_print(diag, loc, SAY_WARNING, format, args);
@@ -110,4 +111,10 @@ void diag_note(Diag *diag, Loc loc, const char *format, ...) {
   va_start(args, format);
   diag_print(diag, loc, SAY_NOTE, format, args);
   va_end(args);
+}
+
+void diag_end(Diag *diag) {
+  if (!diag->warned_lines || diag->errors) return;
+  diag->is_dropping = false;
+  diag_note(diag, (Loc){0}, "a line that ends with `// meant` is not warned of");
 }

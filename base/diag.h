@@ -24,6 +24,7 @@ typedef struct Diag {
   bool is_quiet;               /* counts and prints nothing */
   bool is_coloured;            /* `out` is a terminal */
   bool is_dropping;            /* the last error or warning was not told: nor are its notes */
+  int warned_lines;            /* warnings that `// meant` would have dropped */
   int errors, warnings, limit; /* after `limit` errors (default 20) the rest are counted only */
 } Diag;
 
@@ -36,6 +37,8 @@ void diag_error(Diag *diag, Loc loc, const char *format, ...) __attribute__((for
 void diag_warning(Diag *diag, Loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool diag_is_meant(const Diag *diag, Loc loc);
+/* Behind the last warning: how to say that they are meant. */
+void diag_end(Diag *diag);
 /* A note belongs to the error or warning before it and is dropped together with it. */
 void diag_note(Diag *diag, Loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #endif

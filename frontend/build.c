@@ -46,6 +46,10 @@ static Node *build_scalar(Builder *b, const Value *v, const char *what, DType dt
 }
 
 static void add_loss(Builder *b, const Value *v, Loc loc) {
+  if (value_is_number(v) && !graph_find_root(b->graph, ROOT_LOSS, NULL)) {
+    b->number_loss = loc; /* `loss = 0`, that terms are added to */
+    return;
+  }
   if (v->kind == VALUE_TENSOR && !dtype_is_float(v->node->type.dtype)) {
     char text[TYPE_TEXT];
     builder_fail(b, loc, "loss must be a float, not %s: it has no gradient",
@@ -414,6 +418,7 @@ bool build_model(Builder *b, const Ast *model) {
                  .result = {.kind = VALUE_ABSENT}};
   frame.up = NULL;
   b->frame = &frame;
+  b->number_loss = (Loc){0};
   int layer = -1;
   if (b->training) {
     Layer whole = {.path = "", .block = model->name, .loc = model->loc};
@@ -434,7 +439,10 @@ bool build_model(Builder *b, const Ast *model) {
       if (root.owned.at[i].node->op == OP_PARAM)
         whole->parameters += shape_elements(&root.owned.at[i].node->type.shape);
   }
-  if (fine && b->diag->errors == errors && !graph_find_root(b->graph, ROOT_LOSS, NULL))
+  bool has_loss = graph_find_root(b->graph, ROOT_LOSS, NULL) != NULL;
+  if (fine && b->diag->errors == errors && !has_loss && b->number_loss.file)
+    builder_fail(b, b->number_loss, "loss is a number here and never becomes a tensor");
+  else if (fine && b->diag->errors == errors && !has_loss)
     builder_fail(b, model->loc, "model '%s' has no loss; `loss = ...` says what training lowers",
                  model->name);
   if (fine && b->diag->errors == errors) mix_check_loss(b);

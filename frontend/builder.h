@@ -143,6 +143,7 @@ typedef struct Builder {
   } mix;                   /* of this graph: mix.c */
   VEC(Node *) weights;    /* by node: see weight.c */
   VEC(Declared) declared; /* params and states of this graph, in order */
+  Loc number_loss;           /* where loss is a number so far, or nowhere */
   VEC(GroupRule) group_rules;
   double rest_factor[2];     /* of lr and weight_decay where no rule applies */
   const Ast *matrix_condition; /* of an optimiser of matrices: which; NULL: all */
@@ -150,6 +151,7 @@ typedef struct Builder {
   Loc rule_loc[RECIPE_RULES];  /* of `best = max(...)` and the like (recipe_rule.c); or nowhere */
   VEC(Loc) source_locs;        /* of program->sources: where the last transform stands */
   VEC(Loc) reported;         /* one error for each place: unrolling repeats statements */
+  VEC(Loc) warned;           /* … and one warning (warn.c) */
 } Builder;
 
 /* ── errors (builder.c) ── */
@@ -166,6 +168,14 @@ Variable *builder_find(Builder *b, const char *name); /* variable or top-level n
 Variable *builder_find_size(Builder *b, const char *name);
 Variable *builder_local(Frame *frame, const char *name);
 void builder_bind(Builder *b, const char *name, Value value, Loc loc, bool is_dimension);
+
+/* ── warnings, once a program is known to be right (unused.c, warn.c) ── */
+/* Names and values of the users' files, the main one last, that nothing reads. */
+void unused_warn(Builder *b, const Ast *const *files, int count);
+/* Parameters that the loss of the train graph does not train. */
+void warn_untrained(Builder *b, const Graph *graph);
+/* The first argument of the standard function `function` is probabilities where it takes scores. */
+void warn_scores(Builder *b, const char *function, const Value *scores, Loc loc);
 
 /* ── suggestions (hint.c): "; did you mean 'x'?", what foreign.def says of the word, or "" ── */
 const char *builder_hint(Builder *b, const char *word, const char *const *names, int count);

@@ -271,6 +271,7 @@ static Value call_function(Builder *b, const Ast *fn, const Scope *scope, Loc lo
   b->is_std_function = is_std;
   call_leave(b);
   if (b->frame) b->frame->flops += frame.flops;
+  if (frame.is_std && list->count) warn_scores(b, fn->name, &values[0], loc);
   return result;
 }
 

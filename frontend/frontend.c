@@ -435,7 +435,10 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
   if (!fine || diag->errors > errors) return false;
   out->model_name = model->name;
   b->frame = NULL;
-  return build_graphs(b, model) && diag->errors == errors;
+  if (!build_graphs(b, model) || diag->errors > errors) return false;
+  unused_warn(b, source.files.at, source.files.count);
+  warn_untrained(b, out->train);
+  return diag->errors == errors;
 }
 
 Program frontend_stage(const Program *program, int stage) {

@@ -203,38 +203,6 @@ static int64_t place_params(Graph *graph, Params *params, const SettingValue *se
   return at;
 }
 
-/* What the loss is computed of: every node, or only floats that floats are made of, as if
- * stop_gradient stopped nothing. */
-static bool *find_read(const Graph *graph, const Node *loss, bool only_floats) {
-  bool *read = ARENA_ARRAY(graph->arena, bool, graph->nodes.count);
-  read[loss->id] = true;
-  for (int i = loss->id; i >= 0; i--) {
-    const Node *node = graph->nodes.at[i];
-    for (int k = 0; read[i] && k < node->input_count; k++)
-      if (!only_floats || dtype_is_float(node->type.dtype)) read[node->input[k]->id] = true;
-  }
-  return read;
-}
-
-/* Says which params stay without a gradient by a mistake: not those behind a stop_gradient, which
- * is there for that. */
-static void warn_without(Diag *diag, const Graph *graph, const Node *loss, const Params *params,
-                         Node *const *gradient) {
-  const bool *read = find_read(graph, loss, false), *flows = find_read(graph, loss, true);
-  for (int i = 0; i < params->count; i++) {
-    const Node *param = params->at[i];
-    const char *name = node_str(param, ATTR_NAME);
-    if (gradient[i] || is_frozen(param) || flows[param->id]) continue;
-    if (read[param->id])
-      diag_warning(diag, param->origin.loc,
-                   "no gradient reaches parameter '%s': between it and the loss there are only "
-                   "comparisons, argmax or integers",
-                   name);
-    else
-      diag_warning(diag, param->origin.loc, "parameter '%s' does not influence the loss", name);
-  }
-}
-
 /* The gradients of all params in their order; NULL for those that get none. A frozen one is no
  * target: nothing is computed for it, as for PyTorch's requires_grad=False. */
 static Node **gradients_of(Graph *graph, Diag *diag, Node *loss, const Params *params) {
@@ -254,11 +222,7 @@ static Node **gradients_of(Graph *graph, Diag *diag, Node *loss, const Params *p
 static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params params,
                          int64_t elements) {
   Node *objective = graph_take_root(graph, ROOT_OBJECTIVE);
-  if (params.count == 0) {
-    diag_warning(context->diag, loss->origin.loc,
-                 "the model has no parameters: there is nothing to train");
-    return true;
-  }
+  if (params.count == 0) return true; /* the front end has warned of it */
   int errors = context->diag->errors;
   for (int i = 0; i < params.count; i++)
     if (params.at[i]->type.dtype != DT_F32)
@@ -269,9 +233,6 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
   Node *scaled = loss_scale_apply(context->settings, graph, objective ? objective : loss);
   Node **gradient = gradients_of(graph, context->diag, scaled, &params);
   if (!gradient) return false;
-  bool has_others = context->settings && setting_pipeline(context->settings) > 1;
-  if (context->of != PASS_OF_MICRO && !has_others)
-    warn_without(context->diag, graph, loss, &params, gradient);
   int64_t *offsets = ARENA_ARRAY(context->scratch, int64_t, params.count);
   for (int i = 0; i < params.count; i++) {
     Node *param = params.at[i];

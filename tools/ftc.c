@@ -554,6 +554,7 @@ static int ftc_start(int argc, char **argv) {
   }
   diag_init(&session.diag, session.arena, stderr);
   code = compile(&session);
+  diag_end(&session.diag);
   if (code && session.diag.is_fault) code = EXIT_MACHINE;
   arena_free(session.arena);
   return code;

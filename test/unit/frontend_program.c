@@ -232,7 +232,7 @@ static void test_bad_bytes(void **state) {
 static void test_harmless_bytes(void **state) {
   (void)state;
   Compiled *c =
-      compile("\xEF\xBB\xBF// größer\r\n\tmodel M(x: f32[B, 8]) {\r\n  loss = mean(x)\r\n}\r\n");
+      compile("\xEF\xBB\xBF// größer\r\n\tmodel M(x: f32[B, 8]) {\r\n  loss = mean(x) // meant\r\n}\r\n");
   assert_true(c->fine);
   assert_string_equal(c->said, "");
   done(c);

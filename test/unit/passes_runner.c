@@ -277,7 +277,6 @@ static void nothing_to_train(void **state) {
   graph = passes_run_named(&context, graph, "autodiff,optimizer");
   assert_non_null(graph);
   assert_int_equal(graph->roots.count, 2); /* the loss, and the count of steps */
-  assert_non_null(strstr(messages(b), "the model has no parameters"));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

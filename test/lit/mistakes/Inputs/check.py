@@ -22,7 +22,7 @@ def messages(ftc, source):
     found = []
     for line in run.stderr.splitlines():
         match = MESSAGE.fullmatch(line)
-        if match and match.group(1) in (None, path):  # not those about std/nn.ft
+        if match and match.group(1) in (None, path) and not match.group(4).startswith("a line that ends with"):  # not those about std/nn.ft
             found.append(f"{match.group(2)}: {match.group(3)}: {match.group(4)}" if match.group(2) else f"{match.group(3)}: {match.group(4)}")
     if run.returncode == 0:
         found.append("compiles")
