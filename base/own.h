@@ -21,6 +21,7 @@
 #define OWN_LR "@lr" /* what a training step gives out beside the loss and metrics */
 #define OWN_SKIPPED "@skipped_steps"
 #define OWN_GRAD_NORM "@grad_norm"
+#define OWN_GRAD_FACTOR "@grad_factor"
 
 /* Keys of a JSON line that no metric can take (DESIGN section 9). */
 #define OWN_LOG_KEYS                                                                               \

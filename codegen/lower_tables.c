@@ -191,7 +191,8 @@ void lower_outputs(Lowering *lowering) {
                                      [ROOT_RATE] = OUTPUT_RATE,
                                      [ROOT_LOSS_SCALE] = OUTPUT_LOSS_SCALE,
                                      [ROOT_SKIPPED] = OUTPUT_SKIPPED,
-                                     [ROOT_GRAD_NORM] = OUTPUT_GRAD_NORM};
+                                     [ROOT_GRAD_NORM] = OUTPUT_GRAD_NORM,
+                                     [ROOT_GRAD_FACTOR] = OUTPUT_GRAD_FACTOR};
   for (int i = 0; i < lowering->graph->roots.count; i++) {
     const Root *root = &lowering->graph->roots.at[i];
     bool is_elsewhere = root->kind == ROOT_GRADIENTS; /* in a place of their own */

@@ -68,6 +68,7 @@ typedef enum {
   ROOT_LOSS_SCALE, /* fp16: the loss scale of this step, */
   ROOT_SKIPPED,    /* … and how many steps were skipped so far */
   ROOT_GRAD_NORM,  /* training: the norm of all gradients before it is clipped */
+  ROOT_GRAD_FACTOR, /* training: what gradients in memory are multiplied with in the update */
   ROOT_OBJECTIVE,  /* until autodiff: what is differentiated in place of the loss */
   ROOT_FACTOR      /* until optimizer: what the sum of the parts' gradients is multiplied with */
 } RootKind;

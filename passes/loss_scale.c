@@ -39,6 +39,17 @@ static Node *all_finite(Update *u, Node *grads) {
   return update_op(u, OP_EQ, sum, make_like(u->graph, sum, 0));
 }
 
+/* Gradients in memory are neither multiplied with the factor of their parts nor divided by the loss
+ * scale: who reads them there (runtime/execute/layers.h) needs both. */
+void update_show_factor(Update *u) {
+  bool is_scaled = loss_scale_is_used(u->settings, u->graph);
+  bool is_sum = setting_number(u->settings, "train.accumulate") > 1 || setting_ranks(u->settings) != 1;
+  if (setting_number(u->settings, "train.log.layers") == 0 || (!is_scaled && !is_sum)) return;
+  Node *factor = u->factor ? make_cast(u->graph, u->factor, DT_F64) : update_number(u, 1);
+  if (is_scaled) factor = update_div(u, factor, make_cast(u->graph, scale_state(u), DT_F64));
+  graph_add_root(u->graph, ROOT_GRAD_FACTOR, OWN_GRAD_FACTOR, factor);
+}
+
 void update_unscale(Update *u) {
   if (!loss_scale_is_used(u->settings, u->graph)) return;
   Node *skipped = counter(u, OWN_LOSS_SCALE ".skipped");

@@ -78,6 +78,7 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
   update_at(u, "train.optimizer");
   u->params = update_params(u);
   update_find_groups(u);
+  update_show_factor(u);
   update_unscale(u);
   u->grads = clipped(u, u->grads);
   Node *params = update_by_rule(u, kind);

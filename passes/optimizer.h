@@ -26,6 +26,7 @@ typedef struct {
   Node *rate;             /* f64[], the schedule applied */
   Node *params;           /* f32[N] before the update */
   Node *grads;            /* f32[N] */
+  Node *factor;           /* what the sum of the parts' gradients is multiplied with; NULL: nothing */
   Node *is_finite;        /* bool[]; fp16: false if the step is skipped; NULL: it never is */
   int totals;             /* collectives between stages of a pipeline, so far */
   VEC(Segment) segments;  /* in order, covering the arena; at least one */

@@ -34,7 +34,7 @@ static Node *sum_grads(Update *u, bool is_micro, Node *grads, Node *factor) {
 }
 
 Node *update_accumulate(Update *u, double parts, bool is_micro, Node *grads) {
-  Node *factor = graph_take_root(u->graph, ROOT_FACTOR);
+  Node *factor = u->factor = graph_take_root(u->graph, ROOT_FACTOR);
   if (parts > 1) return sum_grads(u, is_micro, grads, factor);
   return factor ? times_factor(u, grads, factor) : grads; /* of several ranks, one part each */
 }

@@ -313,14 +313,15 @@ typedef struct {
  * the rows that one is made of (type_is_auc), and a METRIC that is a row or table of numbers. Of
  * the compiler's own there is at most one each: PASSES, how often an evaluation goes through its
  * samples, if not once; RATE, the learning rate of the step; fp16's LOSS_SCALE, and how many steps
- * were SKIPPED so far; GRAD_NORM, of all gradients before they are clipped by it. */
+ * were SKIPPED so far; GRAD_NORM, of all gradients before they are clipped by it; GRAD_FACTOR, what
+ * gradients in memory are multiplied with before anything else is done with them (none: nothing). */
 #define OUTPUTS(X)                                                                                 \
   X(LOSS, "loss")                                                                                  \
   X(METRIC, "metric")                                                                              \
   X(RESULT, "output")                                                                              \
   X(AUC, "auc")                                                                                    \
   X(PASSES, "passes") X(RATE, "rate") X(LOSS_SCALE, "loss_scale") X(SKIPPED, "skipped")     \
-  X(GRAD_NORM, "grad_norm")
+  X(GRAD_NORM, "grad_norm") X(GRAD_FACTOR, "grad_factor")
 typedef enum {
 #define X(ID, text) OUTPUT_##ID,
   OUTPUTS(X)

@@ -72,9 +72,9 @@ def read_safetensors(path):
 
 
 def read_log(path):
-    """All that a log of JSON lines holds, but for its events (read_events)."""
+    """All that a log of JSON lines holds, but for its events (read_events) and statistics by layer."""
     with open(path) as file:
-        return [line for line in map(json.loads, file) if not is_event(line, "end", "checkpoint")]
+        return [line for line in map(json.loads, file) if not is_event(line, "end", "checkpoint") and "activations" not in line]
 
 
 def read_events(path):

@@ -69,6 +69,20 @@ static void push_pass(Line *line, const char *flag, const char *value) {
   push_text(line, line->pass, &line->pass_count, value);
 }
 
+static void take_as_setting(Line *line, const char *name, const char *value) {
+  static char time[80], layers[80]; /* the last one counts */
+  if (strcmp(name, "--max-time") == 0) {
+    snprintf(time, sizeof time, "train.max_time=%s", value);
+    push_text(line, line->set, &line->set_count, time);
+  }
+  if (strcmp(name, "--layers") == 0) {
+    snprintf(layers, sizeof layers, "train.log.layers=%s", value);
+    push_text(line, line->set, &line->set_count, layers);
+    push_text(line, line->set, &line->set_count, "train.log.layer_table=true");
+    push_pass(line, "--set", layers); /* the step may have to tell a factor */
+  }
+}
+
 static void take_flag(Line *line, const Flag *flag, const char *value, int64_t count) {
   TrainOptions *train = &line->train;
   const struct {
@@ -126,11 +140,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
   if (strcmp(flag->name, "--ranks") == 0) line->ranks = count;
   if (strcmp(flag->name, "--gpus") == 0) line->gpus = count;
   if (strcmp(flag->name, "--threads") == 0) train->run.threads = (int)count;
-  if (strcmp(flag->name, "--max-time") == 0) {
-    static char text[80]; /* the last one counts */
-    snprintf(text, sizeof text, "train.max_time=%s", value);
-    push_text(line, line->set, &line->set_count, text);
-  }
+  take_as_setting(line, flag->name, value);
   if (strcmp(flag->name, "--init") == 0)
     push_text(line, line->init, &train->init.path_count, value);
   if (strcmp(flag->name, "--init-rename") == 0)

@@ -73,6 +73,8 @@ static const Flag ftrun_flags[] = {
     {"--log-jsonl", FLAG_TEXT, TRAIN | EVAL, "FILE", FLAG_FILES " .jsonl",
      "write the log as JSON lines too"},
     {"--tensorboard", FLAG_TEXT, TRAIN, "DIR", FLAG_FOLDERS, "write the log for TensorBoard too"},
+    {"--layers", FLAG_COUNT, TRAIN, "N", NULL,
+     "every N steps a table of gradients, updates and activations by layer"},
     {"--no-shuffle", FLAG_SWITCH, TRAIN, NULL, NULL, "samples in the order of the files"},
     {"--overfit-batch", FLAG_SWITCH, TRAIN, NULL, NULL,
      "repeat the first batch: can the model learn?"},

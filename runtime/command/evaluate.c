@@ -90,6 +90,7 @@ void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out) {
       break;
     case OUTPUT_RESULT:
     case OUTPUT_PASSES:
+    case OUTPUT_GRAD_FACTOR: /* for layers.h */
     case OUTPUT_KINDS:
       break;
     }

@@ -291,6 +291,18 @@ void log_event(Log *log, int64_t step, const char *what, const char *text) {
   (void)ignored;
 }
 
+Status log_layers(Log *log, const LogLayers *layers) {
+  Text *line = &log->line;
+  line->count = 0;
+  log_layers_json(line, layers);
+  Status status = log->json.file ? log_file_write(&log->json, line) : STATUS_OK;
+  if (!log->options.shows_layers) return status;
+  line->count = 0;
+  log_layers_table(line, layers);
+  log_say(log, "%s", text_cstr(line));
+  return status;
+}
+
 /* ── events ───────────────────────────────────────────────────────────────────────────────── */
 
 bool log_wants(const Log *log, int64_t first, int64_t last) {

@@ -4,6 +4,7 @@
 #ifndef FT_RUNTIME_LOG_H
 #define FT_RUNTIME_LOG_H
 #include "plan/plan.h"
+#include "runtime/command/log_layers.h"
 #include "runtime/command/log_table.h"
 #include "runtime/common/status.h"
 #include <stdbool.h>
@@ -21,6 +22,7 @@ typedef struct {
   const char *csv;   /* the same */
   const char *tensorboard; /* a folder; the same */
   bool shows_grad_norm; /* on the console too */
+  bool shows_layers;    /* the same */
   bool append;       /* a resumed run goes on in the same files */
   int64_t every;     /* steps between lines; 0: never */
   int64_t steps_per_epoch, total_steps, batch;
@@ -87,6 +89,8 @@ STATUS_CHECKED Status log_end(Log *log);
 /* The result of an evaluation; `seconds` and `samples` for the console. */
 STATUS_CHECKED Status log_eval(Log *log, const char *split, const LogStep *result, int64_t samples,
                                double seconds);
+/* Statistics by layer, to the file of JSON lines, and as a table on the console where that is wanted. */
+STATUS_CHECKED Status log_layers(Log *log, const LogLayers *layers);
 /* {"step": …, "<what>": "…"} to the file of JSON lines, if there is one: "checkpoint", where it is;
  * "end" or "error", the sentence that the training ends with. */
 void log_event(Log *log, int64_t step, const char *what, const char *text);

@@ -191,6 +191,7 @@ static bool kind_of_line(json_t *line, RunLineKind *kind) {
       {"error", RUN_LINE_ERROR}, {"end", RUN_LINE_END}, {"checkpoint", RUN_LINE_CHECKPOINT}};
   for (int i = 0; i < 3; i++)
     if (json_is_string(json_object_get(line, texts[i].key))) return *kind = texts[i].kind, true;
+  if (json_is_object(json_object_get(line, "parameters"))) return *kind = RUN_LINE_LAYERS, true;
   *kind = json_is_true(json_object_get(line, "eval")) ? RUN_LINE_EVAL : RUN_LINE_STEP;
   return true;
 }
@@ -206,6 +207,8 @@ static Status take_line(RunLog *log, RunLineKind kind, json_t *line) {
     return STATUS_OK;
   case RUN_LINE_END:
     take_end(log, run_text(line, "end"), false);
+    return STATUS_OK;
+  case RUN_LINE_LAYERS:
     return STATUS_OK;
   case RUN_LINE_CHECKPOINT:
     log->checkpoints++;

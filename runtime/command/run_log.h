@@ -27,6 +27,7 @@ typedef enum {
   RUN_LINE_STEP,
   RUN_LINE_EVAL,
   RUN_LINE_CHECKPOINT,
+  RUN_LINE_LAYERS, /* statistics by layer (log_layers.h) */
   RUN_LINE_END,
   RUN_LINE_ERROR
 } RunLineKind;

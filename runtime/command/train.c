@@ -304,6 +304,7 @@ static Status start_work(Training *training) {
   if (training->writes) STATUS_TRY(train_try_outputs(training));
   look_into_folder(training);
   if (options->trace) STATUS_TRY(start_trace(training));
+  STATUS_TRY(train_layers_start(training));
   STATUS_TRY(train_start_feed(training));
   if (training->valid)
     STATUS_TRY(
@@ -339,6 +340,7 @@ static Status tear_down(Training *training, Status status) {
   status = ranks_close(&training->ranks, status); /* a step that failed may have work under way */
   feed_free(training->feed);
   replay_free(training->check.replay);
+  layers_free(training->layers);
   trace_free(training->trace); /* whose spans the writer and the feed have noted */
   evaluate_free(training->evaluator);
   source_close(training->train);
@@ -357,7 +359,8 @@ static int64_t steps_until_pause(const Training *training, int64_t step) {
     bool is_wanted;
   } pauses[] = {{"train.eval", training->evaluator != NULL},
                 {"train.checkpoint", train_text(training, "train.checkpoint.dir")[0] != 0}};
-  int64_t most = training->total_steps - step;
+  int64_t most = training->total_steps - step, seen = train_layers_until(training, step);
+  if (seen < most) most = seen;
   for (int i = 0; i < 2; i++) {
     int64_t every = train_interval(training, pauses[i].section);
     if (pauses[i].is_wanted && every > 0 && every - step % every < most)
@@ -403,6 +406,7 @@ static Status train_run_steps(Training *training, int64_t step, int64_t most, in
   comm_doing(training->ranks.comm, &reading);
   STATUS_TRY(trace_wants(training->trace, training->exec, step + 1, &is_traced));
   if (training->options->check_nan) return train_check_step(training, step);
+  if (train_layers_are_due(training, step + 1)) return train_layers_step(training, step + 1);
   if (!is_traced)
     return status_prefix(feed_run(training->feed, most, steps), "step %lld", (long long)step + 1);
   Spans *spans = trace_spans(training->trace);

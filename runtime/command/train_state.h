@@ -11,6 +11,7 @@
 #include "runtime/command/evaluate.h"
 #include "runtime/command/ranks.h"
 #include "runtime/execute/feed.h"
+#include "runtime/execute/layers.h"
 #include "runtime/execute/replay.h"
 #include "runtime/command/train.h"
 
@@ -59,6 +60,7 @@ typedef struct {
   Feed *feed;
   Evaluator *evaluator;
   Trace *trace;
+  Layers *layers; /* NULL: nobody asks for statistics by layer */
   Log *log;
   Ranks ranks;
   bool writes;          /* rank 0: the log is its own, … */
@@ -141,6 +143,14 @@ STATUS_CHECKED Status train_check_params(Training *training, int64_t step, bool 
 /* --check=nan (train_check.c): a step, looked at when it is done. STATUS_USER names the operation
  * that made a number which is not finite. */
 STATUS_CHECKED Status train_check_step(Training *training, int64_t step);
+
+/* ── statistics by layer (train_layers.c) ── */
+STATUS_CHECKED Status train_layers_start(Training *training);
+bool train_layers_are_due(const Training *training, int64_t step);
+/* Steps after `step` that may run in a row. */
+int64_t train_layers_until(const Training *training, int64_t step);
+/* Runs step `step`, looks at it, and logs what is seen. */
+STATUS_CHECKED Status train_layers_step(Training *training, int64_t step);
 
 /* ── batches (train_data.c) ── */
 STATUS_CHECKED Status train_start_feed(Training *training);

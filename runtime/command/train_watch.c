@@ -30,6 +30,7 @@ Status train_open_log(Training *training) {
       .jsonl = writes ? jsonl : "",
       .csv = writes ? train_text(training, "train.log.csv") : "",
       .shows_grad_norm = train_number(training, "train.log.grad_norm") != 0,
+      .shows_layers = train_number(training, "train.log.layer_table") != 0,
       .tensorboard = writes ? folder : "",
       .append = given->resume != NULL,
       .every = (int64_t)train_number(training, "train.log.every"),

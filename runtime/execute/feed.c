@@ -1,4 +1,4 @@
-/* feed: see feed.h. Invariant: either `kept` or `loader` serves; the loader's slots outlive it. */
+/* feed: see feed.h. Invariant: either `kept` or `loader` serves, but while a step is open; the loader's slots outlive it. */
 #include "runtime/execute/feed.h"
 #include "base/clock.h"
 #include "runtime/execute/programme.h"
@@ -202,6 +202,21 @@ Status feed_next(Feed *feed, const void **batch) {
   *(is_open ? &feed->waited : &feed->opening) += clock_nanoseconds() - start;
   if (!is_open) feed->is_open = !source_is_inflating(feed->options.source);
   return status;
+}
+
+Status feed_open_step(Feed *feed) {
+  int64_t step = feed->next / feed->parts;
+  if (!feed->kept) return STATUS_OK;
+  if (!feed->slots) STATUS_TRY(feed_make_slots(feed));
+  return start_loader(feed, step, step + 1);
+}
+
+void feed_close_step(Feed *feed) {
+  if (!feed->kept || !feed->loader) return;
+  Status ignored = exec_sync(feed->exec); /* batches under way lie in the slots */
+  (void)ignored;
+  loader_free(feed->loader);
+  feed->loader = NULL;
 }
 
 int64_t feed_sample(const Feed *feed, int64_t back, int64_t row) {

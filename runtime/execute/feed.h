@@ -31,8 +31,12 @@ STATUS_CHECKED Status feed_resize(Feed *feed, int workers, int prefetch);
 /* Runs from 1 to `most` further steps; *steps says how many. */
 STATUS_CHECKED Status feed_run(Feed *feed, int64_t most, int64_t *steps);
 /* The next batch (each run of a step takes one), for a caller that runs it itself: only with
- * by_batch. */
+ * by_batch, or between feed_open_step and feed_close_step. */
 STATUS_CHECKED Status feed_next(Feed *feed, const void **batch);
+/* Between these two feed_next gives the batches of the next step, where the device keeps the split
+ * too. */
+STATUS_CHECKED Status feed_open_step(Feed *feed);
+void feed_close_step(Feed *feed);
 /* With by_batch: the sample in row `row` of the batch that feed_next has given `back` calls before
  * the last one. */
 int64_t feed_sample(const Feed *feed, int64_t back, int64_t row);

@@ -238,7 +238,8 @@ static void compare_outputs(Case *c, int which, int step) {
                                               [OUTPUT_RATE] = ROOT_RATE,
                                               [OUTPUT_LOSS_SCALE] = ROOT_LOSS_SCALE,
                                               [OUTPUT_SKIPPED] = ROOT_SKIPPED,
-                                              [OUTPUT_GRAD_NORM] = ROOT_GRAD_NORM};
+                                              [OUTPUT_GRAD_NORM] = ROOT_GRAD_NORM,
+                                              [OUTPUT_GRAD_FACTOR] = ROOT_GRAD_FACTOR};
     const Node *root = graph_find_root(reference, of[output->kind], output->name);
     if (!root) continue;
     Span span = {output_kind_text(output->kind),
