@@ -1,5 +1,6 @@
 /* lower_kernel: one node that computes: its operands' and results' buffers, its kernel (emitted now
  * or shared with an equal node before), and the launches. */
+#include "codegen/cost.h"
 #include "codegen/host.h"
 #include "codegen/library.h"
 #include "codegen/lower_private.h"
@@ -148,53 +149,10 @@ static const char *lower_kernel_describe(Lowering *lowering, const Node *node) {
 
 static const char *name_kernel(Lowering *lowering, const Node *node) {
   const char *kind = node->op == OP_FUSED ? node_str(node, ATTR_KIND) : "one";
-  const char *stage = lowering->plan->stage
-                          ? arena_printf(lowering->arena, "s%d_", lowering->plan->stage)
-                          : "";
+  const char *stage =
+      lowering->plan->stage ? arena_printf(lowering->arena, "s%d_", lowering->plan->stage) : "";
   return arena_printf(lowering->plan->arena, "%sk%d_%s_%s", stage, lowering->kernels.count, kind,
                       lower_kernel_describe(lowering, node));
-}
-
-/* ── costs, for bench ───────────────────────────────────────────────────────────────────────── */
-/* Two products forward, five backward, of which the causal order hides half. */
-static int64_t attention_flops(const Node *node) {
-  bool is_grad = node->op == OP_ATTENTION_GRAD;
-  AttentionForm f = attention_form(node);
-  int64_t flops = (is_grad ? 10 : 4) * f.batch * f.heads * f.rows * f.keys * f.features;
-  return node_int(node, ATTR_CAUSAL, 0) ? flops / 2 : flops;
-}
-
-static int64_t contraction_flops(const Node *node) {
-  int64_t out = shape_elements(&node->type.shape);
-  const Shape *a = &node->input[0]->type.shape, *b = &node->input[1]->type.shape;
-  switch (node->op) {
-  case OP_ATTENTION:
-  case OP_ATTENTION_GRAD:
-    return attention_flops(node);
-  case OP_DOT:
-    return 2 * out * a->dim[a->rank - (node_int(node, ATTR_TRANS_A, 0) ? 2 : 1)];
-  case OP_CONV: /* each output element: a filter's elements */
-    return b->dim[0] ? 2 * out * (shape_elements(b) / b->dim[0]) : 0;
-  case OP_CONV_GRAD_INPUT: /* each element of dy meets a filter */
-    return b->dim[0] ? 2 * shape_elements(a) * (shape_elements(b) / b->dim[0]) : 0;
-  case OP_CONV_GRAD_WEIGHT:
-    return node->type.shape.dim[0] ? 2 * shape_elements(a) * (out / node->type.shape.dim[0]) : 0;
-  default:
-    return 0;
-  }
-}
-
-static int64_t count_flops(const Node *node) {
-  if (node->op != OP_FUSED) return contraction_flops(node);
-  int64_t flops = 0;
-  for (int i = 0; i < node->body->nodes.count; i++) {
-    const Node *inner = node->body->nodes.at[i];
-    OpClass op_class = op_info[inner->op].op_class;
-    if (op_class == CLASS_POINTWISE) flops += shape_elements(&inner->type.shape);
-    if (op_class == CLASS_REDUCE) flops += shape_elements(&inner->input[0]->type.shape);
-    if (op_class == CLASS_CONTRACT) flops += contraction_flops(inner);
-  }
-  return flops;
 }
 
 /* ── launches ───────────────────────────────────────────────────────────────────────────────── */
@@ -232,7 +190,7 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
                    .map_count = launch->map_count,
                    .ints = launch->ints,
                    .int_count = launch->int_count,
-                   .flops = is_first ? count_flops(node) : 0,
+                   .flops = is_first ? cost_flops(node) : 0,
                    .bytes = node->op == OP_PUT ? 2 * bytes : bytes};
   lower_label(lowering, node, &step);
   memcpy(step.grid, launch->grid, sizeof step.grid);

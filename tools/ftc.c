@@ -421,7 +421,7 @@ static int emit_code(Session *session, const char *kind) {
 /* plan NULL: a pass was to be the last. */
 static int emit_page(Session *session, HtmlPage *page, const Plan *plan) {
   Text text = {0};
-  for (int i = 0; plan && i < plan->graphs.count; i++) html_add_steps(page, &plan->graphs.at[i]);
+  if (plan) html_add_plan(page, plan);
   html_write(page, &text);
   int code = write_output(session, &text);
   text_free(&text);

@@ -1,15 +1,19 @@
-/* html: see html.h. The page is tools/html.page (embedded at build time) with the graphs as JSON in
- * place of its one marker; drawing happens in the page. Invariant: everything from the .ft file is
- * escaped, so that a hostile source cannot leave its string. */
+/* html: see html.h. The page is tools/html.page (embedded at build time) with JSON in place of its one marker, an element
+ * each for the index, for every graph and for the kernels' bodies: the page reads a graph when it is looked at, so that one
+ * of many megabytes opens at once. Drawing happens in the page. Invariant: everything from the .ft
+ * file is escaped, so that a hostile source cannot leave its string. */
 #include "tools/html.h"
+#include "base/lookup.h"
+#include "codegen/cost.h"
 #include <math.h>
 #include <string.h>
 
 extern const char embed_html_page[], embed_html_page_end[];
-static const char MARKER[] = "/*FT_DATA*/null";
+static const char MARKER[] = "<!--FT_DATA-->";
 
 typedef struct {
   const char *pass, *graph, *text, *json;
+  int nodes;
 } Snapshot;
 
 struct HtmlPage {
@@ -17,11 +21,14 @@ struct HtmlPage {
   const Diag *diag;
   const char *model;
   VEC(Snapshot) snapshots;
+  VEC(const char *) bodies; /* of kernels, each once: passes behind fuse leave most as they are */
+  Lookup body_of;
+  const Plan *plan;
 };
 
 HtmlPage *html_new(Arena *arena, const Diag *diag, const char *model) {
   HtmlPage *page = ARENA_NEW(arena, HtmlPage);
-  *page = (HtmlPage){.arena = arena, .diag = diag, .model = model};
+  *page = (HtmlPage){.arena = arena, .diag = diag, .model = model, .body_of = {.arena = arena}};
   return page;
 }
 
@@ -66,16 +73,48 @@ static void html_attr_value(Text *out, const Attr *attr) {
   }
 }
 
-static void graph_json(Text *out, const Graph *graph);
+/* ── graphs ───────────────────────────────────────────────────────────────────────────────── */
 
-static void node_json(Text *out, const Node *node) {
+static const char *phase_of(const Node *node) {
+  const Origin *origin = &node->origin;
+  return origin->is_update       ? "update"
+         : origin->is_recomputed ? "recomputed"
+         : origin->is_backward   ? "backward"
+         : origin->loc.line      ? "forward"
+                                 : "none";
+}
+
+static void html_place(Text *out, const char *phase, const char *layer, const char *function) {
+  text_printf(out, ",\"phase\":\"%s\"", phase);
+  if (layer) text_printf(out, ",\"layer\":");
+  if (layer) json_string(out, layer);
+  if (function) text_printf(out, ",\"of\":");
+  if (function) json_string(out, function);
+}
+
+static const char *graph_json(HtmlPage *page, const Graph *graph);
+
+static int html_body(HtmlPage *page, const Graph *body) {
+  const char *json = graph_json(page, body);
+  int known = lookup_find_text(&page->body_of, json);
+  if (known >= 0) return known;
+  VEC_PUSH(page->arena, page->bodies, json);
+  return lookup_add_text(&page->body_of, json, page->bodies.count - 1);
+}
+
+static void node_json(HtmlPage *page, Text *out, const Node *node) {
   char type[TYPE_TEXT];
+  int64_t flops = cost_flops(node);
   text_printf(out, "{\"id\":%d,\"op\":\"%s\",\"type\":\"%s\",\"in\":[", node->id,
               op_info[node->op].text, type_text(&node->type, type));
   for (int i = 0; i < node->input_count; i++)
     text_printf(out, "%s%d", i ? "," : "", node->input[i]->id);
-  text_printf(out, "],\"at\":[%u,%u,%u],\"back\":%d,\"attrs\":{", node->origin.loc.file,
-              node->origin.loc.line, node->origin.loc.column, node->origin.is_backward);
+  text_printf(out, "],\"at\":[%u,%u,%u]", node->origin.loc.file, node->origin.loc.line,
+              node->origin.loc.column);
+  html_place(out, phase_of(node), node->origin.layer, node->origin.function);
+  text_printf(out, ",\"bytes\":%lld", (long long)type_bytes(&node->type));
+  if (flops) text_printf(out, ",\"flops\":%lld", (long long)flops);
+  if (node->attr_count) text_printf(out, ",\"attrs\":{");
   for (int i = 0; i < node->attr_count; i++) {
     Text value = {0};
     html_attr_value(&value, &node->attr[i]);
@@ -83,36 +122,29 @@ static void node_json(Text *out, const Node *node) {
     json_string(out, text_cstr(&value));
     text_free(&value);
   }
-  const char *const known[][2] = {{"layer", node->origin.layer}, {"of", node->origin.function}};
-  bool is_first = !node->attr_count;
-  for (int i = 0; i < 2; i++) {
-    if (!known[i][1]) continue;
-    text_printf(out, "%s\"%s\":", is_first ? "" : ",", known[i][0]);
-    json_string(out, known[i][1]);
-    is_first = false;
-  }
-  text_append(out, "}", 1);
-  if (node->body) {
-    text_printf(out, ",\"body\":");
-    graph_json(out, node->body);
-  }
+  if (node->attr_count) text_append(out, "}", 1);
+  if (node->body) text_printf(out, ",\"body\":%d", html_body(page, node->body));
   text_append(out, "}", 1);
 }
 
-static void graph_json(Text *out, const Graph *graph) {
-  text_printf(out, "{\"nodes\":[");
+static const char *graph_json(HtmlPage *page, const Graph *graph) {
+  Text out = {0};
+  text_printf(&out, "{\"nodes\":[");
   for (int i = 0; i < graph->nodes.count; i++) {
-    if (i) text_append(out, ",\n", 2);
-    node_json(out, graph->nodes.at[i]);
+    if (i) text_append(&out, ",\n", 2);
+    node_json(page, &out, graph->nodes.at[i]);
   }
-  text_printf(out, "],\"roots\":[");
+  text_printf(&out, "],\"roots\":[");
   for (int i = 0; i < graph->roots.count; i++) {
     const Root *root = &graph->roots.at[i];
-    text_printf(out, "%s{\"kind\":\"%s\",\"name\":", i ? "," : "", root_kind_text[root->kind]);
-    json_string(out, root->name);
-    text_printf(out, ",\"node\":%d}", root->node->id);
+    text_printf(&out, "%s{\"kind\":\"%s\",\"name\":", i ? "," : "", root_kind_text[root->kind]);
+    json_string(&out, root->name);
+    text_printf(&out, ",\"node\":%d}", root->node->id);
   }
-  text_printf(out, "]}");
+  text_printf(&out, "]}");
+  const char *json = arena_strdup(page->arena, text_cstr(&out));
+  text_free(&out);
+  return json;
 }
 
 void html_observe(void *user, const char *pass, const Graph *graph) {
@@ -123,43 +155,60 @@ void html_observe(void *user, const char *pass, const Graph *graph) {
       if (strcmp(page->snapshots.at[i].text, text) == 0) return;
       break;
     }
-  Text json = {0};
-  graph_json(&json, graph);
   Snapshot snapshot = {arena_strdup(page->arena, pass), arena_strdup(page->arena, graph->name),
-                       text, arena_strdup(page->arena, text_cstr(&json))};
-  text_free(&json);
+                       text, graph_json(page, graph), graph->nodes.count};
   VEC_PUSH(page->arena, page->snapshots, snapshot);
 }
+
+/* ── the plan ─────────────────────────────────────────────────────────────────────────────── */
 
 static void step_json(Text *out, int index, const PlanStep *step) {
   text_printf(out, "%s{\"id\":%d,\"op\":\"%s\",\"type\":\"queue %s\",\"in\":[", index ? ",\n" : "",
               index, step_kind_text(step->kind), queue_text(step->queue));
   for (int i = 0; i < step->after_count; i++)
     text_printf(out, "%s%d", i ? "," : "", step->after[i]);
-  text_printf(out, "],\"at\":[0,%u,0],\"back\":0,\"attrs\":{\"name\":", step->line);
+  text_printf(out, "],\"at\":[%u,%u,0]", step->line ? 1 : 0, step->line);
+  html_place(out, phase_text(step->phase), step->layer, NULL);
+  text_printf(out, ",\"flops\":%lld,\"moves\":%lld,\"attrs\":{\"name\":", (long long)step->flops,
+              (long long)step->bytes);
   json_string(out, step->label);
   text_printf(out, ",\"kernel\":");
   json_string(out, step->name);
-  if (step->layer) text_printf(out, ",\"layer\":");
-  if (step->layer) json_string(out, step->layer);
-  text_printf(out, ",\"phase\":\"%s\",\"flops\":\"%lld\",\"moves\":\"%lld\"}}",
-              phase_text(step->phase), (long long)step->flops, (long long)step->bytes);
+  text_printf(out, "}}");
 }
 
-void html_add_steps(HtmlPage *page, const PlanGraph *graph) {
+static void html_steps(HtmlPage *page, const PlanGraph *graph) {
   Text json = {0};
   text_printf(&json, "{\"nodes\":[");
   for (int i = 0; i < graph->steps.count; i++) step_json(&json, i, &graph->steps.at[i]);
   text_printf(&json, "],\"roots\":[]}");
   Snapshot snapshot = {"plan", arena_strdup(page->arena, graph->name), "",
-                       arena_strdup(page->arena, text_cstr(&json))};
+                       arena_strdup(page->arena, text_cstr(&json)), graph->steps.count};
   text_free(&json);
   VEC_PUSH(page->arena, page->snapshots, snapshot);
 }
 
-static void data_json(const HtmlPage *page, Text *out) {
+void html_add_plan(HtmlPage *page, const Plan *plan) {
+  page->plan = plan;
+  for (int i = 0; i < plan->graphs.count; i++) html_steps(page, &plan->graphs.at[i]);
+}
+
+static void memory_json(const HtmlPage *page, Text *out) {
+  text_printf(out, ",\"memory\":[");
+  for (int i = 0; page->plan && i < page->plan->memory.count; i++) {
+    text_printf(out, i ? ",[" : "[");
+    json_string(out, page->plan->memory.at[i].category);
+    text_printf(out, ",%lld]", (long long)page->plan->memory.at[i].bytes);
+  }
+  text_printf(out, "]");
+}
+
+/* ── the page ─────────────────────────────────────────────────────────────────────────────── */
+
+static void index_json(const HtmlPage *page, Text *out) {
   text_printf(out, "{\"model\":");
   json_string(out, page->model);
+  memory_json(page, out);
   text_printf(out, ",\"files\":[");
   for (int i = 0; i < page->diag->files.count; i++) {
     text_printf(out, "%s{\"path\":", i ? "," : "");
@@ -171,17 +220,41 @@ static void data_json(const HtmlPage *page, Text *out) {
   text_printf(out, "],\"stages\":[");
   for (int i = 0; i < page->snapshots.count; i++) {
     const Snapshot *s = &page->snapshots.at[i];
-    text_printf(out, "%s\n{\"pass\":\"%s\",\"name\":\"%s\",\"graph\":%s}", i ? "," : "", s->pass,
-                s->graph, s->json);
+    text_printf(out, "%s\n{\"pass\":\"%s\",\"name\":\"%s\",\"nodes\":%d}", i ? "," : "", s->pass,
+                s->graph, s->nodes);
   }
   text_printf(out, "]}");
+}
+
+static void element_begin(Text *out, const char *id) {
+  text_printf(out, "<script type=\"application/json\" id=\"%s\">", id);
+}
+
+static void data_elements(const HtmlPage *page, Text *out) {
+  static const char end[] = "</script>\n";
+  char id[32];
+  element_begin(out, "index");
+  index_json(page, out);
+  text_printf(out, "%s", end);
+  for (int i = 0; i < page->snapshots.count; i++) {
+    snprintf(id, sizeof id, "graph-%d", i);
+    element_begin(out, id);
+    text_append(out, page->snapshots.at[i].json, strlen(page->snapshots.at[i].json));
+    text_printf(out, "%s", end);
+  }
+  element_begin(out, "bodies");
+  for (int i = 0; i < page->bodies.count; i++) {
+    text_append(out, i ? ",\n" : "[", i ? 2 : 1);
+    text_append(out, page->bodies.at[i], strlen(page->bodies.at[i]));
+  }
+  text_printf(out, "%s]%s", page->bodies.count ? "" : "[", end);
 }
 
 void html_write(const HtmlPage *page, Text *out) {
   const char *marker = strstr(embed_html_page, MARKER);
   size_t before = (size_t)(marker - embed_html_page);
   text_append(out, embed_html_page, before);
-  data_json(page, out);
+  data_elements(page, out);
   const char *rest = marker + sizeof MARKER - 1;
   text_append(out, rest, (size_t)(embed_html_page_end - rest));
 }
