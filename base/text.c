@@ -217,6 +217,15 @@ void text_append_json(Text *text, const char *value) {
   text_append(text, "\"", 1);
 }
 
+const char *text_bytes(int64_t bytes, char buffer[32]) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = (double)bytes;
+  int unit = 0;
+  while (value >= 1024 && unit < 4) value /= 1024, unit++;
+  snprintf(buffer, 32, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+  return buffer;
+}
+
 void text_make_printable(char *text) {
   for (unsigned char *at = (unsigned char *)text; *at; at++)
     if ((*at < ' ' && *at != '\n') || *at == 0x7f) *at = '?';

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct {
   char *at; /* NULL until the first append; use text_cstr to read */
@@ -46,6 +47,8 @@ bool text_ends_with(const char *text, const char *end);
 bool text_is_one_of(const char *word, const char *const *list); /* which ends with NULL */
 /* As a string of JSON, with its quotes. */
 void text_append_json(Text *text, const char *value);
+/* "1.50 MiB", into the caller's buffer, which it returns. */
+const char *text_bytes(int64_t bytes, char buffer[32]);
 /* Control characters become '?', but for newlines: what comes from a file must not steer a
  * terminal. */
 void text_make_printable(char *text);

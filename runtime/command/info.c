@@ -6,16 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "1.5 MiB"; one static buffer a call would be shared, so the caller gives it. */
-static const char *bytes_text(int64_t bytes, char buffer[32]) {
-  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = (double)bytes;
-  int unit = 0;
-  while (value >= 1024 && unit < 4) value /= 1024, unit++;
-  snprintf(buffer, 32, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
-  return buffer;
-}
-
 /* ── what matters most ────────────────────────────────────────────────────────────────────── */
 
 static void print_data(const Plan *plan, FILE *out) {
@@ -55,7 +45,7 @@ static void print_parameters(const Plan *plan, FILE *out) {
   }
   fprintf(out, "parameters  ");
   print_count(elements, out);
-  fprintf(out, " in %d tensors, %s\n", plan->params.count, bytes_text(bytes, size));
+  fprintf(out, " in %d tensors, %s\n", plan->params.count, text_bytes(bytes, size));
 }
 
 /* ", clip 1", where the setting is not at its default. */
@@ -153,8 +143,8 @@ static void print_head(const Plan *plan, const SettingValue *defaults, FILE *out
     fprintf(out, "stage       %d of %" PRId64 "\n", plan->stage, setting_pipeline(plan->settings));
   print_parameters(plan, out);
   int64_t batch = plan_place_bytes(plan, plan_batch_place(plan));
-  fprintf(out, "memory      %s to train", bytes_text(plan_memory(plan), size));
-  fprintf(out, ", and %s for each batch that is loaded ahead\n", bytes_text(batch, size));
+  fprintf(out, "memory      %s to train", text_bytes(plan_memory(plan), size));
+  fprintf(out, ", and %s for each batch that is loaded ahead\n", text_bytes(batch, size));
   print_data(plan, out);
   for (int i = 0; i < plan->inputs.count; i++)
     fprintf(out, "%s%s %s%s", i ? ", " : "inputs      ", plan->inputs.at[i].name,
@@ -177,7 +167,7 @@ static void print_tensors(const char *title, const PlanTensor *list, int count, 
     bytes += type_bytes(&list[i].type);
   }
   fprintf(out, "\n%s: %d, %" PRId64 " elements, %s\n", title, count, elements,
-          bytes_text(bytes, size));
+          text_bytes(bytes, size));
   for (int i = 0; i < count; i++) {
     const Init *init = &list[i].init;
     fprintf(out, "  %-32s %-20s", list[i].name, type_text(&list[i].type, type));
@@ -228,16 +218,16 @@ static void info_settings(const Plan *plan, const SettingValue *defaults, FILE *
 
 static void print_memory(const Plan *plan, FILE *out) {
   char size[32];
-  fprintf(out, "\nmemory: %s, by what it is for\n", bytes_text(plan_memory(plan), size));
+  fprintf(out, "\nmemory: %s, by what it is for\n", text_bytes(plan_memory(plan), size));
   for (int i = 0; i < plan->memory.count; i++)
     if (plan->memory.at[i].bytes)
       fprintf(out, "  %-32s %12s\n", plan->memory.at[i].category,
-              bytes_text(plan->memory.at[i].bytes, size));
+              text_bytes(plan->memory.at[i].bytes, size));
   fprintf(out, "\nmemory, by place\n");
   for (int i = 0; i < plan->places.count; i++) {
     const PlanPlace *place = &plan->places.at[i];
     if (!place->bytes) continue;
-    fprintf(out, "  %-32s %12s", place->name, bytes_text(place->bytes, size));
+    fprintf(out, "  %-32s %12s", place->name, text_bytes(place->bytes, size));
     if (place->is_window) fprintf(out, "  of %s", plan->places.at[place->of].name);
     if (i == plan_batch_place(plan))
       fprintf(out, "  each batch that is loaded ahead takes as much again");

@@ -52,9 +52,20 @@ Status train_start_feed(Training *training) {
   return STATUS_OK;
 }
 
+/* Once, as soon as it is so: what is decoded anew makes every epoch longer. */
+static void say_full(Training *training) {
+  Text text = {0};
+  bool is_full = source_say_full(training->train, &text) ||
+                 (training->valid && source_say_full(training->valid, &text));
+  if (is_full) log_warn(training->log, "%s", text_cstr(&text));
+  training->data.said_full = is_full;
+  text_free(&text);
+}
+
 Status train_note_data(Training *training, int64_t steps, double took) {
   TrainData *data = &training->data;
   DataTune *tune = &data->tune;
+  if (!data->said_full) say_full(training);
   if (!data->is_open) { /* says nothing of how batches are prepared */
     data->opening_took += took;
     data->is_open = feed_is_open(training->feed);

@@ -38,6 +38,7 @@ typedef struct {
   int cores;           /* that this process may use */
   int64_t steps;       /* so far; */
   double took, waited; /* … seconds, and of these for batches, */
+  bool said_full;      /* that the disk cache is */
   bool is_open;        /* no file of the start is inflated any more; */
   double opening_took; /* … seconds of the steps before, which are not in the sums above */
   uint64_t sum;        /* source_sum of the training data */

@@ -3,7 +3,6 @@
  * alone counts anew, and takes away what others left half written. */
 #define _GNU_SOURCE /* struct stat's nanoseconds, nftw */
 #include "runtime/data/disk_cache.h"
-#include "base/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -31,13 +30,17 @@ typedef struct {
 } DiskHead;
 
 struct DiskCache {
-  char *folder; /* with the key */
+  char *folder; /* with the key, */
+  int above;    /* … and its first bytes without it */
   uint64_t key;
   int64_t budget;
   bool may_write;
-  atomic_bool is_full;   /* the disk is, or cannot be written */
+  atomic_int failure;    /* errno of a write; then nothing more is written */
+  atomic_bool is_full;   /* a picture was not kept for lack of room */
+  _Atomic int64_t kept;  /* pictures, by this process */
   int lock;              /* -1: there is none */
-  _Atomic int64_t *used; /* shared by processes; NULL: nothing is written */
+  _Atomic int64_t *used; /* shared by processes; NULL: nothing is written, … */
+  int64_t found;         /* … and this is what it was; -1: not known */
   _Atomic uint64_t next; /* of names beside */
 };
 
@@ -126,6 +129,18 @@ static Status open_count(DiskCache *cache, const char *folder) {
   return status;
 }
 
+/* As whoever wrote last has left it. */
+static int64_t read_count(const char *folder) {
+  Text path = {0}, text = {0};
+  int64_t count = -1;
+  text_printf(&path, "%s/used", folder);
+  if (text_read_file(&text, path.at) == 0 && text.count == sizeof count)
+    memcpy(&count, text.at, sizeof count);
+  text_free(&text);
+  text_free(&path);
+  return count < 0 ? -1 : count;
+}
+
 Status disk_cache_open(const char *folder, uint64_t key, int64_t budget, bool may_write,
                        DiskCache **out) {
   struct stat info;
@@ -143,7 +158,10 @@ Status disk_cache_open(const char *folder, uint64_t key, int64_t budget, bool ma
   if (may_write) {
     status = make_folders(path.at);
     if (status == STATUS_OK) status = open_count(cache, path.at);
+  } else {
+    cache->found = read_count(path.at);
   }
+  cache->above = (int)strlen(folder);
   text_printf(&path, "/%016" PRIx64, key);
   cache->folder = path.at;
   if (status == STATUS_OK && may_write) status = make_folder(cache->folder);
@@ -162,8 +180,26 @@ void disk_cache_close(DiskCache *cache) {
   free(cache);
 }
 
+bool disk_cache_say_full(const DiskCache *cache, Text *out) {
+  char used[32], budget[32];
+  int failure = atomic_load(&cache->failure);
+  if (!failure && !atomic_load(&cache->is_full)) return false;
+  text_printf(out, "data.cache_dir: %.*s ", cache->above, cache->folder);
+  if (failure)
+    text_printf(out, "cannot be written (%s)", strerror(failure));
+  else
+    text_printf(out, "is full");
+  text_printf(
+      out,
+      ": its images take %s of data.disk_cache = %s, and %lld of them are of this training; "
+      "what has no room there is decoded anew in each epoch",
+      text_bytes(atomic_load(cache->used), used), text_bytes(cache->budget, budget),
+      (long long)atomic_load(&cache->kept));
+  return true;
+}
+
 int64_t disk_cache_used(const DiskCache *cache) {
-  return cache->used ? atomic_load(cache->used) : 0;
+  return cache->used ? atomic_load(cache->used) : cache->found;
 }
 
 /* ── pictures ─────────────────────────────────────────────────────────────────────────────── */
@@ -255,8 +291,11 @@ void disk_cache_keep(DiskCache *cache, int64_t index, DiskStamp stamp, const Ima
   size_t bytes = (size_t)image->height * (size_t)image->width * (size_t)image->channels;
   int64_t size = (int64_t)(sizeof(DiskHead) + bytes), before = 0;
   struct stat info;
-  if (!cache->used || atomic_load(&cache->is_full) || !is_settled(stamp)) return;
-  if (!take_room(cache, size)) return;
+  if (!cache->used || atomic_load(&cache->failure) || !is_settled(stamp)) return;
+  if (!take_room(cache, size)) {
+    atomic_store_explicit(&cache->is_full, true, memory_order_relaxed);
+    return;
+  }
   DiskHead head = {.mark = disk_mark,
                    .key = cache->key,
                    .index = (uint64_t)index,
@@ -273,7 +312,10 @@ void disk_cache_keep(DiskCache *cache, int64_t index, DiskStamp stamp, const Ima
   if (error == ENOENT && mkdir(folder, 0777) != 0 && errno != EEXIST) error = errno;
   if (error == ENOENT) error = write_picture(cache, path, &head, image->at, bytes);
   atomic_fetch_sub(cache->used, error ? size : before);
-  if (error) atomic_store(&cache->is_full, true);
+  if (error)
+    atomic_store(&cache->failure, error);
+  else
+    atomic_fetch_add(&cache->kept, 1);
   free(path);
   free(folder);
 }

@@ -5,6 +5,7 @@
  * cannot be read or written is no failure: it is made anew. */
 #ifndef FT_RUNTIME_DISK_CACHE_H
 #define FT_RUNTIME_DISK_CACHE_H
+#include "base/text.h"
 #include "runtime/image/image.h"
 
 typedef struct DiskCache DiskCache;
@@ -24,6 +25,8 @@ bool disk_cache_find(const DiskCache *cache, int64_t index, DiskStamp stamp, int
 /* Keeps it, if there is room. `stamp` was read before the file was. */
 void disk_cache_keep(DiskCache *cache, int64_t index, DiskStamp stamp, const Image *image,
                      int64_t label);
-/* Bytes that all pictures in the folder take now, as far as is known. */
+/* Appends that pictures were not kept so far, why, and what is; false: all were. */
+bool disk_cache_say_full(const DiskCache *cache, Text *out);
+/* Bytes that all pictures in the folder take now; -1: not known. */
 int64_t disk_cache_used(const DiskCache *cache);
 #endif

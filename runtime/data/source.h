@@ -121,6 +121,8 @@ STATUS_CHECKED Status source_sum(const Source *source, uint64_t *out);
 STATUS_CHECKED Status source_describe(const Source *source, int workers, Text *out);
 /* Appends how many damaged images were left out so far, and the first; false: none. */
 bool source_say_damaged(const Source *source, Text *out);
+/* Appends that the disk cache has no room for all images; false: it has had so far. */
+bool source_say_full(const Source *source, Text *out);
 /* Have both the same classes in the same order? Data without names of classes has. */
 STATUS_CHECKED Status source_same_classes(const Source *train, const Source *other);
 #endif

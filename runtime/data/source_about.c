@@ -67,6 +67,10 @@ bool source_say_damaged(const Source *source, Text *out) {
   return images_say_damaged(&source->images, out);
 }
 
+bool source_say_full(const Source *source, Text *out) {
+  return images_say_full(&source->images, out);
+}
+
 Status source_same_classes(const Source *train, const Source *other) {
   return images_same_classes(&train->images, &other->images);
 }

@@ -137,9 +137,10 @@ static Status images_open_disk(const Plan *plan, const SampleSetOptions *options
                              "20 GiB or the like says how much may be kept there"
                            : "data.disk_cache keeps decoded images on disk: data.cache_dir = "
                              "\"FOLDER\" says where");
-  out->keeps_on_disk = true;
-  return disk_cache_open(folder, images_key(options, out), (int64_t)fmin(budget, 0x1p60),
-                         options->may_write, &out->disk);
+  out->disk_folder = folder;
+  out->disk_budget = (int64_t)fmin(budget, 0x1p60);
+  return disk_cache_open(folder, images_key(options, out), out->disk_budget, options->may_write,
+                         &out->disk);
 }
 
 /* An option that would do nothing, or something else with a cache than without, is refused. */
@@ -285,7 +286,7 @@ static Status decode_needed(const SourceImages *images, SourceWorker *worker, Pi
   PipeWorker *pipe = &worker->pipe;
   int channels = (int)images->pipe.layout.channels, height, width;
   bool takes_whole =
-      images->cache || images->keeps_on_disk || worker->takes_whole || images->damaged || turn > 1;
+      images->cache || images->disk_budget || worker->takes_whole || images->damaged || turn > 1;
   bool may_scale = images->scales && !worker->takes_whole && turn <= 1;
   bool may_cut = !takes_whole && image_ends(sample->at, sample->count);
   if (!image_is_jpeg(sample->at, sample->count) || !(may_cut || may_scale))
@@ -346,7 +347,9 @@ static Status images_get(const SourceImages *images, SourceWorker *worker, PipeD
     STATUS_TRY(images_decode(images, worker, index, draw, is_damaged));
     Status status = pipe_run(&images->pipe, 0, fixed, &worker->pipe, draw);
     if (status != STATUS_OK) return name_sample(images, index, status);
-    if (has_stamp) disk_cache_keep(images->disk, index, stamp, worker->pipe.now, sample->label);
+    const Image *made = worker->pipe.now;
+    worker->decoded += (int64_t)made->height * made->width * made->channels;
+    if (has_stamp) disk_cache_keep(images->disk, index, stamp, made, sample->label);
   }
   if (images->cache) image_cache_keep(images->cache, index, worker->pipe.now, sample->label);
   return STATUS_OK;
@@ -376,8 +379,8 @@ static Status images_make(const SourceImages *images, SourceWorker *worker, uint
                           int64_t *index, uint8_t *out) {
   const Pipe *pipe = &images->pipe;
   PipeDraw draw = {worker->seed, epoch, (uint64_t)*index};
-  int fixed = images->cache || images->keeps_on_disk ? pipe_fixed(pipe)
-                                                     : 0; /* a resize and its crop stay together */
+  int fixed = images->cache || images->disk_budget ? pipe_fixed(pipe)
+                                                   : 0; /* a resize and its crop stay together */
   STATUS_TRY(images_get_sound(images, worker, draw, index, fixed));
   Status status = pipe_run(pipe, fixed, pipe->count, &worker->pipe, draw);
   if (status == STATUS_OK) status = pipe_write(pipe, &worker->pipe, out);
@@ -396,6 +399,12 @@ bool images_say_damaged(const SourceImages *images, Text *out) {
   return true;
 }
 
+bool images_say_full(const SourceImages *images, Text *out) {
+  if (!images->disk || !disk_cache_say_full(images->disk, out)) return false;
+  text_make_printable(out->at);
+  return true;
+}
+
 /* What the set writes by itself, row by row. */
 static Status images_write(const SourceImages *images, SourceWorker *worker, uint64_t epoch,
                            int64_t index, int64_t row, void *batch) {
@@ -403,8 +412,9 @@ static Status images_write(const SourceImages *images, SourceWorker *worker, uin
     const PlanTensor *input = &images->inputs[i];
     int64_t bytes = type_bytes(&input->type) / input->type.shape.dim[0];
     uint8_t *to = (uint8_t *)batch + input->offset + row * bytes;
-    STATUS_TRY(status_prefix(images->set->write(images->set, index, i, worker->seed, epoch, &worker->other, to),
-                             "%s: sample %lld", images->label, (long long)index));
+    STATUS_TRY(status_prefix(
+        images->set->write(images->set, index, i, worker->seed, epoch, &worker->other, to),
+        "%s: sample %lld", images->label, (long long)index));
   }
   return STATUS_OK;
 }
@@ -477,8 +487,9 @@ static Status try_largest(const SourceImages *images, int64_t index, int *height
   return status;
 }
 
-/* What a worker reads and makes in a second, by samples from all over the set; 0: not known. Nothing is kept. */
-static double try_rate(const SourceImages *images) {
+/* What a worker reads and makes in a second, by samples from all over the set; 0: not known. Nothing is kept;
+ * *kept: what all of them would take in a cache. */
+static double try_rate(const SourceImages *images, double *kept) {
   enum { MOST = 16 };
   const ImageLayout *layout = &images->pipe.layout;
   SourceImages plain = *images;
@@ -486,6 +497,7 @@ static double try_rate(const SourceImages *images) {
   uint8_t *out = malloc((size_t)(layout->channels * layout->height * layout->width));
   Status status = out ? pipe_worker_new(&worker.pipe) : STATUS_FAULT;
   int64_t start = clock_nanoseconds(), took = 0, made = 0, count = images->set->count;
+  plain.disk_budget += images->cache != NULL; /* transforms as far as a cache keeps them */
   plain.cache = NULL;
   plain.disk = NULL;
   plain.damaged = NULL;
@@ -494,10 +506,27 @@ static double try_rate(const SourceImages *images) {
     status = images_make(&plain, &worker, 0, &index, out);
     took = clock_nanoseconds() - start;
   }
+  *kept = made ? (double)worker.decoded * (double)count / (double)made : 0;
   pipe_worker_free(&worker.pipe);
   free(worker.sample.at);
   free(out);
   return status == STATUS_OK && took > 0 ? (double)made * 1e9 / (double)took : 0;
+}
+
+static void describe_caches(const SourceImages *images, double all, Text *out) {
+  char size[32];
+  bool is_in_memory = images->cache != NULL, is_on_disk = images->disk_budget > 0;
+  if (!is_in_memory && !is_on_disk) return;
+  text_printf(out, "; decoded images, which take about %s in all, are kept",
+              text_bytes((int64_t)all, size));
+  if (is_in_memory)
+    text_printf(out, " in memory, up to data.cache = %s",
+                text_bytes(image_cache_budget(images->cache), size));
+  if (!is_on_disk) return;
+  text_printf(out, "%s on disk in %s, up to data.disk_cache = %s", is_in_memory ? ", and" : "",
+              images->disk_folder, text_bytes(images->disk_budget, size));
+  int64_t used = images->disk ? disk_cache_used(images->disk) : 0;
+  if (used >= 0) text_printf(out, ", of which %s are taken", text_bytes(used, size));
 }
 
 static void describe_set(const SampleSet *set, int64_t which, int64_t total, Text *out) {
@@ -529,7 +558,7 @@ Status images_describe(const SourceImages *images, int workers, Text *out) {
     text_printf(out,
                 " and %d x %d pixels (height x width), which takes %.1f MiB in each of %d worker%s",
                 height, width, (double)memory / 0x1p20, workers, workers == 1 ? "" : "s");
-  double rate = images->image ? try_rate(images) : 0;
+  double all = 0, rate = images->image ? try_rate(images, &all) : 0;
   if (rate > 0) text_printf(out, "; a worker makes about %.0f samples a second", rate);
   text_printf(out, "; the list of %s takes %.1f MiB", set->file_count ? "samples" : "files",
               (double)set->memory / 0x1p20);
@@ -537,9 +566,7 @@ Status images_describe(const SourceImages *images, int workers, Text *out) {
   if (images->image)
     text_printf(out, "; the loader's memory is at most %.1f MiB beside its batches",
                 ((double)memory * workers + (double)set->memory + kept) / 0x1p20);
-  if (images->cache) text_printf(out, "; decoded images are kept in memory, up to data.cache");
-  if (images->keeps_on_disk)
-    text_printf(out, "; decoded images are kept on disk, up to data.disk_cache, in data.cache_dir");
+  describe_caches(images, all, out);
   text_make_printable(out->at);
   return STATUS_OK;
 }

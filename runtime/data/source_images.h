@@ -15,10 +15,11 @@ typedef struct {
   SampleSet *set;    /* NULL: an array */
   ImageCache *cache; /* of what the transforms make before the first random one; NULL: none */
   DiskCache *disk; /* of the same, in files; NULL: none, or none yet and nothing is to be written */
-  bool keeps_on_disk;
-  Damaged *damaged; /* samples that cannot be decoded; NULL: one ends the reading */
-  bool turns;       /* as EXIF says */
-  bool scales;      /* decodes as small as the first transform needs */
+  int64_t disk_budget;     /* bytes of data.disk_cache in … */
+  const char *disk_folder; /* … data.cache_dir; NULL and 0: nothing is kept on disk */
+  Damaged *damaged;        /* samples that cannot be decoded; NULL: one ends the reading */
+  bool turns;              /* as EXIF says */
+  bool scales;             /* decodes as small as the first transform needs */
   Pipe pipe;
   const PlanTensor *image, *target; /* target NULL: the model has one input, or the set writes it */
   const PlanTensor *inputs;         /* those that the set writes, from `image` or behind it on */
@@ -31,6 +32,7 @@ struct SourceWorker {
   PipeWorker pipe;
   Sample sample, other; /* other: room for what the set writes */
   bool takes_whole;     /* decodes all of a picture, whatever of it is used */
+  int64_t decoded;      /* bytes of pictures, as a cache keeps them */
 };
 
 void images_close(SourceImages *images);
@@ -50,9 +52,9 @@ STATUS_CHECKED Status images_fill_from(const SourceImages *images, SourceWorker 
 /* The class of sample `index`, if that is what the model's input of this name gets. */
 STATUS_CHECKED Status images_label(const SourceImages *images, const char *input, int64_t index,
                                    int64_t *out);
-/* See source.h: source_sum, source_describe, source_same_classes. */
-/* See source.h: source_say_damaged. */
+/* See source.h: source_say_damaged, source_say_full, source_sum, source_describe, source_same_classes. */
 bool images_say_damaged(const SourceImages *images, Text *out);
+bool images_say_full(const SourceImages *images, Text *out);
 uint64_t images_list_sum(const SourceImages *images);
 STATUS_CHECKED Status images_describe(const SourceImages *images, int workers, Text *out);
 STATUS_CHECKED Status images_same_classes(const SourceImages *train, const SourceImages *other);

@@ -3,6 +3,8 @@ folder: pictures of before, of a run that was killed, damaged ones, those of oth
 import hashlib
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,7 +44,8 @@ class DiskCache(support.Case):
         return self.path(name + ".so")
 
     def weights(self, artifact, *flags):
-        support.run("ftrun", artifact, "--data", self.folder, "--save", self.path("w.safetensors"), *flags, cwd=self.folder)
+        done = support.run("ftrun", artifact, "--data", self.folder, "--save", self.path("w.safetensors"), *flags, cwd=self.folder)
+        self.said = done.stdout + done.stderr
         with open(self.path("w.safetensors"), "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
 
@@ -141,17 +144,27 @@ class DiskCache(support.Case):
     def test_budget(self):
         plain = self.weights(self.model(""))
         artifact = self.model('; cache_dir = "kept"; disk_cache = 20000')
-        for _ in range(2):
+        for run in range(2):
             self.assertEqual(self.weights(artifact), plain)
-            self.assertTrue(0 < sum(self.kept().values()) <= 20000)
+            used, files = sum(self.kept().values()), len(self.kept())
+            self.assertTrue(0 < used <= 20000)
+            said = f"data.cache_dir: kept is full: its images take {used / 1024:.2f} KiB of data.disk_cache = 19.53 KiB, and {0 if run else files} of them are of this training"
+            self.assertEqual(self.said.count(said), 1, self.said)
+        said = support.run("ftrun", artifact, "--data", self.folder, "--dry-run", cwd=self.folder).stdout
+        self.assertIn(f"on disk in kept, up to data.disk_cache = 19.53 KiB, of which {used / 1024:.2f} KiB are taken", said)
+        self.weights(self.model())
+        self.assertNotIn("is full", self.said)
         os.rename(self.path("kept"), self.path("other"))
         self.assertEqual(self.weights(artifact), plain)
 
     def test_what_is_said_and_refused(self):
         artifact = self.model()
         said = support.run("ftrun", artifact, "--data", self.folder, "--dry-run", cwd=self.folder).stdout
-        self.assertIn("decoded images are kept on disk, up to data.disk_cache, in data.cache_dir", said)
+        all_of_it = re.search(r"decoded images, which take about (\S+) KiB in all, are kept on disk in kept, up to data\.disk_cache = 4\.00 MiB, of which 0 B are taken", said)
         self.assertFalse(os.path.exists(self.path("kept")))
+        self.weights(artifact)
+        self.assertLess(abs(float(all_of_it[1]) * 1024 / sum(self.kept().values()) - 1), 0.2)
+        shutil.rmtree(self.path("kept"))
         for kept, needle in (('; cache_dir = "kept"', "data.disk_cache = 20 GiB or the like says how much"), ("; disk_cache = 1 MiB", 'data.cache_dir = "FOLDER" says where'),
                              ('; cache_dir = "/tmp/ft-nowhere"; disk_cache = 1 MiB', "data.cache_dir is '/tmp/ft-nowhere' in the model's file, which is hidden or leads out of the current folder"),
                              ('; cache_dir = "m.ft"; disk_cache = 1 MiB', "data.cache_dir: cannot make m.ft/ft-images")):

@@ -158,7 +158,7 @@ defect("order-repeats", "runtime/common/order.c", "low ^= mix(high ^ order->key[
 defect("order-epoch", "runtime/common/order.c", "uint64_t state = mix(mix(seed) ^ epoch);", "uint64_t state = mix(mix(seed));", "unit runtime_order")
 defect("loader-start", "runtime/data/loader.c", "return (batch * options->ranks + options->rank) * options->batch;",
        "return (batch * options->ranks + options->rank) * (options->batch - 1);", "unit runtime_loader")
-defect("loader-slot-early", "runtime/data/loader.c", "int64_t free_until = loader->consumed + slots;", "int64_t free_until = loader->consumed + slots + 1;", "unit runtime_loader")
+defect("loader-slot-early", "runtime/data/loader.c", "int64_t free_until = atomic_load(&loader->consumed) + slots;", "int64_t free_until = atomic_load(&loader->consumed) + slots + 1;", "unit runtime_loader")
 defect("loader-wake", "runtime/data/loader.c", "if (loader->consumer_waits) pthread_cond_signal(&loader->has_filled);", "", "unit runtime_loader")
 defect("permute-inverse", "runtime/common/permute.c", "Storage back = storage_inverse(&tensor->storage);", "Storage back = tensor->storage;", "unit runtime_permute")
 defect("half-rounding", "runtime/common/round_half.h", "magnitude += 0xfff + (magnitude >> 13 & 1);", "magnitude += 0x1000;", "unit runtime_npy")
