@@ -1,5 +1,6 @@
 /* source_array: see source_array.h. */
 #include "runtime/data/source_array.h"
+#include "runtime/data/once.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -135,9 +136,8 @@ Status array_open(const DataSource *data, const char *path, DataArray **out) {
   return array_open_text(data, path, NULL, out);
 }
 
-Status array_open_text(const DataSource *data, const char *path, Bpe *tokenizer, DataArray **out) {
-  *out = NULL;
-  if (data && !source_kind_find(data->kind)) return unknown_kind(data->kind);
+static Status open_alone(const DataSource *data, const char *path, Bpe *tokenizer,
+                         DataArray **out) {
   DataArray *array = calloc(1, sizeof *array);
   if (!array) return status_errno(ENOMEM, "%s", path);
   Status status = array_open_in(array, data, path, tokenizer);
@@ -145,6 +145,21 @@ Status array_open_text(const DataSource *data, const char *path, Bpe *tokenizer,
     *out = array;
   else
     array_close(array);
+  return status;
+}
+
+Status array_open_text(const DataSource *data, const char *path, Bpe *tokenizer, DataArray **out) {
+  *out = NULL;
+  if (data && !source_kind_find(data->kind)) return unknown_kind(data->kind);
+  if (!data || source_kind_find(data->kind)->reads != SOURCE_ALL)
+    return open_alone(data, path, tokenizer, out);
+  Text key = {0};
+  once_key("array", data, (char *const[]){(char *)(uintptr_t)path}, 1, &key);
+  *out = once_take(&key);
+  bool is_new = !*out;
+  Status status = is_new ? open_alone(data, path, tokenizer, out) : STATUS_OK;
+  if (is_new && status == STATUS_OK) once_offer(&key, *out);
+  text_free(&key);
   return status;
 }
 
@@ -197,7 +212,7 @@ Status array_open_records(const DataSource *data, const char *path, const PlanTe
 }
 
 void array_close(DataArray *array) {
-  if (!array) return;
+  if (!array || !once_leave(array)) return;
   if (!array->is_shared) source_bytes_close(array->bytes);
   free(array->header.elements);
   free(array);

@@ -2,6 +2,7 @@
 #include "runtime/data/text_set.h"
 #include "plan/source_kind.h"
 #include "runtime/common/fnv.h"
+#include "runtime/data/once.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,17 +57,48 @@ static Status open_arrays(TextSet *text, const SampleSetOptions *options) {
   return STATUS_OK;
 }
 
-static Status open_lines(TextSet *text, const SampleSetOptions *options) {
-  JsonlForm form;
+static void lines_close(TextLines *lines) {
+  if (!lines || !once_leave(lines)) return;
+  jsonl_free(&lines->texts);
+  arena_free(lines->arena);
+  free(lines);
+}
+
+static Status read_lines(TextLines *lines, const SampleSetOptions *options) {
   const char *classes = source_kind_text(options->data, "classes", NULL);
+  JsonlForm form;
   STATUS_TRY(jsonl_form(options->data, options->tokenizer, &form));
-  text->texts.classes = (Lookup){.arena = text->arena};
-  text->element = form.element;
-  text->end = form.end;
-  if (classes) STATUS_TRY(jsonl_list_classes(&text->texts, classes));
+  lines->element = form.element;
+  lines->end = form.end;
+  lines->arena = arena_new();
+  lines->texts.classes = (Lookup){.arena = lines->arena};
+  if (classes) STATUS_TRY(jsonl_list_classes(&lines->texts, classes));
   for (int i = 0; i < options->path_count; i++)
-    STATUS_TRY(jsonl_add_file(&form, options->path[i], &text->texts));
-  STATUS_TRY(jsonl_finish(&form, &text->texts));
+    STATUS_TRY(jsonl_add_file(&form, options->path[i], &lines->texts));
+  return jsonl_finish(&form, &lines->texts);
+}
+
+/* Those of another split, if it has the same. */
+static Status lines_open(const SampleSetOptions *options, TextLines **out) {
+  Text key = {0};
+  once_key("lines", options->data, options->path, options->path_count, &key);
+  *out = once_take(&key);
+  bool is_new = !*out;
+  Status status = STATUS_OK;
+  if (is_new) {
+    *out = calloc(1, sizeof **out);
+    status = *out ? read_lines(*out, options) : status_errno(ENOMEM, "%s", options->data->split);
+  }
+  if (is_new && status == STATUS_OK) once_offer(&key, *out);
+  text_free(&key);
+  return status;
+}
+
+static Status open_lines(TextSet *text, const SampleSetOptions *options) {
+  STATUS_TRY(lines_open(options, &text->lines));
+  text->texts = text->lines->texts;
+  text->element = text->lines->element;
+  text->end = text->lines->end;
   text->tokens = (int64_t)text->texts.count;
   const Lookup *named = &text->texts.classes;
   if (!text->texts.has_texts) return STATUS_OK;
@@ -141,7 +173,8 @@ static Status bind_inputs(TextSet *text, const SampleSetOptions *options) {
                        (long long)text->width, WIDEST);
   double said = text->form.layout ? transform_argument(text->form.layout, "length")->number[0] : 0;
   if (said == 0 || said == (double)text->width) return STATUS_OK;
-  return status_fail(STATUS_USER, "%s(length=%.0f), but the model's inputs have rows of %lld tokens",
+  return status_fail(STATUS_USER,
+                     "%s(length=%.0f), but the model's inputs have rows of %lld tokens",
                      text->form.layout->kind->name, said, (long long)text->width);
 }
 
@@ -221,11 +254,16 @@ static void text_describe(const SampleSet *set, Text *out) {
   if (cut) text_printf(out, "; %lld documents are longer and are cut off", (long long)cut);
   text_printf(out, "; tokens and lists of documents take %.1f MiB of memory",
               (double)set->memory / 0x1p20);
+  if (text->lines && once_is_shared(text->lines))
+    text_printf(out, ", the tokens once for all splits of these files");
 }
 
 static void text_close(SampleSet *set) {
   TextSet *text = (TextSet *)set;
-  jsonl_free(&text->texts);
+  if (text->lines)
+    lines_close(text->lines);
+  else
+    jsonl_free(&text->texts);
   column_close(&text->column);
   text_pack_free(&text->pack);
   for (int i = 0; text->values && i < text->form.count; i++) sample_value_free(&text->values[i]);

@@ -10,14 +10,24 @@
 #include "runtime/data/source_column.h"
 #include "runtime/data/text_pack.h"
 
+/* What files of JSON lines hold, tokenized (once.h). */
+typedef struct {
+  JsonlTexts texts;
+  Element element;
+  int64_t end;
+  Arena *arena; /* of names of classes */
+} TextLines;
+
 typedef struct {
   SampleSet set;
   const char *label; /* the split */
   TextForm form;
   int64_t width; /* tokens of a row */
   int64_t end;   /* the token that ends a document, which is never masked; -1: none */
-  /* Where the tokens are: in memory, or in files. */
-  JsonlTexts texts; /* of other files only where documents end */
+  /* Where the tokens are: in memory, which splits share, or in files. */
+  TextLines *lines; /* NULL: files of tokens or bytes */
+  JsonlTexts
+      texts; /* those of `lines`; of other files only where documents end, and the set's own */
   Column column;
   Element element; /* of tokens in memory */
   int64_t tokens;

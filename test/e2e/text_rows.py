@@ -208,6 +208,8 @@ train { batch = 4; epochs = 1; optimizer = sgd(lr=0.1) }"""
         want = parts([[(d[:T], d[T:])] for d in self.documents])["t"]
         self.assertEqual(rows, sorted(map(tuple, numpy.column_stack([want, self.labels]))))
         self.assertEqual(len(self.losses(artifact)), 2 * (len(have[0][1]) // 4))
+        said = support.run("ftrun", artifact, "--data", self.folder, "--dry-run", cwd=self.folder).stdout
+        self.assertEqual(said.count(", the tokens once for all splits of these files"), 2, said)
 
     def test_classes(self):
         names = ["bad", "fine", "good"]
