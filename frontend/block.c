@@ -439,6 +439,7 @@ static bool fail_dimension(Builder *b, const Ast *type, const Ast *dimension, co
                            int axis, int64_t size, Loc loc, const char *what) {
   char text[TYPE_TEXT];
   const char *written = ast_to_text(b->arena, dimension);
+  builder_about(b, node, NULL);
   builder_fail(b, loc, "%s is %s, but its type is %s: dimension %d is %lld, not %s%s", what,
                type_text(&node->type, text), ast_to_text(b->arena, type), axis,
                (long long)node->type.shape.dim[axis], written,
@@ -467,14 +468,17 @@ static bool check_dimension(Builder *b, const Ast *type, const Ast *dimension, N
   return true;
 }
 
-bool block_check_type(Builder *b, const Ast *type, Node *node, Loc loc, const char *what) {
+static bool fail_type(Builder *b, const Ast *type, const Node *node, Loc loc, const char *what) {
   char text[TYPE_TEXT];
-  type_text(&node->type, text);
+  builder_about(b, node, NULL);
+  return builder_fail(b, loc, "%s is %s, but its type is %s", what, type_text(&node->type, text),
+                      ast_to_text(b->arena, type));
+}
+
+bool block_check_type(Builder *b, const Ast *type, Node *node, Loc loc, const char *what) {
   DType dtype;
   if (type->name && dtype_parse(type->name, &dtype)) {
-    if (node->type.dtype != dtype)
-      return builder_fail(b, loc, "%s is %s, but its type is %s", what, text,
-                          ast_to_text(b->arena, type));
+    if (node->type.dtype != dtype) return fail_type(b, type, node, loc, what);
   } else if (type->name) {
     return builder_fail(b, type->loc, "unknown element type '%s'%s", type->name,
                         builder_hint_type(b, type->name));
@@ -488,9 +492,7 @@ bool block_check_type(Builder *b, const Ast *type, Node *node, Loc loc, const ch
       ellipsis = i;
     }
   int named = shape->count - (ellipsis >= 0);
-  if (ellipsis >= 0 ? rank < named : rank != named)
-    return builder_fail(b, loc, "%s is %s, but its type is %s", what, text,
-                        ast_to_text(b->arena, type));
+  if (ellipsis >= 0 ? rank < named : rank != named) return fail_type(b, type, node, loc, what);
   for (int i = 0; i < shape->count; i++) {
     if (i == ellipsis) continue;
     int axis = ellipsis >= 0 && i > ellipsis ? i + rank - shape->count : i;

@@ -283,10 +283,22 @@ static void build_return(Builder *b, const Ast *ast) {
   b->frame->returned_at = ast->loc;
 }
 
+/* What a check is most often about: the first two tensors that the function or block was given. */
+static void check_about(Builder *b) {
+  const Node *given[2] = {NULL, NULL};
+  int count = 0;
+  for (int i = 0; i < b->frame->variables.count && count < 2; i++) {
+    const Value *v = &b->frame->variables.at[i].value;
+    if (v->kind == VALUE_TENSOR) given[count++] = v->node;
+  }
+  builder_about(b, given[0], given[1]);
+}
+
 static void check_model(Builder *b, const Ast *ast) {
   bool holds;
   if (!eval_condition(b, ast->kid[0], &holds) || holds) return;
   Value message = eval(b, ast->kid[1]);
+  if (message.kind != VALUE_ERROR) check_about(b);
   if (message.kind != VALUE_ERROR) builder_fail(b, ast->loc, "%s", value_text(b->arena, &message));
   b->frame->result = value_error();
   b->frame->has_returned = true;

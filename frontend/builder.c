@@ -42,8 +42,59 @@ static void note_calls(Builder *b, Loc last) {
   }
 }
 
+/* ── how a value came to be ───────────────────────────────────────────────────────────────── */
+static bool is_rearranged(const Node *node) {
+  return node->op == OP_RESHAPE || node->op == OP_TRANSPOSE || node->op == OP_BROADCAST ||
+         node->op == OP_CAST;
+}
+
+/* "input 'image'"; NULL: it is computed. */
+static const char *leaf_described(Builder *b, const Node *node) {
+  const char *kind = node->op == OP_INPUT   ? "input"
+                     : node->op == OP_PARAM ? "parameter"
+                     : node->op == OP_STATE ? "state"
+                                            : NULL;
+  return kind ? arena_printf(b->arena, "%s '%s'", kind, node_str(node, ATTR_NAME)) : NULL;
+}
+
+static void note_origin(Builder *b, const Node *node, Loc site) {
+  char text[TYPE_TEXT], from[TYPE_TEXT];
+  while (is_rearranged(node) && node->origin.loc.line == site.line) node = node->input[0];
+  const Node *base = node;
+  Loc loc = node->origin.loc;
+  if (!loc.file || (loc.file == site.file && loc.line == site.line)) return;
+  while (is_rearranged(base) && base->origin.loc.line == loc.line) base = base->input[0];
+  type_text(&node->type, text);
+  type_text(&base->type, from);
+  const char *by = node->origin.function, *leaf = leaf_described(b, base);
+  by = by && strcmp(by, "bias") != 0 ? arena_printf(b->arena, ", by %s", by) : "";
+  if (base != node && leaf)
+    builder_note(b, loc, "%s is made of %s, %s, here%s", text, leaf, from, by);
+  else if (base != node)
+    builder_note(b, loc, "%s is made of %s here%s", text, from, by);
+  else if (leaf)
+    builder_note(b, loc, "%s is %s", text, leaf);
+  else
+    builder_note(b, loc, "%s is computed here%s", text, by);
+}
+
+static void note_about(Builder *b, Loc site) {
+  const char *layer = b->frame ? block_layer(b) : "";
+  if (*layer) builder_note(b, (Loc){0}, "in layer '%s'", layer);
+  for (int i = 0; i < 2; i++)
+    if (b->about[i] && (i == 0 || b->about[0] != b->about[1])) note_origin(b, b->about[i], site);
+}
+
+void builder_about(Builder *b, const Node *x, const Node *y) {
+  b->is_about_shapes = true;
+  b->about[0] = x;
+  b->about[1] = y;
+}
+
 bool builder_fail(Builder *b, Loc loc, const char *format, ...) {
   Loc site = builder_site(b, loc);
+  bool is_about_shapes = b->is_about_shapes;
+  b->is_about_shapes = false;
   if (was_reported(b, site)) return false;
   va_list args;
   va_start(args, format);
@@ -53,6 +104,7 @@ bool builder_fail(Builder *b, Loc loc, const char *format, ...) {
   if (b->frame && b->frame->is_std && loc.file)
     diag_note(b->diag, loc, "in %s '%s' of the standard library",
               definition_kind(b->frame->definition), b->frame->definition->name);
+  if (is_about_shapes) note_about(b, site);
   note_calls(b, site);
   return false;
 }

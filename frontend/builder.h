@@ -151,6 +151,8 @@ typedef struct Builder {
   Loc rule_loc[RECIPE_RULES];  /* of `best = max(...)` and the like (recipe_rule.c); or nowhere */
   VEC(Loc) source_locs;        /* of program->sources: where the last transform stands */
   VEC(Loc) reported;         /* one error for each place: unrolling repeats statements */
+  const Node *about[2];      /* operands of the error that comes next */
+  bool is_about_shapes;
   VEC(Loc) warned;           /* … and one warning (warn.c) */
 } Builder;
 
@@ -161,6 +163,9 @@ bool builder_fail(Builder *b, Loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void builder_note(Builder *b, Loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Before a builder_fail about shapes or types: the operands, or NULL. Its notes then say which layer
+ * is at work and how the operands came to be what they are. */
+void builder_about(Builder *b, const Node *x, const Node *y);
 Loc builder_site(const Builder *b, Loc loc); /* the place for nodes caused at loc */
 Variable *builder_find(Builder *b, const char *name); /* variable or top-level name */
 /* the same for a dimension in a signature: a top-level function, block, model or data block is no

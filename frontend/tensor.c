@@ -103,6 +103,7 @@ Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr 
                               .function = function_here(b, op, inputs, count)};
   Node *node = graph_try_node(b->graph, op, inputs, count, attrs, attr_count, given, &why);
   if (!node) {
+    builder_about(b, count > 0 ? inputs[0] : NULL, count > 1 ? inputs[1] : NULL);
     builder_fail(b, loc, "%s", why ? why : "this operation does not fit its operands");
     return NULL;
   }
@@ -145,6 +146,7 @@ Node *tensor_reshape(Builder *b, Node *x, Shape shape, Loc loc) {
   char from[TYPE_TEXT], to[TYPE_TEXT];
   if (!tensor_shape_fits(b, &shape, loc)) return NULL;
   if (shape_elements(&shape) != shape_elements(&x->type.shape)) {
+    builder_about(b, x, NULL);
     builder_fail(b, loc, "cannot reshape %s (%lld elements) to %s (%lld elements)",
                  shape_text(&x->type.shape, from), (long long)shape_elements(&x->type.shape),
                  shape_text(&shape, to), (long long)shape_elements(&shape));
@@ -159,6 +161,7 @@ Node *tensor_broadcast(Builder *b, Node *x, Shape shape, Loc loc) {
   Shape whole;
   char from[TYPE_TEXT], to[TYPE_TEXT];
   if (!shape_broadcast(&x->type.shape, &shape, &whole) || !shape_equal(&whole, &shape)) {
+    builder_about(b, x, NULL);
     builder_fail(b, loc, "cannot broadcast %s to %s", shape_text(&x->type.shape, from),
                  shape_text(&shape, to));
     return NULL;
@@ -212,9 +215,11 @@ static bool agree(Builder *b, const char *name, Node **x, Node **y, Loc loc) {
   if (!*x || !*y) return false;
   Shape shape;
   char left[TYPE_TEXT], right[TYPE_TEXT];
-  if (!shape_broadcast(&(*x)->type.shape, &(*y)->type.shape, &shape))
+  if (!shape_broadcast(&(*x)->type.shape, &(*y)->type.shape, &shape)) {
+    builder_about(b, *x, *y);
     return builder_fail(b, loc, "shapes do not agree: %s %s %s", type_text(&(*x)->type, left), name,
                         type_text(&(*y)->type, right));
+  }
   *x = tensor_broadcast(b, *x, shape, loc);
   *y = tensor_broadcast(b, *y, shape, loc);
   return *x && *y;
@@ -224,6 +229,7 @@ Node *tensor_binary(Builder *b, Op op, const char *name, Node *x, Node *y, Loc l
   if (!x || !y) return NULL;
   if (x->type.dtype != y->type.dtype) {
     char left[TYPE_TEXT], right[TYPE_TEXT];
+    builder_about(b, x, y);
     builder_fail(b, loc, "types do not agree: %s %s %s; cast one, e.g. %s(x)",
                  type_text(&x->type, left), name, type_text(&y->type, right),
                  dtype_text(dtype_is_float(x->type.dtype)   ? x->type.dtype
@@ -294,6 +300,7 @@ Node *tensor_matmul(Builder *b, Node *x, Node *y, Loc loc) {
   type_text(&x->type, left);
   type_text(&y->type, right);
   if (x->type.dtype != y->type.dtype || !dtype_is_float(x->type.dtype)) {
+    builder_about(b, x, y);
     builder_fail(b, loc, "a matrix product needs floats of one type: %s @ %s", left, right);
     return NULL;
   }
@@ -301,6 +308,7 @@ Node *tensor_matmul(Builder *b, Node *x, Node *y, Loc loc) {
   if (row) sx = (Shape){2, {1, sx.dim[0]}};
   if (column) sy = (Shape){2, {sy.dim[0], 1}};
   if (sx.rank < 2 || sy.rank < 2 || sx.dim[sx.rank - 1] != sy.dim[sy.rank - 2]) {
+    builder_about(b, x, y);
     builder_fail(b, loc, "shapes do not agree: %s @ %s", left, right);
     return NULL;
   }
@@ -311,6 +319,7 @@ Node *tensor_matmul(Builder *b, Node *x, Node *y, Loc loc) {
   memcpy(batch_x.dim, sx.dim, sizeof batch_x.dim);
   memcpy(batch_y.dim, sy.dim, sizeof batch_y.dim);
   if (!shape_broadcast(&batch_x, &batch_y, &batch)) {
+    builder_about(b, x, y);
     builder_fail(b, loc, "leading dimensions do not agree: %s @ %s", left, right);
     return NULL;
   }
