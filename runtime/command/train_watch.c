@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <time.h>
 
 /* ── the log's files ──────────────────────────────────────────────────────────────────────── */
@@ -139,6 +140,17 @@ static void append_data(Text *out, const Source *source) {
   text_printf(out, "]}");
 }
 
+/* What it was compiled for, and what it runs on. */
+static void append_system(Text *out, const Plan *plan) {
+  struct utsname system;
+  char text[256];
+  snprintf(text, sizeof text, "%s %s", plan->target, plan->target_cpu);
+  append_text(out, "target", text);
+  if (uname(&system)) return;
+  snprintf(text, sizeof text, "%.80s %.80s %.80s", system.sysname, system.release, system.machine);
+  append_text(out, "system", text);
+}
+
 static void header_line(const Training *training, Text *out) {
   const Plan *plan = training->plan;
   time_t now = time(NULL);
@@ -154,7 +166,9 @@ static void header_line(const Training *training, Text *out) {
   append_text(out, "source", plan->source);
   append_count(out, "parameters", train_parameters(training));
   append_text(out, "device", exec_device_text(training->exec));
+  append_system(out, plan);
   append_count(out, "ranks", training->ranks.place.ranks);
+  if (training->ranks.comm) append_text(out, "communication", comm_text(training->ranks.comm));
   append_count(out, "batch", training->batch);
   append_count(out, "steps_per_epoch", training->steps_per_epoch);
   append_count(out, "total_steps", training->total_steps);

@@ -84,6 +84,8 @@ class Log(support.Case):
         self.assertIs(header["settings"]["train.log.console"], True)
         self.assertEqual(header["settings"]["train.steps"], 0)
         self.assertTrue(header["device"].startswith("cpu"))
+        self.assertTrue(header["target"].startswith("cpu "))
+        self.assertEqual(header["system"], f"{os.uname().sysname} {os.uname().release} {os.uname().machine}")
         self.assertLess(abs(time.mktime(time.strptime(header["start_time"], "%Y-%m-%dT%H:%M:%SZ")) - time.timezone - before), 100)
 
         # steps of `every` and the last; evaluations at the ends of epochs, and after the last step

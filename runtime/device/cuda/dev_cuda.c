@@ -201,8 +201,9 @@ static Status find_device(Device *device, int index) {
     CUDA_TRY(device, device_attribute(wanted[i].value, wanted[i].attribute, device->device),
              "GPU %d", index);
   CUDA_TRY(device, device_name(name, sizeof name, device->device), "GPU %d", index);
-  snprintf(device->text, sizeof device->text, "cuda:%d (%s, sm_%d%d)", index, name, device->major,
-           device->minor);
+  int version = device->driver->version; /* 12080 for 12.8 */
+  snprintf(device->text, sizeof device->text, "cuda:%d (%s, sm_%d%d), CUDA %d.%d", index, name,
+           device->major, device->minor, version / 1000, version % 1000 / 10);
   return STATUS_OK;
 }
 
