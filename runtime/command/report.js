@@ -234,7 +234,17 @@ const lastOf = (run, kind, name, split) => { const c = run.curves.find(c => c.ki
 function stateOf(run) {
   if (run.state === "failed") return h("span", { class: "bad" }, "failed: " + run.end);
   if (run.state === "ended") return run.end || "ended";
-  return run.state === "empty" ? "no line of a log yet" : data.live ? "running, or killed" : "no end in the log: it was running, or killed";
+  if (run.state === "empty") return "no line of a log yet";
+  if (!data.live) return "no end in the log: it was running, or killed" + (run.last ? `; last line ${new Date(run.last * 1000).toLocaleString()}` : "");
+  const age = run.last ? Math.max(0, Math.round(Date.now() / 1000 - run.last)) : null, left = secondsLeft(run);
+  return age === null ? "running, or killed" : age > 60 ? `running, or killed: no line for ${duration(age)}` : `running: last line ${duration(age)} ago` + (left ? `, about ${duration(Math.max(1, Math.round(left)))} to go` : "");
+}
+// By the pace of the newest lines.
+function secondsLeft(run) {
+  const points = run.curves.find(c => c.kind === "step" && c.name === "loss")?.points || [], total = headerOf(run).get("total_steps");
+  if (points.length < 2 || !(total > run.step)) return 0;
+  const last = points[points.length - 1], first = points[Math.max(0, points.length - 40)];
+  return last[0] > first[0] ? (total - run.step) * (last[1] - first[1]) / (last[0] - first[0]) : 0;
 }
 function overview() {
   const rows = data.runs.map(run => {
@@ -501,7 +511,7 @@ async function poll(tag) {
       if (!places.runs) build();
       else if (JSON.stringify([listNames(), data.runs.map(run => run.name)]) !== shape) { redraws = []; replaceSections(Object.keys(sections)); redraw(); }
       else { replaceSections(["runs", "evaluations", "waiting"]); redraw(); }
-    } else if (answer.status !== 304) throw new Error("answer " + answer.status);
+    } else if (answer.status === 304) { if (places.runs) replaceSections(["runs"]); } else throw new Error("answer " + answer.status);
     const over = data.runs.every(run => run.state === "ended" || run.state === "failed");
     document.getElementById("live").textContent = over ? "All runs have ended." : "Live: follows the logs as they grow.";
   } catch (error) {

@@ -175,6 +175,7 @@ void report_append_run(Text *out, const RunLog *log, const char *name, int most_
               : log->header || log->curve_count ? "open"
                                                 : "empty");
   report_string(out, log->end);
+  if (log->has_clock) text_printf(out, ",\"last\":%.3f", log->clock + log->time);
   text_printf(out, ",\"unreadable\":%lld,\"first_unreadable\":%lld,\"left_out\":%s",
               (long long)log->unreadable, (long long)log->first_unreadable,
               log->has_left_out ? "true" : "false");

@@ -129,7 +129,7 @@ class Watch(support.Case):
             self.assertIn("default-src 'none'", answer.headers["Content-Security-Policy"])
             self.assertEqual(self.ask(port, "HEAD", path)[1], b"")
         data = json.loads(body)
-        self.assertEqual([run["state"] for run in data["runs"]], ["open", "empty"])
+        self.assertEqual([(run["state"], run.get("last")) for run in data["runs"]], [("open", 105), ("empty", None)])
         self.assertEqual(self.ask(port, path="/data.json", headers={"If-None-Match": answer.headers["ETag"]})[0].status, 304)
         self.add(self.step(6))
         end = time.monotonic() + 20
@@ -157,6 +157,9 @@ class Watch(support.Case):
         page.wait("document.querySelector('.charts svg')")
         page.run("window.mark = 1; document.querySelectorAll('.bar input[type=radio]')[1].click(); document.querySelector('svg.plot').focus()")
         self.assertIn("5 of 24", page.run("document.querySelector('table').textContent"))
+        self.assertIn("running, or killed: no line for", page.run("document.querySelector('table').textContent"))
+        self.add({**self.step(5), "time": time.time()})
+        page.wait("/running: last line .* ago, about .* to go/.test(document.querySelector('table').textContent)")
         self.add(self.step(6), {"step": 6, "eval": True, "split": "valid", "loss": 0.25, "accuracy": 0.75, "time": 107})
         page.wait("document.querySelector('table').textContent.includes('6 of 24')")
         page.wait("[...document.querySelectorAll('.charts h3')].some(e => e.textContent === 'accuracy')")
