@@ -1,8 +1,8 @@
-/* mesh: the ranks of a training in three dimensions: those that share a batch (data), those that
- * have a part of the layers each (pipeline), those that share each layer's work (tensor). Rank
- * (data index * pipeline + pipeline index) * tensor + tensor index. The ranks that differ in one of
- * these only are a group of that axis, in the order of their ranks; all ranks are a group, too, and
- * those that have the same part of the layers (stage). */
+/* mesh: the ranks of a training along three axes: data (ranks that share a batch), pipeline (each
+ * has some of the layers), tensor (ranks that share each layer's work). The rank's number is
+ * (data index * pipeline + pipeline index) * tensor + tensor index. The ranks that differ in one
+ * index only are a group along that axis, in the order of their numbers. All ranks are a group, and
+ * so are those with the same part of the layers (stage). */
 #ifndef FT_BASE_MESH_H
 #define FT_BASE_MESH_H
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* collapse: the fewest loops a kernel needs. Neighbouring dimensions of the domain become one digit
- * where every access of the body steps through both as through one. */
+/* collapse: the fewest loops that a kernel needs. Neighbouring dimensions of the domain are merged
+ * into one where every access of the body steps through both as through one. */
 #ifndef FT_CODEGEN_COLLAPSE_H
 #define FT_CODEGEN_COLLAPSE_H
 #include "ir/graph.h"

@@ -1,5 +1,5 @@
-/* library: which of the GPU's products a call "matmul" (plan/calls.def) could do too, so that the
- * runtime may choose: the `instead` lines of a plan. */
+/* library: the `instead` lines of a plan: which launches of GPU products a library call "matmul"
+ * (plan/calls.def) could replace. The runtime chooses the faster one. */
 #ifndef FT_CODEGEN_LIBRARY_H
 #define FT_CODEGEN_LIBRARY_H
 #include "codegen/lower_private.h"

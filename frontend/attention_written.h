@@ -1,5 +1,5 @@
-/* attention_written: attention with what no kernel of it has, as matrix products, a softmax and
- * pointwise work: its scores are stored, [B, H, T, S]. */
+/* attention_written: attention in a form for which there is no kernel, written as matrix products, a
+ * softmax and pointwise work: the scores are stored, [B, H, T, S]. */
 #ifndef FT_FRONTEND_ATTENTION_WRITTEN_H
 #define FT_FRONTEND_ATTENTION_WRITTEN_H
 #include "frontend/builder.h"

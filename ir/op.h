@@ -1,6 +1,6 @@
-/* op: the tables of ops and attributes (ir/ops.def, ir/attrs.def). Compiled apart from the rest of
- * ir/, with dtypes and scalars: a plan tells which ops a kernel does, and the runtime may do them
- * one element at a time (runtime/execute/body.h). */
+/* op: the tables of ops and attributes (ir/ops.def, ir/attrs.def). It is compiled apart from the rest
+ * of ir/, together with dtypes and scalars, because the runtime uses it too: a plan tells which ops a
+ * kernel computes, and --check=nan computes single elements of them (runtime/execute/body.h). */
 #ifndef FT_IR_OP_H
 #define FT_IR_OP_H
 #include "ir/type.h"

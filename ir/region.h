@@ -1,6 +1,6 @@
-/* region: which part of the unrolled program a node belongs to, for the recompute pass: a round of
- * an outermost `repeat`, or an application of a block of the user's outside of one; a layer with
- * its own `recompute=` is a region by itself. */
+/* region: the part of the unrolled program to which a node belongs, for the recompute pass. A region
+ * is one round of an outermost `repeat`, or, outside of those, one application of a user's block; a
+ * layer with its own `recompute=` is a region by itself. */
 #ifndef FT_IR_REGION_H
 #define FT_IR_REGION_H
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* decode: what the decode pass and the plan agree on. */
+/* decode: the constants of generation on which the decode pass and the plan agree. */
 #ifndef FT_PASSES_DECODE_H
 #define FT_PASSES_DECODE_H
 

@@ -1,6 +1,6 @@
-/* forms: values of a graph in other forms than it has them: another order or type, a part of them.
- * A form is a number that means something to the pass. A value is made in a form when it is first
- * asked for, and once. */
+/* forms: the values of an old graph in other forms: in another order or type, or a part of them
+ * only. A form is a number that means something to the pass. Each form of a value is made when it is
+ * first asked for, once. */
 #ifndef FT_PASSES_FORMS_H
 #define FT_PASSES_FORMS_H
 #include "passes/pass.h"

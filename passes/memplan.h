@@ -1,10 +1,11 @@
-/* memplan: where the values of a step lie. The pass writes attributes `arena` and `at` (bytes) on
- * every leaf, value, view and assign; `fused` nodes have none. Two values of one kernel may have
- * the same place only if one is an operand that the other overwrites element by element, so a
- * kernel's pointers may be equal but never overlap otherwise: an operand and a result of equal
- * `arena` and `at` must not be told apart by noalias, and a kernel loads an element of such an
- * operand once for all the results of its index, before it stores the first of them. An assign
- * whose operand lies elsewhere than its state is a copy; else it is nothing. */
+/* memplan: where the values of a step lie. The pass writes the attributes `place` and `at` (bytes)
+ * on every leaf, value, view and assign; `fused` nodes have none.
+ *
+ * What code generation may assume: the pointers of a kernel are equal or do not overlap. Two of its
+ * values have the same `place` and `at` only if one is an operand that the other overwrites element
+ * by element. So such a pair must not be marked noalias, and a kernel loads an element of the
+ * operand once for all results at its index, before it stores the first of them. An assign whose
+ * operand lies elsewhere than its state is a copy; otherwise it is nothing. */
 #ifndef FT_PASSES_MEMPLAN_H
 #define FT_PASSES_MEMPLAN_H
 #include "passes/lifetime.h"

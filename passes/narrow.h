@@ -1,4 +1,5 @@
-/* narrow: what the pass of this name and those that place and order its values agree on. */
+/* narrow: the parameters' rounded copies (bf16, f16), as the passes that make, place and order them
+ * see them. */
 #ifndef FT_PASSES_NARROW_H
 #define FT_PASSES_NARROW_H
 #include "ir/graph.h"

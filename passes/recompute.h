@@ -1,4 +1,4 @@
-/* recompute: a sentence on what the pass of this name did. */
+/* recompute: what the pass did, as a sentence for --memory and --summary. */
 #ifndef FT_PASSES_RECOMPUTE_H
 #define FT_PASSES_RECOMPUTE_H
 #include "ir/graph.h"

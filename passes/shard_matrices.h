@@ -1,7 +1,8 @@
-/* shard_matrices: the matrices that Muon trains, where ranks have a part of each (distributed.zero).
- * Products need whole ones. A rank gets the whole of its share of the matrices of a shape, the others'
- * parts of them, and gives back parts of the directions: two all_to_all, of 1/R of what an all_gather
- * of all matrices and one of all directions would send, and room for the rank's share only. */
+/* shard_matrices: Muon's matrices where each rank has a part of every matrix (distributed.zero).
+ * Products need whole matrices. So each rank is given whole a share of the matrices of a shape: it
+ * receives the other ranks' parts of these, and sends back parts of the results. Those are two
+ * all_to_all of 1/R of the bytes that gathering all matrices and all results would take, and
+ * a rank needs room for its share only. */
 #ifndef FT_PASSES_SHARD_MATRICES_H
 #define FT_PASSES_SHARD_MATRICES_H
 #include "ir/graph.h"

@@ -1,6 +1,6 @@
-/* shard_random: the numbers that parameters are rounded with (passes/optimizer_rounding.c), where a
- * rank has a part of each. An element's number is that of its place in the arena that one rank by
- * itself has, so any number of ranks rounds alike. */
+/* shard_random: the random numbers of stochastic rounding (passes/optimizer_rounding.c) where each
+ * rank has a part of the parameters. An element draws by its place in the array that a single rank
+ * would have, so any number of ranks rounds alike. */
 #ifndef FT_PASSES_SHARD_RANDOM_H
 #define FT_PASSES_SHARD_RANDOM_H
 #include "plan/plan.h"

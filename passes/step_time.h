@@ -1,7 +1,7 @@
-/* step_time: how long a step and a collective take by a model, for choices that compare such times: kernels
- * by operations and bytes as simulate/kernel_time.h reckons them, collectives by plan/comm_cost.h. The
- * machine is not known when ftc runs, and every rank must choose alike: it is an h100 in nodes of eight,
- * or CPU processes of one machine. */
+/* step_time: estimates how long a step and a collective take, for choices that compare such times:
+ * kernels by operations and bytes as simulate/kernel_time.h does, collectives by plan/comm_cost.h.
+ * The machine is not known when ftc runs, and all ranks must choose alike. So the estimates are
+ * always of an H100 in nodes of eight, or of CPU processes on one machine. */
 #ifndef FT_PASSES_STEP_TIME_H
 #define FT_PASSES_STEP_TIME_H
 #include "passes/pass.h"

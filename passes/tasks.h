@@ -1,6 +1,6 @@
-/* tasks: which task of a pipeline's order (plan/pipeline_order.h) each node of a stage's graph belongs
- * to. A rank does its tasks one after the other; that is what keeps the activations of few
- * micro-batches at a time, and no rank waiting for one that waits for it. */
+/* tasks: which task of a pipeline's order (plan/pipeline_order.h) each node of a stage's graph
+ * belongs to. A rank does its tasks one after the other. This bounds the number of micro-batches
+ * whose activations it keeps, and no two ranks wait for each other. */
 #ifndef FT_PASSES_TASKS_H
 #define FT_PASSES_TASKS_H
 #include "passes/pass.h"

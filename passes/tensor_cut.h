@@ -1,13 +1,12 @@
-/* tensor_cut: which values the ranks of the axis tensor have a part of each, and which parts
- * (distributed.tensor; the pass is tensor.c). A dimension is cut in runs: with n ranks, groups of
- * n * run elements lie one behind the other in it, and rank r has elements [r run, (r + 1) run) of
- * each group. One group cuts heads or features; three groups cut what holds q, k and v side by
- * side.
+/* tensor_cut: which values are split over the ranks of the axis tensor, and how
+ * (distributed.tensor; the pass is tensor.c). A dimension is cut in runs: with n ranks it is a row of
+ * groups of n * run elements, and rank r has elements [r run, (r + 1) run) of each group. One group
+ * cuts heads or features; three groups cut a tensor that holds q, k and v side by side.
  *
- * A dimension that is no multiple of the ranks (a vocabulary of 50257) is cut unevenly: in one group
- * of runs, of which the last one is filled up with elements that are in no file, those behind the
- * end. They are zeros in params, and anything in what is made of these; what adds over the dimension
- * leaves them out, and no gradient comes from them. */
+ * A dimension that is no multiple of the ranks (a vocabulary of 50257) is cut unevenly: it is one
+ * group, whose last run is padded. The padding is in no file. In params it is zeros, and in values
+ * computed from them anything; sums over the dimension leave it out, and no gradient comes from
+ * it. */
 #ifndef FT_PASSES_TENSOR_CUT_H
 #define FT_PASSES_TENSOR_CUT_H
 #include "passes/pass.h"

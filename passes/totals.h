@@ -1,7 +1,7 @@
-/* totals: what the files of the pass share. A loss or metric is taken apart at its totals, the
- * reductions over the samples. Each total is added up in a state over the batches of an evaluation
- * (totals.c) or the parts of a batch (totals_parts.c), and the rest is computed of these: so it is
- * what one batch of all those samples would give, to rounding. */
+/* totals: what the files of the pass share. A loss or metric is split at its totals, the reductions
+ * over the samples. Each total is a state that is summed over the batches of an evaluation
+ * (totals.c) or over micro-batches (totals_parts.c), and the rest of the loss is computed from these
+ * states. So it is what one batch of all those samples would give, to rounding. */
 #ifndef FT_PASSES_TOTALS_H
 #define FT_PASSES_TOTALS_H
 #include "passes/pass.h"

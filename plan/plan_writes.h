@@ -1,7 +1,7 @@
-/* plan_writes: what the graphs of a plan write, against what their runs are for (the BY_… of
- * base/role.h). A programme names its graphs, and a graph in another one's place would train or
- * evaluate wrong without a word: an evaluation that changes the parameters, a step that counts
- * twice, a part of a batch whose gradients are lost. */
+/* plan_writes: checks what the graphs of a plan write against the purpose of their runs (the BY_… of
+ * base/role.h). A programme names its graphs. A wrong graph in it would train or evaluate wrongly
+ * without an error: an evaluation that changes parameters, a step that counts twice, a micro-batch
+ * whose gradients are lost. */
 #ifndef FT_PLAN_PLAN_WRITES_H
 #define FT_PLAN_PLAN_WRITES_H
 #include "plan/plan.h"

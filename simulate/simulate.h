@@ -1,5 +1,5 @@
-/* simulate: a training step of a plan on a cluster, reckoned: every rank runs the same plan, so one
- * of them stands for all; with a pipeline one of each stage does, with the plan of that stage. */
+/* simulate: estimates a training step of a plan on a cluster. Every rank runs the same plan, so one
+ * rank stands for all; with a pipeline there is one for each stage, with the plan of that stage. */
 #ifndef FT_SIMULATE_SIMULATE_H
 #define FT_SIMULATE_SIMULATE_H
 #include "simulate/kernel_time.h"

@@ -1,4 +1,4 @@
-/* ftc_report: what ftc tells about itself and about a program besides compiling it. */
+/* ftc_report: what ftc prints about itself and about a program, besides compiling it. */
 #ifndef FT_TOOLS_FTC_REPORT_H
 #define FT_TOOLS_FTC_REPORT_H
 #include "base/version.h"

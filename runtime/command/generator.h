@@ -1,7 +1,7 @@
-/* generator: goes on with texts: token after token is drawn by the model's scores of what follows.
- * A few texts go on at once, side by side: all have equally many tokens at any time, so one whose
- * prompt is longer than another's is still being read where the other goes on already. Each has the
- * tokens that it would have alone, but for the rounding of products. */
+/* generator: continues texts: token after token is drawn by the model's scores of what follows.
+ * Several texts advance side by side, one token at a time: while the longer prompt of one is still
+ * being read, another may be generating already. Each gets the tokens that it would get alone,
+ * except for the rounding of products. */
 #ifndef FT_RUNTIME_GENERATOR_H
 #define FT_RUNTIME_GENERATOR_H
 #include "runtime/execute/decoder.h"

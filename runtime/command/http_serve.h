@@ -1,6 +1,6 @@
-/* http_serve: answers of HTTP/1.1 to several who ask, in turns, on one thread, whoever they are and however
- * slowly they ask or read: a request is bounded in bytes and time, and one who asks when all places
- * are taken gets that of who has asked for longest. */
+/* http_serve: answers HTTP/1.1 requests of several clients in turns, on one thread, whoever they are
+ * and however slowly they ask or read. A request is bounded in bytes and time. When all places are
+ * taken, a new client gets the place of the one that has been asking for longest. */
 #ifndef FT_RUNTIME_HTTP_SERVE_H
 #define FT_RUNTIME_HTTP_SERVE_H
 #include "base/text.h"

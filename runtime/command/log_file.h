@@ -1,5 +1,5 @@
-/* log_file: a file that a log goes to line by line. What cannot be written is told once, and later
- * lines are dropped: a training goes on without its log only as far as the next look at it. */
+/* log_file: a file to which a log is written line by line. The first line that cannot be written is
+ * reported, and later lines are dropped; the training then ends when it next checks its files. */
 #ifndef FT_RUNTIME_LOG_FILE_H
 #define FT_RUNTIME_LOG_FILE_H
 #include "base/text.h"

@@ -1,8 +1,8 @@
 /* ranks: a command that runs as several processes (communicate/comm.h), each with the same command
- * line. Rank 0 speaks for all: console, log and files are its own. What all ranks would say alike
- * it says alone, and what befalls one of them that one says itself, with its number and machine.
- * Decisions must be the same everywhere: they are made of values that all ranks have, or exchanged
- * here. A command that is alone goes through the same calls, and they do nothing. */
+ * line. Rank 0 speaks for all: it writes the console, the log and the files. What would be the same
+ * on all ranks only it says; an error of a single rank that rank says itself, with its number and
+ * machine. All ranks must decide alike: decisions are made from values that all have, or that are
+ * exchanged here. A command that runs alone makes the same calls, and they do nothing. */
 #ifndef FT_RUNTIME_RANKS_H
 #define FT_RUNTIME_RANKS_H
 #include "runtime/command/train.h"

@@ -1,5 +1,6 @@
-/* run_file: follows the file of a log as it grows, whoever writes it: a file that is not there yet,
- * one that is made anew under its name, one that a resumed training shortens and goes on in. */
+/* run_file: follows the file of a log as it grows, whoever writes it. The file may not exist yet, may
+ * be replaced by a new one of its name, or may be shortened by a resumed training that goes on
+ * in it. */
 #ifndef FT_RUNTIME_RUN_FILE_H
 #define FT_RUNTIME_RUN_FILE_H
 #include "runtime/command/run_log.h"

@@ -1,6 +1,6 @@
-/* inside: what a file from someone else may name. A model's settings come with its artifact, so a
- * path in them is its author's word, not the user's: it may lead to places below the current folder
- * only, unless --allow-paths says otherwise. What the command line says is not looked at. */
+/* inside: which paths a file from someone else may name. A model's settings come with its artifact,
+ * so a path in them is its author's choice, not the user's: it may only lead below the current
+ * folder, unless --allow-paths says otherwise. Paths of the command line are not checked. */
 #ifndef FT_RUNTIME_INSIDE_H
 #define FT_RUNTIME_INSIDE_H
 #include "plan/plan.h"

@@ -1,4 +1,5 @@
-/* json: jansson's parser, which where it lacks memory may go on and leave letters out of a name. */
+/* json: a guard around jansson's parser, which may leave letters out of a name where memory runs
+ * out. */
 #ifndef FT_RUNTIME_JSON_H
 #define FT_RUNTIME_JSON_H
 #include "runtime/common/status.h"

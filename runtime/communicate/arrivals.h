@@ -1,9 +1,9 @@
-/* arrivals: the ranks of this machine before all have joined. MPI says nothing of a rank that has
- * not come, or has died or been stopped on its way: it waits, and mpirun ends the others with words
- * that name no rank. So each rank has a socket whose name says that it is there, and a thread that
- * looks for those of the others: names end with their processes. Once joined, the watch (watch.c)
- * sees to it. Of one process, which is one of several ranks; where arrivals_begin has not been
- * called the other functions do nothing. */
+/* arrivals: watches the ranks of this machine until all have joined. MPI says nothing of a rank that
+ * has not come, has died or was stopped on its way: it waits, and mpirun ends the others with words
+ * that name no rank. So each rank has a socket whose name says that it is there and which vanishes
+ * with its process, and a thread that looks for the sockets of the others. Once all have joined, the
+ * watch (watch.c) takes over. In a process that has not called arrivals_begin the other functions do
+ * nothing. */
 #ifndef FT_RUNTIME_ARRIVALS_H
 #define FT_RUNTIME_ARRIVALS_H
 #include "runtime/communicate/comm.h"

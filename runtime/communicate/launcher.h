@@ -1,7 +1,7 @@
-/* launcher: the process of mpirun on this machine, which has started this rank. Where a job fails
- * because its machines are cut off from each other, those processes wait for one another for ever,
- * and the job would never end: so a rank that leaves a job which has failed sees to it that its
- * launcher ends too. SLURM's does so by itself. */
+/* launcher: the process of mpirun on this machine that started this rank. If a job fails because its
+ * machines are cut off from each other, these processes wait for one another for ever, and the job
+ * would never end. So a rank that leaves a failed job makes its launcher end too. SLURM's does so by
+ * itself. */
 #ifndef FT_RUNTIME_LAUNCHER_H
 #define FT_RUNTIME_LAUNCHER_H
 

@@ -1,16 +1,17 @@
-/* shared: works of ranks of one machine, done in memory that they share, without a message. Each rank
- * has a header, in which the others find its works and leave its wake-up calls, and segments, in
- * which operands and results may lie. Both are files without a name (memfd), which the others open
- * through /proc: they are bound to no limit of /dev/shm, and nothing is left when the ranks are gone,
- * however they went.
+/* shared: collectives of the ranks of one machine, computed in shared memory, without messages. Each
+ * rank has a header, where the others find its collectives and wake it up, and segments, where
+ * operands and results may lie. Both are files without a name (memfd), which the others open through
+ * /proc: no limit of /dev/shm applies to them, and nothing is left when the ranks are gone, however
+ * they ended.
  *
- * A work of at most SHARED_STAGE bytes is copied to the header; when all have entered each computes
- * its own result from the copies. A larger one must have its operands and results in segments
- * (CommWork.is_shared). It is cut into units, and whoever of the ranks has come and has a core does
- * the next one, for all: a rank that waits for a core keeps nobody waiting. The order in which
- * values are added does not depend on who does it.
+ * An operand of at most SHARED_STAGE bytes is copied to the header; when all ranks have entered, each
+ * computes its own result from the copies. A larger collective must have its operands and results in
+ * segments (CommWork.is_shared). It is cut into units. Any rank that has come and has a free core
+ * computes the next unit, for all ranks, so a rank that waits for a core delays nobody. The order in
+ * which values are added does not depend on who computes them.
  *
- * One thread at a time goes on with a work; begin, leave, and memory are under the lock of the Comm. */
+ * One thread at a time advances a collective; begin, leave, and memory are under the lock of the
+ * Comm. */
 #ifndef FT_RUNTIME_SHARED_H
 #define FT_RUNTIME_SHARED_H
 #include "runtime/communicate/engine.h"

@@ -1,10 +1,10 @@
-/* tcp_engine: an engine within ftrun, for jobs that nobody started by MPI: torchrun's variables,
- * and ftrun --gpus. Each two ranks have a connection. It is there for what the hosts say to each
- * other beside NCCL; it does all kinds of works, so ranks on CPUs can be joined by it too, but each
- * rank sends what it has to all others of the group, which is no way to reduce many gradients.
- * Ranks find each other at MASTER_ADDR and MASTER_PORT, or one of the ports behind it: torchrun's
- * own store may have that one. Who comes there says who it is, and is not believed: sizes are
- * fixed, a word and the job are compared, and all waits have an end. */
+/* tcp_engine: an engine inside ftrun, for jobs that MPI did not start: torchrun's variables, and
+ * ftrun --gpus. Each two ranks have a connection. It carries what the hosts tell each other beside
+ * NCCL. It can do every collective, so ranks on CPUs can be joined by it, too; but each rank sends
+ * its operand to all others of the group, which is slow for many gradients. Ranks find each other at
+ * MASTER_ADDR and MASTER_PORT, or one of the ports behind it, since torchrun's own store may have
+ * that one. Whoever connects is not trusted: message sizes are fixed, a magic word and the job are
+ * compared, and every wait has a time limit. */
 #ifndef FT_RUNTIME_TCP_ENGINE_H
 #define FT_RUNTIME_TCP_ENGINE_H
 #include "runtime/communicate/engine.h"
