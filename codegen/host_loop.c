@@ -5,7 +5,7 @@
 #include <llvm-c/DebugInfo.h>
 #include <string.h>
 
-enum { TINY_LOOP = 8 };
+enum { TINY_LOOP = 8, LEAST_ROWS = 64 };
 
 HostLoop host_loop_open(HostKernel *kernel, LLVMValueRef from, LLVMValueRef to, int64_t step,
                         LLVMValueRef *initial, int carried_count) {
@@ -117,9 +117,58 @@ static void emit_nest(HostKernel *kernel, const char *name, Kernel *out) {
   host_add_launch(kernel, out, name, work, host_grain(kernel, inner * middle));
 }
 
+/* Are rows too short for a vector, and their elements too much work to be made one by one? Three channels with
+ * noise, in another order than the input's. */
+static bool has_short_rows(const HostKernel *kernel) {
+  const Domain *domain = &kernel->domain;
+  if (domain->count < 2 || domain->extent[domain->count - 1] > TINY_LOOP ||
+      domain->extent[domain->count - 2] < LEAST_ROWS || !kernel->body)
+    return false;
+  bool is_expensive = false;
+  for (int i = 0; i < kernel->body->nodes.count; i++)
+    is_expensive |= host_is_expensive(kernel->body->nodes.at[i]->op);
+  return is_expensive;
+}
+
+/* The innermost loop goes from row to row, at one place in them: an unrolled row would be too large a body for LLVM to
+ * vectorise the loop around it. An item is a stretch of rows. */
+static void emit_short_rows(HostKernel *kernel, const char *name, Kernel *out) {
+  enum { ITEMS = 64 };
+  Emitter *e = &kernel->emitter;
+  const Domain *domain = &kernel->domain;
+  int outer = domain->count - 2;
+  int64_t rows = domain->extent[outer], row = domain->extent[outer + 1], work = 1;
+  int64_t extent[MAX_RANK];
+  for (int k = 0; k < outer; k++) work *= extent[k] = domain->extent[k];
+  int64_t stretch = rows * work / ITEMS;
+  if (stretch < LEAST_ROWS) stretch = LEAST_ROWS;
+  if (stretch > rows) stretch = rows;
+  extent[outer] = (rows + stretch - 1) / stretch;
+  work *= extent[outer];
+  HostLoop items = host_loop_open(kernel, kernel->begin, kernel->end, 1, NULL, 0);
+  LLVMValueRef value[MAX_RANK], zero = emit_index_const(e, 0);
+  host_unravel(kernel, items.counter, extent, outer + 1, value);
+  LLVMValueRef from = emit_mul(e, value[outer], stretch);
+  LLVMValueRef to =
+      emit_min(e, emit_add(e, from, emit_index_const(e, stretch)), emit_index_const(e, rows));
+  HostLoop place = host_loop_open(kernel, zero, emit_index_const(e, row), 1, NULL, 0);
+  HostLoop loop = host_loop_open(kernel, from, to, 1, NULL, 0);
+  Index index = {0};
+  for (int k = 0; k < outer; k++) index_push(&index, domain->extent[k], value[k], false);
+  index_push(&index, rows, loop.counter, true);
+  index_push(&index, row, place.counter, false);
+  host_store_results(kernel, NULL, &index);
+  host_loop_close(kernel, &loop, NULL);
+  host_loop_close(kernel, &place, NULL);
+  host_loop_close(kernel, &items, NULL);
+  host_add_launch(kernel, out, name, work, host_grain(kernel, row * stretch));
+}
+
 void host_loop_nest(HostKernel *kernel, const char *name, Kernel *out) {
   if (kernel->domain.count <= 1)
     emit_flat(kernel, name, out);
+  else if (has_short_rows(kernel))
+    emit_short_rows(kernel, name, out);
   else
     emit_nest(kernel, name, out);
 }
