@@ -9,8 +9,7 @@
 
 enum { CHECK_MOST_SKIPPED = 100 /* in a row: any sensible loss scale has fallen to its floor */ };
 
-/* Looks at every kernel of the step: several ranks, whose collectives all of them would have to
- * repeat, or no room for copies. */
+/* Looks at every kernel of the step, where there is no room for copies. */
 static Status check_check_kernels(Training *training) {
   Programme programme;
   const void *batch;
@@ -43,7 +42,6 @@ static Status was_skipped(Training *training, bool *out) {
   STATUS_TRY(exec_scalar(training->exec, graph, output, &skipped));
   *out = !(skipped <= training->check.skipped); /* not known after --resume: the next step tells */
   training->check.skipped = skipped;
-  training->check.in_row = *out ? training->check.in_row + 1 : 0;
   return STATUS_OK;
 }
 
@@ -57,14 +55,15 @@ static void say_sample(Training *training, const ReplayCause *cause, Text *out) 
 static Status check_explain(Training *training, const ReplaySpot *spot, const char *what) {
   ReplayCause cause;
   STATUS_TRY(replay_explain(training->check.replay, spot, &cause));
-  if (cause.is_input) say_sample(training, &cause, &cause.sentence);
+  if (cause.is_own && cause.is_input) say_sample(training, &cause, &cause.sentence);
+  STATUS_TRY(replay_share(training->check.replay, &cause));
   for (char *line = cause.details.count ? strtok(cause.details.at, "\n") : NULL; line;
        line = strtok(NULL, "\n"))
     log_say(training->log, "check: %s", line);
   Status status =
       status_fail(STATUS_USER, "%s; because of it %s", text_cstr(&cause.sentence), what);
   replay_cause_free(&cause);
-  return status;
+  return ranks_failed_alike(&training->ranks, status);
 }
 
 static Status check_look(Training *training) {
@@ -73,9 +72,13 @@ static Status check_look(Training *training) {
   char what[240];
   STATUS_TRY(exec_sync(training->exec));
   STATUS_TRY(was_skipped(training, &is_skipped));
+  bool is_done = !is_skipped; /* ranks of a pipeline need not all have this output */
+  STATUS_TRY(ranks_all(&training->ranks, &is_done));
+  is_skipped = !is_done;
+  training->check.in_row = is_skipped ? training->check.in_row + 1 : 0;
   if (is_skipped && training->check.in_row < CHECK_MOST_SKIPPED) return STATUS_OK;
   if (is_skipped) {
-    STATUS_TRY(replay_look_inside(training->check.replay, &spot));
+    STATUS_TRY(replay_look_at_gradients(training->check.replay, &spot));
     snprintf(what, sizeof what, "%d steps in a row were skipped, whatever the loss scale",
              training->check.in_row);
   } else {
@@ -88,14 +91,14 @@ static Status check_look(Training *training) {
 Status train_check_step(Training *training, int64_t step) {
   TrainCheck *check = &training->check;
   bool is_kept = false;
-  if (training->ranks.place.ranks == 1 && !check->replay)
-    STATUS_TRY(replay_new(training->exec, &check->replay));
+  if (!check->replay) STATUS_TRY(replay_new(training->exec, &check->replay));
   if (step == training->first_step && step) check->skipped = NAN;
-  if (check->replay) STATUS_TRY(replay_begin(check->replay, &is_kept));
+  STATUS_TRY(replay_begin(check->replay, &is_kept));
+  STATUS_TRY(ranks_all(&training->ranks, &is_kept));
   if (!is_kept && !check->is_told)
-    log_say(training->log, "check: %s, so each kernel of each step is looked at",
-            check->replay ? "there is no room to keep what a step begins with"
-                          : "several ranks cannot do a step again");
+    log_say(training->log,
+            "check: there is no room to keep what a step begins with, so each kernel "
+            "of each step is looked at");
   check->is_told |= !is_kept;
   Status status = is_kept ? run_kept(training) : check_check_kernels(training);
   if (status == STATUS_OK && is_kept) status = check_look(training);

@@ -47,15 +47,18 @@ const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph);
 /* The graph whose results are those of the programme; EXEC_NO_GRAPH: the plan has no such one, or
  * it is none of ExecOptions.only. */
 ExecGraph exec_result_graph(const Exec *exec, const char *programme);
-bool exec_has_ema(const Exec *exec);            /* is there an evaluation with averages? */
-int64_t exec_parts(const Exec *exec);           /* batches of a step: train.accumulate */
-int64_t exec_rank(const Exec *exec);            /* distributed.data_rank and … */
+bool exec_has_ema(const Exec *exec);  /* is there an evaluation with averages? */
+int64_t exec_parts(const Exec *exec); /* batches of a step: train.accumulate */
+int64_t exec_rank(const Exec *exec);  /* distributed.data_rank and … */
 int64_t exec_ranks(const Exec *exec); /* … distributed.ranks: those that share the batch */
 const char *exec_device_text(const Exec *exec); /* "cpu, 2 threads" */
 /* Of a part of a tensor (its cut), as files have it: where byte `at` of it stands in the whole, and
  * how many from there on follow each other in both; -1: so many are in no file, behind the end of the
  * last rank's part. tensor_rank: whose part. */
 int64_t exec_part_run(const PlanTensor *tensor, int64_t tensor_rank, int64_t at, int64_t *bytes);
+/* plan_held, but only the elements that are the tensor's: the last ranks' parts may be longer than what is
+ * left for them, and behind it lies what no one looks at. */
+Type exec_held(const Exec *exec, const PlanTensor *tensor);
 /* The element of the whole tensor, as files have it, that is this one of what is in memory. */
 int64_t exec_element_of(const Exec *exec, const PlanTensor *tensor, int64_t held);
 

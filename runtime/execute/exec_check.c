@@ -48,7 +48,7 @@ static Status check_given(Exec *exec, const char *batch) {
   for (int i = 0; i < plan->inputs.count + plan->params.count; i++) {
     bool is_input = i < plan->inputs.count;
     const PlanTensor *t = is_input ? &plan->inputs.at[i] : &plan->params.at[i - plan->inputs.count];
-    Type held = plan_held(t);
+    Type held = is_input ? t->type : exec_held(exec, t);
     int64_t bad;
     STATUS_TRY(
         find_bad(exec, t->place, t->offset, &held, is_input ? batch + t->offset : NULL, &bad));
@@ -97,7 +97,7 @@ Status exec_check_params(Exec *exec) {
   char type[TYPE_TEXT];
   for (int i = 0; i < plan->params.count; i++) {
     const PlanTensor *param = &plan->params.at[i];
-    Type held = plan_held(param);
+    Type held = exec_held(exec, param);
     int64_t bad;
     STATUS_TRY(find_bad(exec, param->place, param->offset, &held, NULL, &bad));
     if (bad >= 0)

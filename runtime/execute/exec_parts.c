@@ -90,6 +90,14 @@ Status exec_take_tensor(const Exec *exec, const PlanTensor *tensor, char *whole,
   return STATUS_OK;
 }
 
+Type exec_held(const Exec *exec, const PlanTensor *tensor) {
+  Type held = plan_held(tensor);
+  int64_t part = shape_elements(&held.shape);
+  int64_t left = shape_elements(&tensor->type.shape) - part * exec_rank(exec);
+  if (!tensor->shared || left >= part) return held;
+  return (Type){held.dtype, shape_of(1, (int64_t[]){left < 0 ? 0 : left})};
+}
+
 int64_t exec_element_of(const Exec *exec, const PlanTensor *tensor, int64_t held) {
   Type type = plan_held(tensor);
   if (tensor->shared) held += exec_rank(exec) * shape_elements(&type.shape);

@@ -40,7 +40,7 @@ void feed_close_step(Feed *feed);
 /* With by_batch: the sample in row `row` of the batch that feed_next has given `back` calls before
  * the last one. */
 int64_t feed_sample(const Feed *feed, int64_t back, int64_t row);
-bool feed_is_kept(const Feed *feed);   /* is the split on the device? */
+bool feed_is_kept(const Feed *feed); /* is the split on the device? */
 /* Are the files that the first batches come from inflated? */
 bool feed_is_open(const Feed *feed);
 /* Seconds so far in which the caller waited for a batch of the host's, or made it, … */

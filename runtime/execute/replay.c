@@ -1,6 +1,5 @@
 /* replay: see replay.h. Here: what is kept, the step again, and which of its numbers are bad. */
-#include "runtime/execute/replay.h"
-#include "runtime/execute/body.h"
+#include "runtime/execute/replay_private.h"
 #include "runtime/execute/exec_fetch.h"
 #include "runtime/execute/exec_snapshot.h"
 #include <errno.h>
@@ -21,9 +20,16 @@ struct Replay {
   ExecSnapshot *before;
   ReplayRun *run;
   int run_count, run_room; /* of this step; of any */
+  int leader;
 };
 
 Exec *replay_exec(const Replay *replay) { return replay->exec; }
+
+Comm *replay_comm(const Replay *replay) { return replay->exec->comm; }
+
+int *replay_leader(Replay *replay) { return &replay->leader; }
+
+int replay_last_run(const Replay *replay) { return replay->run_count - 1; }
 
 const PlanGraph *replay_graph(const Replay *replay, int run) {
   return exec_graph_plan(replay->exec, replay->run[run].graph);
@@ -126,6 +132,19 @@ Status replay_to(Replay *replay, int run, int step) {
   return replay_run_steps(replay, run, step);
 }
 
+Status replay_rest(Replay *replay, int run, int step) {
+  Exec *exec = replay->exec;
+  if (!exec->comm) return STATUS_OK;
+  int64_t time = 0;
+  int end = replay_graph(replay, run)->steps.count;
+  if (step < end)
+    STATUS_TRY(exec->type->run_part(exec->graph[replay->run[run].graph], replay->run[run].batch,
+                                    step, end, &time));
+  for (int r = run + 1; r < replay->run_count; r++)
+    STATUS_TRY(replay_run_steps(replay, r, replay_graph(replay, r)->steps.count));
+  return exec_sync(exec);
+}
+
 Status replay_bytes(Replay *replay, int run, int place, int64_t offset, int64_t bytes,
                     const char **at, char **copy) {
   Exec *exec = replay->exec;
@@ -135,7 +154,7 @@ Status replay_bytes(Replay *replay, int run, int place, int64_t offset, int64_t 
     *at = (const char *)replay->run[run].batch + offset;
     return STATUS_OK;
   }
-  if (exec->type->is_host_memory) {
+  if (exec->type->is_host_memory && !exec->comm) { /* with others the step goes on */
     *at = exec->base[place] + offset;
     return STATUS_OK;
   }
@@ -198,7 +217,34 @@ static bool is_looked_at(LeafRole role) {
   return role == ROLE_PARAMS || role == ROLE_MODEL || role == ROLE_MOMENT || role == ROLE_AVERAGE;
 }
 
-Status replay_look(Replay *replay, ReplaySpot *out) {
+/* Is it a number for each element of the parameters, in their order? */
+static bool is_like_params(const Plan *plan, const PlanTensor *state) {
+  if (!plan->params.count || (state->role != ROLE_MOMENT && state->role != ROLE_AVERAGE))
+    return false;
+  const PlanPlace *all = &plan->places.at[plan->params.at[0].place];
+  Type held = plan_held(state);
+  return all->elements != ELEMENTS_NONE &&
+         shape_elements(&held.shape) == all->bytes / dtype_bytes(all->dtype);
+}
+
+/* Between two parameters there may be elements of none, which are no one's loss. */
+static Status look_at_each(Replay *replay, const PlanTensor *state, ReplaySpot *out) {
+  const Plan *plan = replay->exec->plan;
+  DType dtype = state->type.dtype;
+  for (int i = 0; i < plan->params.count && !out->what[0]; i++) {
+    const PlanTensor *t = &plan->params.at[i];
+    Type part = exec_held(replay->exec, t);
+    int64_t begin = t->offset / dtype_bytes(part.dtype);
+    part.dtype = dtype;
+    STATUS_TRY(replay_look_at(replay, state->place, state->offset + begin * dtype_bytes(dtype),
+                              &part, out));
+    if (out->what[0])
+      snprintf(out->what, sizeof out->what, "%s of parameter %s", state->name + 1, t->name);
+  }
+  return STATUS_OK;
+}
+
+static Status look_after_step(Replay *replay, ReplaySpot *out) {
   const Plan *plan = replay->exec->plan;
   ExecGraph graph = replay->run[replay->run_count - 1].graph;
   int loss = exec_find_output(replay->exec, graph, OUTPUT_LOSS, NULL);
@@ -213,7 +259,11 @@ Status replay_look(Replay *replay, ReplaySpot *out) {
     bool is_param = i < plan->params.count;
     const PlanTensor *t = is_param ? &plan->params.at[i] : &plan->states.at[i - plan->params.count];
     if (!is_looked_at(t->role)) continue;
-    Type held = plan_held(t);
+    Type held = exec_held(replay->exec, t);
+    if (is_like_params(plan, t)) {
+      STATUS_TRY(look_at_each(replay, t, out));
+      continue;
+    }
     STATUS_TRY(replay_look_at(replay, t->place, t->offset, &held, out));
     if (out->what[0])
       snprintf(out->what, sizeof out->what, "%s %s", is_param ? "parameter" : "state", t->name);
@@ -221,32 +271,39 @@ Status replay_look(Replay *replay, ReplaySpot *out) {
   return STATUS_OK;
 }
 
-Status replay_look_inside(Replay *replay, ReplaySpot *out) {
-  Exec *exec = replay->exec;
-  *out = (ReplaySpot){0};
-  STATUS_TRY(replay_to(replay, 0, 0));
-  for (int r = 0; r < replay->run_count; r++) {
-    const PlanGraph *graph = replay_graph(replay, r);
-    STATUS_TRY(exec_round_ready(exec, replay->run[r].graph));
-    for (int k = 0; k < graph->steps.count; k++) {
-      int64_t time = 0;
-      const PlanStep *step = &graph->steps.at[k];
-      STATUS_TRY(exec->type->run_part(exec->graph[replay->run[r].graph], replay->run[r].batch, k,
-                                      k + 1, &time));
-      for (int i = step->input_count; i < step->arg_count; i++) {
-        const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
-        const char *at;
-        char *copy;
-        int64_t bytes = type_bytes(&buffer->type);
-        STATUS_TRY(replay_bytes(replay, r, buffer->place, buffer->offset, bytes, &at, &copy));
-        int64_t bad = replay_first_bad(&buffer->type, at, false);
-        free(copy);
-        if (bad < 0) continue;
-        *out = (ReplaySpot){r, k + 1, buffer->place,
-                            buffer->offset + bad * dtype_bytes(buffer->type.dtype), "gradients"};
-        return STATUS_OK;
-      }
+Status replay_look(Replay *replay, ReplaySpot *out) {
+  STATUS_TRY(look_after_step(replay, out));
+  return replay_agree_on(replay, out);
+}
+
+/* The step that asks of all gradients whether they are finite; -1: there is none. */
+static int find_asking(const PlanGraph *graph) {
+  int found = -1;
+  int64_t most = 0;
+  for (int b = 0; b < graph->bodies.count; b++) {
+    const PlanBody *body = &graph->bodies.at[b];
+    for (int i = 0; i < body->ops.count; i++) {
+      const PlanOp *op = &body->ops.at[i];
+      int64_t elements = shape_elements(&op->type.shape);
+      if (op->op == OP_ISFINITE && op->phase == PHASE_UPDATE && elements > most)
+        found = body->first, most = elements;
     }
   }
-  return STATUS_OK;
+  return found;
+}
+
+Status replay_look_at_gradients(Replay *replay, ReplaySpot *out) {
+  int last = replay->run_count - 1;
+  const PlanGraph *graph = replay_graph(replay, last);
+  int asking = find_asking(graph);
+  *out = (ReplaySpot){0};
+  STATUS_TRY(replay_to(replay, last, asking < 0 ? 0 : asking));
+  const PlanStep *step = asking < 0 ? NULL : &graph->steps.at[asking];
+  for (int i = 0; step && i < step->input_count && !out->what[0]; i++) {
+    const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
+    STATUS_TRY(replay_look_at(replay, buffer->place, buffer->offset, &buffer->type, out));
+    if (out->what[0]) snprintf(out->what, sizeof out->what, "a gradient"), out->step = asking;
+  }
+  STATUS_TRY(replay_rest(replay, last, asking < 0 ? 0 : asking));
+  return replay_agree_on(replay, out);
 }

@@ -10,12 +10,6 @@
 
 enum { MOST_HOPS = 20000 };
 
-/* An operation that made a NaN of infinities, to be told of where these were meant to be. */
-typedef struct {
-  ReplaySpot spot; /* of its kernel's result */
-  bool is_there;
-} Made;
-
 static void kernel_close(Kernel *kernel) {
   body_free(kernel->body);
   for (int i = 0; kernel->copy && i < kernel->input_count; i++) free(kernel->copy[i]);
@@ -32,6 +26,7 @@ static Status kernel_open(Replay *replay, int run, int index, Kernel *out) {
   *out = (Kernel){replay, graph, &graph->steps.at[index], of, run, first};
   out->args = of ? of->args : out->step->args;
   out->input_count = of ? of->input_count : out->step->input_count;
+  STATUS_TRY(replay_tell_again(replay));
   STATUS_TRY(replay_to(replay, run, first));
   out->at = calloc((size_t)out->input_count + 1, sizeof *out->at);
   out->copy = calloc((size_t)out->input_count + 1, sizeof *out->copy);
@@ -41,6 +36,7 @@ static Status kernel_open(Replay *replay, int run, int index, Kernel *out) {
     STATUS_TRY(replay_bytes(replay, run, buffer->place, buffer->offset, type_bytes(&buffer->type),
                             &out->at[i], &out->copy[i]));
   }
+  STATUS_TRY(replay_rest(replay, run, first));
   return of ? body_new(graph, of, out->at, &out->body) : STATUS_OK;
 }
 
@@ -96,8 +92,10 @@ static bool is_written_by_program(const Kernel *kernel, const BodyTrace *trace) 
 }
 
 /* One kernel back; *is_done: `out` tells the cause. */
-static Status look_through(Kernel *kernel, ReplaySpot *spot, Made *made, ReplayCause *out,
-                           bool *is_done) {
+static Status look_through(Kernel *kernel, ReplayTrail *trail, ReplayCause *out, bool *is_done) {
+  ReplaySpot *spot = &trail->spot;
+  ReplayMade *made = &trail->made;
+  int rank = replay_rank(kernel->replay);
   int result = explain_result_at(kernel, spot);
   BodyTrace trace = {.cause = BODY_UNKNOWN};
   *is_done = false;
@@ -107,14 +105,15 @@ static Status look_through(Kernel *kernel, ReplaySpot *spot, Made *made, ReplayC
     body_trace(kernel->body, kernel->of->results[result],
                (spot->at - buffer->offset) / dtype_bytes(buffer->type.dtype), &trace);
   }
-  bool keeps = made->is_there && spot->run == made->spot.run && spot->step == made->spot.step &&
-               spot->place == made->spot.place && spot->at == made->spot.at;
+  bool keeps = made->is_there && made->rank == rank && spot->run == made->spot.run &&
+               spot->step == made->spot.step && spot->place == made->spot.place &&
+               spot->at == made->spot.at;
   if (keeps && trace.made_nan >= 0) { /* looked at again, for that */
     replay_say_operation(kernel, trace.made_nan, trace.made_nan_element, out);
     *is_done = true;
     return STATUS_OK;
   }
-  if (trace.made_nan >= 0 && !made->is_there) *made = (Made){*spot, true};
+  if (trace.made_nan >= 0 && !made->is_there) *made = (ReplayMade){*spot, rank, true};
   if (trace.cause == BODY_OPERAND) {
     spot_of_operand(kernel, trace.value, trace.element, spot);
     return STATUS_OK;
@@ -122,7 +121,7 @@ static Status look_through(Kernel *kernel, ReplaySpot *spot, Made *made, ReplayC
   if (trace.cause == BODY_OP) {
     if (is_written_by_program(kernel, &trace) && made->is_there) {
       *spot = made->spot; /* an infinity that was meant to be; told is what made a NaN of it */
-      return STATUS_OK;
+      return made->rank == rank ? STATUS_OK : replay_tell_lead(kernel->replay, made->rank, trail);
     }
     replay_say_operation(kernel, trace.value, trace.element, out);
     *is_done = true;
@@ -135,10 +134,11 @@ static Status look_through(Kernel *kernel, ReplaySpot *spot, Made *made, ReplayC
 }
 
 /* Bytes that were only moved: by a copy, or a collective of one rank. */
-static bool is_moved(const PlanGraph *graph, const PlanStep *step, int arg, ReplaySpot *spot) {
+static bool is_moved(Replay *replay, const PlanGraph *graph, const PlanStep *step, int arg,
+                     ReplaySpot *spot) {
   int from = arg - step->input_count;
-  if ((step->kind != STEP_COPY && step->kind != STEP_BEGIN) || from >= step->input_count)
-    return false;
+  bool is_own = step->kind == STEP_COPY || (step->kind == STEP_BEGIN && !replay_comm(replay));
+  if (!is_own || from >= step->input_count) return false;
   const PlanBuffer *source = &graph->buffers.at[step->args[from]];
   const PlanBuffer *target = &graph->buffers.at[step->args[arg]];
   if (type_bytes(&source->type) != type_bytes(&target->type)) return false;
@@ -147,31 +147,64 @@ static bool is_moved(const PlanGraph *graph, const PlanStep *step, int arg, Repl
   return true;
 }
 
+/* From other ranks: one of them goes on, or the sum of theirs is the cause. */
+static Status look_over(Replay *replay, int run, int index, int arg, ReplayTrail *trail,
+                        ReplayCause *out, bool *is_done) {
+  double *values;
+  int count;
+  STATUS_TRY(replay_ask(replay, run, index, arg, trail, &values, &count));
+  if (!values) return STATUS_OK;
+  replay_say_sum(replay, run, index, values, count, out);
+  free(values);
+  *is_done = true;
+  return STATUS_OK;
+}
+
+/* One step back. */
+static Status look_back(Replay *replay, ReplayTrail *trail, ReplayCause *out, bool *is_done) {
+  int run, index, arg;
+  ReplaySpot *spot = &trail->spot;
+  if (!find_writer(replay, spot, &run, &index, &arg)) {
+    *is_done = true;
+    return replay_say_given(replay, spot, out);
+  }
+  const PlanGraph *graph = replay_graph(replay, run);
+  const PlanStep *step = &graph->steps.at[index];
+  if (is_moved(replay, graph, step, arg, spot)) {
+    spot->run = run, spot->step = index;
+    return STATUS_OK;
+  }
+  if (step->kind == STEP_BEGIN && replay_comm(replay))
+    return look_over(replay, run, index, arg, trail, out, is_done);
+  Kernel kernel;
+  Status status = kernel_open(replay, run, index, &kernel);
+  if (status == STATUS_OK) status = look_through(&kernel, trail, out, is_done);
+  kernel_close(&kernel);
+  return status;
+}
+
 Status replay_explain(Replay *replay, const ReplaySpot *from, ReplayCause *out) {
-  ReplaySpot spot = *from;
-  Made made = {.is_there = false};
+  ReplayTrail trail = {.spot = *from};
   bool is_done = false;
   Status status = STATUS_OK;
   *out = (ReplayCause){.input = -1};
-  for (int hop = 0; hop < MOST_HOPS && !is_done && status == STATUS_OK; hop++) {
-    int run, index, arg;
-    if (!find_writer(replay, &spot, &run, &index, &arg)) {
-      status = replay_say_given(replay, &spot, out);
-      is_done = true;
-      break;
-    }
-    const PlanGraph *graph = replay_graph(replay, run);
-    if (is_moved(graph, &graph->steps.at[index], arg, &spot)) {
-      spot.run = run, spot.step = index;
+  for (int hop = 0; !is_done && status == STATUS_OK; hop++) {
+    if (!replay_leads(replay)) {
+      status = replay_follow(replay, &trail, &is_done);
       continue;
     }
-    Kernel kernel;
-    status = kernel_open(replay, run, index, &kernel);
-    if (status == STATUS_OK) status = look_through(&kernel, &spot, &made, out, &is_done);
-    kernel_close(&kernel);
+    if (hop < MOST_HOPS) {
+      status = look_back(replay, &trail, out, &is_done);
+    } else {
+      text_printf(&out->sentence, "%s is not finite", from->what);
+      is_done = true;
+    }
+    if (is_done && status == STATUS_OK) status = replay_tell_end(replay);
   }
+  out->is_own = replay_leads(replay);
   if (status != STATUS_OK) replay_cause_free(out);
-  if (status == STATUS_OK && !is_done) text_printf(&out->sentence, "%s is not finite", from->what);
+  if (status == STATUS_OK && out->is_own && replay_comm(replay))
+    text_printf(&out->sentence, ", on rank %d", replay_rank(replay));
   return status;
 }
 

@@ -21,6 +21,35 @@ typedef struct {
 static inline const PlanBuffer *replay_buffer(const Kernel *kernel, int arg) {
   return &kernel->graph->buffers.at[kernel->args[arg]];
 }
+/* An operation that made a NaN of infinities, to be told of where these were meant to be. */
+typedef struct {
+  ReplaySpot spot; /* of its kernel's result, */
+  int rank;        /* … of this rank */
+  bool is_there;
+} ReplayMade;
+/* Where the way back has come to. */
+typedef struct {
+  ReplaySpot spot;
+  ReplayMade made;
+} ReplayTrail;
+
+/* ── several ranks (replay_ranks.c): the one that follows the number says what all do next ── */
+int replay_rank(const Replay *replay);
+bool replay_leads(Replay *replay);
+STATUS_CHECKED Status replay_agree_on(Replay *replay, ReplaySpot *spot);
+/* The leader, before it does the step again up to a kernel; when it has done; when rank `rank` is to go
+ * on from the trail. Alone: nothing. */
+STATUS_CHECKED Status replay_tell_again(Replay *replay);
+STATUS_CHECKED Status replay_tell_end(Replay *replay);
+STATUS_CHECKED Status replay_tell_lead(Replay *replay, int rank, const ReplayTrail *trail);
+/* The leader, whose number step `index` has from other ranks: which of them gave it goes on. *values: what
+ * they gave, where all of it is finite and what was made of it is not; NULL: somebody goes on. */
+STATUS_CHECKED Status replay_ask(Replay *replay, int run, int index, int arg, ReplayTrail *trail,
+                                 double **values, int *count);
+/* The others: what the leader says. */
+STATUS_CHECKED Status replay_follow(Replay *replay, ReplayTrail *trail, bool *is_done);
+void replay_say_sum(Replay *replay, int run, int index, const double *values, int count,
+                    ReplayCause *out);
 /* Does the number lie in it? */
 bool replay_covers(const PlanBuffer *buffer, const ReplaySpot *spot);
 /* The sentence and the details: of an operation of the kernel, of a kernel whose operations are not told

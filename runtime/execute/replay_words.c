@@ -341,9 +341,11 @@ Status replay_say_given(Replay *replay, const ReplaySpot *spot, ReplayCause *out
           spot->at - offset >= type_bytes(&held))
         continue;
       int64_t element = (spot->at - offset) / size;
+      STATUS_TRY(replay_tell_again(replay));
       STATUS_TRY(replay_to(replay, 0, 0));
       STATUS_TRY(
           replay_bytes(replay, spot->run, spot->place, offset, type_bytes(&held), &at, &copy));
+      STATUS_TRY(replay_rest(replay, 0, 0));
       text_printf(&out->sentence,
                   "%s %s is not finite before anything is computed: ", lists[l].what, t->name);
       say_number(&out->sentence, t->type.dtype, body_read_element(t->type.dtype, at, element));
@@ -369,4 +371,23 @@ Status replay_say_given(Replay *replay, const ReplaySpot *spot, ReplayCause *out
               "finite",
               plan->places.at[spot->place].name);
   return STATUS_OK;
+}
+
+/* What ranks gave together. */
+void replay_say_sum(Replay *replay, int run, int index, const double *values, int count,
+                    ReplayCause *out) {
+  const PlanGraph *graph = replay_graph(replay, run);
+  const PlanStep *step = &graph->steps.at[index];
+  const Plan *plan = exec_plan(replay_exec(replay));
+  DType dtype = graph->buffers.at[step->args[0]].type.dtype;
+  text_printf(&out->sentence, "%s", plan->source);
+  if (step->line) text_printf(&out->sentence, ":%u", step->line);
+  text_printf(&out->sentence, ": the first value that is not finite comes from %s (%s) of %d ranks",
+              step->name, step->label, count);
+  for (int i = 0; i < count && i < 4; i++) {
+    text_printf(&out->sentence, i ? ", " : ": made of ");
+    say_number(&out->sentence, dtype, (Scalar){.f = values[i]});
+  }
+  text_printf(&out->sentence, "%s, and the largest %s is %.7g", count > 4 ? ", ..." : "",
+              dtype_text(dtype), dtype_largest(dtype));
 }
