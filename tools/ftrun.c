@@ -183,8 +183,11 @@ static int ftrun_parse_flag(Line *line, char **argv, int argc, int *at) {
   int first = *at;
   int code = flags_parse(&ftrun_line, line->command_index, argc, argv, at, &flag, &value, &count);
   if (code) return code;
-  if (strcmp(flag->name, "--check") == 0 && strcmp(value, "nan") != 0)
-    return flags_fail(&ftrun_line, line->command_index, "--check=%s: expected --check=nan", value);
+  bool is_check = strcmp(flag->name, "--check") == 0;
+  if (is_check && strcmp(value, "nan") != 0 && strcmp(value, "overflow") != 0)
+    return flags_fail(&ftrun_line, line->command_index,
+                      "--check=%s: expected --check=nan or --check=overflow", value);
+  if (is_check) line->train.check_overflow = strcmp(value, "overflow") == 0;
   bool is_choice = !strcmp(flag->name, "--init-missing") || !strcmp(flag->name, "--init-mismatch");
   if (is_choice && strcmp(value, "keep") != 0 && strcmp(value, "error") != 0)
     return flags_fail(&ftrun_line, line->command_index, "%s %s: expected keep or error", flag->name,

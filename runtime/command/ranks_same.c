@@ -96,6 +96,7 @@ Status ranks_same_flags(Ranks *ranks, const TrainOptions *options) {
                {"--overfit-batch", options->overfit_batch},
                {"--dry-run", options->dry_run},
                {"--check=nan", options->check_nan},
+               {"--check=overflow", options->check_overflow},
                {"--deterministic", options->deterministic},
                {"--keep-going", options->keep_going},
                {"--init", options->init.path_count > 0},

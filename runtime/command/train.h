@@ -20,7 +20,7 @@ typedef struct {
   const char *save, *save_ema, *resume, *log_jsonl, *tensorboard, *trace, *trace_steps;
   CkptInit init; /* no paths: none */
   int64_t steps, epochs; /* -1: as the plan says */
-  bool no_shuffle, overfit_batch, dry_run, check_nan, deterministic, keep_going;
+  bool no_shuffle, overfit_batch, dry_run, check_nan, check_overflow, deterministic, keep_going;
   int64_t started; /* clock_nanoseconds when the process began; 0: as train_run does */
   bool or_start; /* where `resume` holds no checkpoint yet */
 } TrainOptions;

@@ -1,7 +1,8 @@
 /* train_check: --check=nan (declared in train_state.h). A step runs as ever, of a copy of its batch,
  * beside a copy of what it begins with. Where its loss, or what is kept after it, is not finite, it is
  * done again, up to the operation that made the number (runtime/execute/replay.h). Steps that fp16's
- * loss scaling skips are right as they are, unless too many of them follow each other. */
+ * loss scaling skips are right as they are, unless their loss is not finite or too many of them follow each
+ * other; --check=overflow names the first. */
 #include "runtime/command/train_state.h"
 #include "runtime/execute/programme.h"
 #include <math.h>
@@ -32,8 +33,8 @@ static Status run_kept(Training *training) {
   return STATUS_OK;
 }
 
-/* fp16: was the last step skipped? */
-static Status was_skipped(Training *training, bool *out) {
+/* fp16: was the last step skipped? *scale: the factor of its loss. */
+static Status was_skipped(Training *training, bool *out, double *scale) {
   ExecGraph graph = exec_result_graph(training->exec, PROGRAMME_STEP);
   int output = exec_find_output(training->exec, graph, OUTPUT_SKIPPED, NULL);
   double skipped = 0;
@@ -42,7 +43,8 @@ static Status was_skipped(Training *training, bool *out) {
   STATUS_TRY(exec_scalar(training->exec, graph, output, &skipped));
   *out = !(skipped <= training->check.skipped); /* not known after --resume: the next step tells */
   training->check.skipped = skipped;
-  return STATUS_OK;
+  output = exec_find_output(training->exec, graph, OUTPUT_LOSS_SCALE, NULL);
+  return output < 0 ? STATUS_OK : exec_scalar(training->exec, graph, output, scale);
 }
 
 static void say_sample(Training *training, const ReplayCause *cause, Text *out) {
@@ -70,20 +72,24 @@ static Status check_look(Training *training) {
   ReplaySpot spot;
   bool is_skipped;
   char what[240];
+  double scale = 0;
   STATUS_TRY(exec_sync(training->exec));
-  STATUS_TRY(was_skipped(training, &is_skipped));
+  STATUS_TRY(was_skipped(training, &is_skipped, &scale));
   bool is_done = !is_skipped; /* ranks of a pipeline need not all have this output */
   STATUS_TRY(ranks_all(&training->ranks, &is_done));
   is_skipped = !is_done;
   training->check.in_row = is_skipped ? training->check.in_row + 1 : 0;
-  if (is_skipped && training->check.in_row < CHECK_MOST_SKIPPED) return STATUS_OK;
-  if (is_skipped) {
+  /* a loss that is not finite was so before it was scaled */
+  STATUS_TRY(replay_look(training->check.replay, &spot));
+  snprintf(what, sizeof what, "%s is not finite after the step", spot.what);
+  bool is_named = training->options->check_overflow || training->check.in_row >= CHECK_MOST_SKIPPED;
+  if (!spot.what[0] && is_skipped && is_named) {
     STATUS_TRY(replay_look_at_gradients(training->check.replay, &spot));
-    snprintf(what, sizeof what, "%d steps in a row were skipped, whatever the loss scale",
-             training->check.in_row);
-  } else {
-    STATUS_TRY(replay_look(training->check.replay, &spot));
-    snprintf(what, sizeof what, "%s is not finite after the step", spot.what);
+    if (training->options->check_overflow)
+      snprintf(what, sizeof what, "the step is skipped, at a loss scale of %g", scale);
+    else
+      snprintf(what, sizeof what, "%d steps in a row were skipped, whatever the loss scale",
+               training->check.in_row);
   }
   return spot.what[0] ? check_explain(training, &spot, what) : STATUS_OK;
 }

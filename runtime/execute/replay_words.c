@@ -192,7 +192,7 @@ typedef struct {
   const Kernel *kernel;
   Text *out;
   int count;
-  bool is_ratio;
+  Op op;
 } Sources;
 
 static bool say_source(void *context, int value, int64_t element) {
@@ -205,7 +205,12 @@ static bool say_source(void *context, int value, int64_t element) {
     text_printf(sources->out, ", ...");
     return false;
   }
-  const char *between = sources->is_ratio ? " divided by " : ", ";
+  Op op = sources->op;
+  const char *between = op == OP_DIV   ? " divided by "
+                        : op == OP_SUB ? " minus "
+                        : op == OP_MUL ? " times "
+                        : op == OP_ADD ? " plus "
+                                       : ", ";
   text_printf(sources->out, "%s", sources->count++ ? between : "");
   say_number(sources->out, type->dtype, x);
   return true;
@@ -223,7 +228,7 @@ static void say_sources(const Kernel *kernel, int value, int64_t element, Text *
   Op op = kernel->of->ops.at[value - kernel->input_count].op;
   if (op_is_attention(op)) return;
   Text list = {0};
-  Sources sources = {kernel, &list, 0, op == OP_DIV};
+  Sources sources = {kernel, &list, 0, op};
   body_sources(kernel->body, value, element, say_source, &sources);
   if (sources.count) text_printf(out, ", made of %s", text_cstr(&list));
   text_free(&list);
