@@ -52,6 +52,10 @@ static void diag_print(const Diag *diag, Loc loc, SayKind kind, const char *form
   const SourceFile *file = file_of(diag, loc);
   bool is_coloured = diag->is_coloured;
   if (diag->is_quiet) return;
+  if (diag->take) {
+    diag->take(diag->take_user, say_word(kind), loc, arena_vprintf(diag->arena, format, args));
+    return;
+  }
   if (file)
     fprintf(diag->out, "%s%s:%u:%u:%s ", say_bold(is_coloured), file->path, loc.line, loc.column,
             say_plain(is_coloured));

@@ -20,6 +20,9 @@ typedef struct Diag {
   Arena *arena;
   FILE *out; /* where messages go: stderr unless a test says otherwise */
   VEC(SourceFile) files;
+  /* Who gets each message in place of `out`: kind is error, warning or note; NULL: nobody. */
+  void (*take)(void *user, const char *kind, Loc loc, const char *message);
+  void *take_user;
   bool is_fault;               /* an error was the machine's: a full disk */
   bool is_quiet;               /* counts and prints nothing */
   bool is_coloured;            /* `out` is a terminal */

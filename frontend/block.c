@@ -2,6 +2,7 @@
  * is made of the names of its makers. Applying a layer again, or applying again the block that made
  * it, uses the same parameters: children are found again by the call that made them. */
 #include "frontend/builder.h"
+#include "frontend/watch.h"
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
@@ -457,7 +458,12 @@ static bool check_dimension(Builder *b, const Ast *type, const Ast *dimension, N
                             Loc loc, const char *what) {
   int64_t size, have = node->type.shape.dim[axis];
   bool failed;
-  if (!known_size(b, dimension, &size, &failed)) {
+  bool is_known = known_size(b, dimension, &size, &failed);
+  if (dimension->kind == AST_NAME || dimension->kind == AST_DIMENSION)
+    watch_mention(b, dimension->name,
+                  &(Variable){dimension->name, value_int(have), dimension->loc, true},
+                  dimension->loc);
+  if (!is_known) {
     if (failed) return false;
     builder_bind(b, dimension->name, value_int(have), loc, true);
     return true;

@@ -1,5 +1,6 @@
 /* build: statements, and a model as a whole. */
 #include "frontend/builder.h"
+#include "frontend/watch.h"
 #include <string.h>
 
 static void statement(Builder *b, const Ast *ast);
@@ -160,6 +161,7 @@ static void output(Builder *b, const Ast *ast) {
       return;
     }
     v = found->value;
+    watch_mention(b, ast->name, found, ast->loc);
   }
   if (v.kind == VALUE_ERROR) return;
   if (v.kind != VALUE_TENSOR) {

@@ -1,6 +1,7 @@
 /* builder: see builder.h. Errors, names and scopes. */
 #include "frontend/builder.h"
 #include "base/text.h"
+#include "frontend/watch.h"
 #include <string.h>
 
 Loc builder_site(const Builder *b, Loc loc) {
@@ -146,6 +147,7 @@ void builder_bind(Builder *b, const char *name, Value value, Loc loc, bool is_di
     return;
   }
   Variable fresh = {name, value, loc, is_dimension};
+  watch_mention(b, name, &fresh, loc);
   if (old)
     *old = fresh;
   else

@@ -154,6 +154,7 @@ typedef struct Builder {
   const Node *about[2];      /* operands of the error that comes next */
   bool is_about_shapes;
   VEC(Loc) warned;           /* … and one warning (warn.c) */
+  struct Watch *watch;       /* an editor's (watch.h); NULL: nobody's */
 } Builder;
 
 /* ── errors (builder.c) ── */

@@ -1,12 +1,16 @@
 /* eval: expressions. A name is a variable, a dimension, a top-level definition, a standard one, or
  * a built-in, in this order. */
 #include "frontend/builder.h"
+#include "frontend/watch.h"
 #include <math.h>
 #include <string.h>
 
 static Value eval_name(Builder *b, const Ast *ast) {
   Variable *found = builder_find(b, ast->name);
-  if (found) return found->value;
+  if (found) {
+    watch_mention(b, ast->name, found, ast->loc);
+    return found->value;
+  }
   if (strcmp(ast->name, "training") == 0) return value_bool(b->training);
   if (strcmp(ast->name, "pi") == 0) return value_float(3.14159265358979323846);
   if (strcmp(ast->name, "inf") == 0) return value_float(INFINITY);
@@ -310,6 +314,10 @@ Value eval(Builder *b, const Ast *ast) {
     builder_fail(b, ast->loc,
                  b->depth >= LIMIT_DEPTH ? "this nests too deep to be evaluated"
                                          : "the program takes too many steps to evaluate");
+    return value_error();
+  }
+  if (watch_ends(b)) {
+    b->exhausted = true;
     return value_error();
   }
   b->depth++;

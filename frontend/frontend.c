@@ -4,6 +4,7 @@
 #include "frontend/builder.h"
 #include "frontend/hypers.h"
 #include "frontend/parse.h"
+#include "frontend/watch.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,13 +98,20 @@ static void import(Source *source, const Ast *ast, const char *importer, const L
     return;
   }
   if (!may_import(source, ast, path, same)) return;
+  Loading loading = {up, same, ast->loc};
+  const Watch *watch = source->options->watch;
+  size_t length = 0;
+  const char *shown = watch && watch->text_of ? watch->text_of(watch->user, same, &length) : NULL;
+  if (shown) {
+    load_text(source, path, shown, length, &loading);
+    return;
+  }
   Text text = {0};
   int error = text_read_file(&text, path);
   if (error) {
     if (text_is_fault(error)) b->diag->is_fault = true;
     diag_error(b->diag, ast->loc, "cannot read \"%s\": %s", path, text_error(error));
   } else {
-    Loading loading = {up, same, ast->loc};
     load_text(source, path, text_cstr(&text), text.count, &loading);
   }
   text_free(&text);
@@ -146,6 +154,7 @@ static void define_file(Builder *b, Scope *scope, const Ast *file) {
 
 static void load_std(Builder *b) {
   b->std_first = (uint16_t)(b->diag->files.count + 1);
+  if (b->watch) b->watch->std_first = b->std_first;
   for (int i = 0; embed_std[i].name; i++) {
     const char *name = arena_printf(b->arena, "std/%s.ft", embed_std[i].name + strlen("std_"));
     const Ast *file = parse_text(b->arena, b->diag, name, embed_std[i].start,
@@ -267,6 +276,7 @@ static void define_hyper(Source *source, const Ast *hyper, const Ast *preset) {
     v = value_error();
   if (v.kind == VALUE_INT && strcmp(type, "float") == 0) v = value_float((double)v.i);
   define(b, &b->user, hyper->name, v, hyper->loc);
+  watch_mention(b, hyper->name, &(Variable){hyper->name, v, hyper->loc, false}, hyper->loc);
   Hyper row = {.name = hyper->name,
                .value = value_text(b->arena, &v),
                .type = type,
@@ -334,8 +344,8 @@ static void define_hypers(Source *source) {
     diag_error(b->diag, (Loc){0}, "--preset %s: there is no such preset%s", name,
                builder_hint(b, name, names.at, names.count));
   }
-  for (int f = 0; f < source->files.count; f++)
-    for (int i = 0; i < source->files.at[f]->count; i++)
+  for (int f = 0; f < source->files.count && !b->exhausted; f++)
+    for (int i = 0; i < source->files.at[f]->count && !b->exhausted; i++)
       if (source->files.at[f]->kid[i]->kind == AST_HYPER)
         define_hyper(source, source->files.at[f]->kid[i], preset);
   check_defines(source);
@@ -402,8 +412,26 @@ static bool build_graphs(Builder *b, const Ast *model) {
   if (!b->program->eval || !same_declarations(b, train, train_count) || !has_evaluated(b) ||
       !recipe_check_rules(b))
     return false;
+  if (b->watch) return true;
   sizes_note(b, model, b->program->train, true);
   sizes_note(b, model, b->program->eval, false);
+  return true;
+}
+
+/* Declarations for others to import: no model, and no recipe. */
+static bool is_for_imports(const Source *source) {
+  for (int f = 0; f < source->files.count; f++)
+    for (int i = 0; i < source->files.at[f]->count; i++) {
+      AstKind kind = source->files.at[f]->kid[i]->kind;
+      if (kind == AST_MODEL || kind == AST_TRAIN) return false;
+    }
+  return true;
+}
+
+bool frontend_std(int index, const char **name, const char **text) {
+  if (!embed_std[index].name) return false;
+  *name = embed_std[index].name + strlen("std_");
+  *text = embed_std[index].start;
   return true;
 }
 
@@ -419,8 +447,8 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
   *out = (Program){.arena = arena, .path = arena_strdup(arena, path)};
   out->settings = settings_new(arena);
   Builder *b = ARENA_NEW(arena, Builder);
-  *b = (Builder){.arena = arena, .diag = diag, .program = out};
   Source source = {.b = b, .options = options ? options : &plain};
+  *b = (Builder){.arena = arena, .diag = diag, .program = out, .watch = source.options->watch};
   Loading loading = {NULL, identity(arena, path), {0}};
   load_text(&source, path, text, length, &loading);
   if (diag->errors > errors || source.options->parse_only) return diag->errors == errors;
@@ -430,6 +458,7 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
   for (int i = 0; i < source.files.count; i++) define_file(b, &b->user, source.files.at[i]);
   define_hypers(&source);
   if (source.options->hypers_only) return diag->errors == errors;
+  if (b->watch && is_for_imports(&source)) return diag->errors == errors;
   const Ast *model = NULL;
   bool fine = recipe_read(b, source.files.at, source.files.count, source.options, &model);
   if (!fine || diag->errors > errors) return false;

@@ -65,6 +65,7 @@ typedef struct {
   bool allow_paths;   /* imports may come from outside of the main file's folder */
   bool parse_only;    /* stop after parsing (for --emit=ast) */
   bool hypers_only;   /* stop before the recipe and the graphs (for --hypers) */
+  struct Watch *watch; /* an editor's: frontend/watch.h; NULL: nobody's */
 } FrontendOptions;
 
 /* Reads, parses, checks and builds. All errors are in diag; false if there was one. */
@@ -76,6 +77,8 @@ bool frontend_compile_text(Arena *arena, Diag *diag, const char *path, const cha
 /* The same for any bytes, NUL included. */
 bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const char *text,
                             size_t length, const FrontendOptions *options, Program *out);
+/* The files of the standard library, in order: false behind the last one. Texts end with a NUL. */
+bool frontend_std(int index, const char **name, const char **text);
 /* The same program for another stage, as the front end left it: with graphs of its own, which the
  * passes may turn into that stage's. */
 Program frontend_stage(const Program *program, int stage);

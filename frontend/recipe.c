@@ -5,6 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *const recipe_train_words[] = {"model",      "data", "optimizer", "schedule", "eval",
+                                          "checkpoint", "log",  "stop",      "freeze",   NULL};
+const char *const recipe_data_words[] = {"train", "valid", "test", NULL};
+const char *const recipe_sections[RECIPE_SECTIONS] = {"eval", "checkpoint", "log", "schedule"};
+
 bool recipe_set_text(Builder *b, const char *key, const char *text, Loc loc) {
   const char *why = NULL;
   int index = setting_find(key);
@@ -114,13 +119,14 @@ static bool section_entry(Builder *b, const char *prefix, const Ast *entry) {
 }
 
 static bool section(Builder *b, const Ast *ast) {
-  static const char *const names[] = {"eval", "checkpoint", "log", "schedule"};
   bool known = false;
   if (strcmp(ast->name, "stop") == 0) return recipe_stop(b, ast);
-  for (int i = 0; i < 4; i++) known = known || strcmp(names[i], ast->name) == 0;
+  for (int i = 0; i < RECIPE_SECTIONS; i++)
+    known = known || strcmp(recipe_sections[i], ast->name) == 0;
   if (!known)
-    return builder_fail(b, ast->loc, "unknown section '%s'%s", ast->name,
-                        builder_hint_as(b, FOREIGN_SETTING, ast->name, names, 4));
+    return builder_fail(
+        b, ast->loc, "unknown section '%s'%s", ast->name,
+        builder_hint_as(b, FOREIGN_SETTING, ast->name, recipe_sections, RECIPE_SECTIONS));
   bool fine = true;
   for (int i = 0; i < ast->count; i++)
     fine = section_entry(b, arena_printf(b->arena, "train.%s.", ast->name), ast->kid[i]) && fine;
@@ -141,8 +147,6 @@ static const Ast *named(Builder *b, const Ast *ast, ValueKind kind, const char *
 }
 
 static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const Ast **data) {
-  static const char *const more[] = {"model",      "data", "optimizer", "schedule", "eval",
-                                     "checkpoint", "log",  "stop",      "freeze",   NULL};
   if (entry->kind == AST_SECTION) return section(b, entry);
   const Ast *value = entry->kid[0];
   const char *name = entry->name;
@@ -165,7 +169,7 @@ static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const A
   const char *key = arena_printf(b->arena, "train.%s", name);
   int index = setting_find(key);
   if (index < 0 || setting_info[index].when == WHEN_DERIVED)
-    return unknown_key(b, "train.", more, name, entry->loc);
+    return unknown_key(b, "train.", recipe_train_words, name, entry->loc);
   if ((!strcmp(key, "train.ema") || !strcmp(key, "train.max_time")) && value->kind == AST_NONE)
     return recipe_set_text(b, key, "0", value->loc);
   return recipe_set_grouped(b, key, value);
@@ -187,7 +191,6 @@ static bool is_split(const Ast *entry, bool is_part) {
 }
 
 static bool data_block(Builder *b, const Ast *data, const Ast *model) {
-  static const char *const more[] = {"train", "valid", "test", NULL};
   bool fine = true;
   for (int i = 0; i < data->count; i++) {
     const Ast *entry = data->kid[i];
@@ -202,7 +205,7 @@ static bool data_block(Builder *b, const Ast *data, const Ast *model) {
     } else {
       const char *key = arena_printf(b->arena, "data.%s", entry->name);
       if (setting_find(key) < 0)
-        fine = unknown_key(b, "data.", more, entry->name, entry->loc);
+        fine = unknown_key(b, "data.", recipe_data_words, entry->name, entry->loc);
       else
         fine = section_entry(b, "data.", entry) && fine;
     }

@@ -7,6 +7,11 @@
 #include "frontend/builder.h"
 
 /* Set a setting from text, a value, an expression; false after reporting. */
+/* Words that entries of train { } and data { } begin with besides settings; end with NULL. */
+extern const char *const recipe_train_words[], *const recipe_data_words[];
+/* Sections of train { }, `log { ... }`; their settings are train.log.... */
+extern const char *const recipe_sections[];
+enum { RECIPE_SECTIONS = 4 };
 bool recipe_set_text(Builder *b, const char *key, const char *text, Loc loc);
 bool recipe_set_value(Builder *b, const char *key, const Value *v, Loc loc);
 bool recipe_set_ast(Builder *b, const char *key, const Ast *ast);
@@ -39,6 +44,13 @@ const Ast *recipe_pipe_head(const Ast *ast);
 bool recipe_pipe(Builder *b, const Ast *ast, DataSource *source);
 
 /* ── recipe_choice.c ── */
+/* A row of what a setting is chosen from, by name; the last one has none. */
+typedef struct {
+  const char *name, *arguments; /* "lr momentum": `name` or `name:key` where the key differs */
+  const char *prefix;           /* of the settings that these are */
+} Choice;
+/* Of optimizer, schedule, precision or recompute; NULL of others. */
+const Choice *recipe_choices(const char *key);
 bool recipe_optimizer(Builder *b, const Ast *ast);
 bool recipe_schedule(Builder *b, const Ast *ast);
 bool recipe_precision(Builder *b, const Ast *ast);

@@ -3,11 +3,6 @@
 #include "frontend/recipe.h"
 #include <string.h>
 
-typedef struct {
-  const char *name, *arguments; /* "lr momentum": `name` or `name:key` where the key differs */
-  const char *prefix;
-} Choice;
-
 static const Choice optimizers[] = {
 #define OPTIMIZER(name, arguments, defaults, buffers, rest) {#name, arguments, "train."},
 #include "plan/optimizers.def"
@@ -42,6 +37,14 @@ static const Choice recomputes[] = {
     {0},
 };
 enum { MOST_ARGUMENTS = 12, MOST_CHOICES = 12 };
+
+const Choice *recipe_choices(const char *key) {
+  return !strcmp(key, "optimizer")   ? optimizers
+         : !strcmp(key, "schedule")  ? schedules
+         : !strcmp(key, "precision") ? precisions
+         : !strcmp(key, "recompute") ? recomputes
+                                     : NULL;
+}
 
 static bool set_betas(Builder *b, const Ast *ast) {
   Value v = eval(b, ast);
@@ -325,16 +328,18 @@ static bool check_pipeline(Builder *b, Loc loc) {
                        "say rounding=nearest, or pipeline = 1"),
             false);
   if (setting_pipeline(settings) > 1 && is_chosen(b, "train.recompute", "auto"))
-    return (diag_error(b->diag, loc,
-                       "recompute = auto reckons with one micro-batch at a time, and a pipeline has "
-                       "several on their way: say recompute = block, or none"),
-            false);
+    return (
+        diag_error(b->diag, loc,
+                   "recompute = auto reckons with one micro-batch at a time, and a pipeline has "
+                   "several on their way: say recompute = block, or none"),
+        false);
   if (setting_pipeline(settings) > 1 || chunks == 1) return true;
-  return (diag_error(b->diag, loc,
-                     "interleave = %d is how many parts of the layers each rank of a pipeline has, "
-                     "and there is no pipeline: say `distributed { pipeline = 2; interleave = %d }`",
-                     chunks, chunks),
-          false);
+  return (
+      diag_error(b->diag, loc,
+                 "interleave = %d is how many parts of the layers each rank of a pipeline has, "
+                 "and there is no pipeline: say `distributed { pipeline = 2; interleave = %d }`",
+                 chunks, chunks),
+      false);
 }
 
 bool recipe_settle(Builder *b, Loc loc) {

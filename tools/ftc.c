@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "codegen/codegen.h"
 #include "frontend/program.h"
+#include "lsp/server.h"
 #include "passes/pass.h"
 #include "passes/recompute.h"
 #include "tools/ftc_auto.h"
@@ -173,6 +174,12 @@ static int list_ops(Request *r, const char *value) {
   return 0;
 }
 
+static int serve_editor(Request *r, const char *value) {
+  (void)value;
+  r->is_done = true;
+  return server_run(0, stdout);
+}
+
 static const Action actions[] = {
     {"-o", set_output},
     {"-D", add_define},
@@ -197,6 +204,7 @@ static const Action actions[] = {
     {"--time-passes", set_time_passes},
     {"--check-memory", set_check_memory},
     {"--allow-paths", set_allow_paths},
+    {"--lsp", serve_editor},
     {"--list-ops", list_ops},
 };
 

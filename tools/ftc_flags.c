@@ -68,6 +68,8 @@ static const Flag ftc_flags[] = {
     {"--allow-paths", FLAG_SWITCH, 1, NULL, NULL,
      "imports may come from outside of the folder that the program is in"},
     {"--time-passes", FLAG_SWITCH, 1, NULL, NULL, "how long each step took, on standard error"},
+    {"--lsp", FLAG_SWITCH, 1, NULL, NULL,
+     "a language server for editors on standard input and output (docs/editors.md)"},
     {"--list-ops", FLAG_SWITCH, 1, NULL, NULL, "every op of the language's graph, and stop"},
 };
 

@@ -35,6 +35,7 @@ SKIPPED = {
     r"scripts/|build/bin/|bench/": "builds, tests, installs or measures for minutes (scripts/test --list, CI)",
     r"code=": "a line of a job script, which docs/distributed.md's test runs",
     r"ft\w+ .*(gpt2/|gpt2\.so|tokenize TEXT|gpt2\.ft)": "needs OpenAI's vocabulary and weights: test/e2e/tokenizer.py, test/num/gpt2.py",
+    r"ftc --lsp$": "waits for an editor: test/e2e/lsp.py",
     r"ftrun --gpus$|ftrun --ranks$|ftrun --elastic$": "docs/distributed.md's test",
     r"ftc --disable=tma": "for a Hopper GPU",
     r"ftrun --find-lr MODEL": "the README's, of a .ft file",

@@ -11,7 +11,7 @@ import support
 
 # room -> rooms whose headers it may include
 MAY = {
-    "base": [], "plan": ["base"], "simulate": ["base", "plan"], "ir": ["base"], "frontend": ["base", "plan", "ir"], "passes": ["base", "plan", "ir", "frontend"],
+    "base": [], "plan": ["base"], "simulate": ["base", "plan"], "ir": ["base"], "frontend": ["base", "plan", "ir"], "passes": ["base", "plan", "ir", "frontend"], "lsp": ["base", "plan", "ir", "frontend"],
     "kernels": [], "codegen": ["base", "plan", "ir", "frontend", "passes", "kernels"], "runtime": ["base", "plan"],
 }
 # within runtime/: each includes itself and what stands before it; ft.c and ft.h, the library's face, all of them
