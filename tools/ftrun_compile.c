@@ -72,7 +72,7 @@ static int compile_as_rank(const char *compiler, const char *const *arguments,
     sleep(1);
     return 128 + signals_pending();
   }
-  bool is_first = !strncmp(self, "rank 0 ", 7), speaks = code ? ranks_may_say(code) : is_first;
+  bool is_first = !strncmp(self, "rank 0 ", 7), speaks = code ? ranks_may_say() : is_first;
   fseek(said, 0, SEEK_SET);
   for (bool names = code != 0; speaks && fgets(line, sizeof line, said);) {
     bool is_error = names && !strncmp(line, "error: ", 7); /* others begin with the file's name */
@@ -83,6 +83,7 @@ static int compile_as_rank(const char *compiler, const char *const *arguments,
   }
   fflush(stderr);
   fclose(said);
+  if (code && speaks) ranks_have_said(code);
   return code;
 }
 

@@ -99,15 +99,17 @@ void ranks_name_self(char *out, size_t size) {
 
 /* Launchers end all ranks when one has failed: those that have not joined leave the first word to
  * rank 0, which most often fails likewise. */
-static bool has_first_word(int rank, int code) {
+static bool has_first_word(int rank) {
   if (rank > 0) sleep(2);
-  return arrivals_first_word(code);
+  return arrivals_first_word();
 }
 
-bool ranks_may_say(int code) {
+bool ranks_may_say(void) {
   CommPlace place;
-  return comm_place(&place) != STATUS_OK || has_first_word(place.rank, code);
+  return comm_place(&place) != STATUS_OK || has_first_word(place.rank);
 }
+
+void ranks_have_said(int code) { arrivals_have_said(code); }
 
 static Status ranks_join(const RunOptions *options, Ranks *ranks, Artifact **artifact) {
   STATUS_TRY(comm_place(&ranks->place));
@@ -148,9 +150,6 @@ static bool is_of_some_rank(void) { return strstr(status_message(), " (host") !=
 static void ranks_say(const Ranks *ranks) {
   char host[HOST] = "";
   fflush(stdout);
-  int64_t failed_at = comm_failed_at(ranks->comm);
-  if (is_of_some_rank() && failed_at && signals_came_before(failed_at))
-    return; /* the launcher ends the job: others go */
   if (ranks->place.rank == 0 || is_of_some_rank()) {
     say_error("%s", status_message());
   } else {
@@ -163,6 +162,9 @@ static void ranks_say(const Ranks *ranks) {
 /* Who says it: of what all know to have failed, the one that has; of what the ranks were told while
  * they worked, the one that speaks then. A failure of this rank alone goes to that one. */
 static bool speaks(const Ranks *ranks) {
+  int64_t failed_at = comm_failed_at(ranks->comm);
+  if (is_of_some_rank() && failed_at && signals_came_before(failed_at))
+    return false; /* the launcher ends the job: others go */
   return ranks->is_agreed ? ranks->speaker == ranks->place.rank : comm_speaks(ranks->comm);
 }
 
@@ -197,9 +199,10 @@ Status ranks_close(Ranks *ranks, Status status) {
   if (status == STATUS_OK) status = ranks_leave(ranks);
   if (status == STATUS_FAULT) admit_fault(ranks);
   if (status == STATUS_OK || ranks->place.ranks == 1 || ranks->has_left) return status;
-  if (ranks->comm ? speaks(ranks) && arrivals_first_word(status)
-                  : has_first_word(ranks->place.rank, status))
+  if (ranks->comm ? speaks(ranks) && arrivals_first_word() : has_first_word(ranks->place.rank)) {
     ranks_say(ranks);
+    arrivals_have_said(status);
+  }
   if (ranks->is_agreed) (void)!comm_barrier(ranks->comm, "end of the run"); /* it has been said */
   if (ranks->comm) part(ranks, ranks->is_agreed ? STATUS_OK : status);
   return status_fail(status, "%s", "");

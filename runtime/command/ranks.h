@@ -37,7 +37,9 @@ typedef struct {
  * False: this process is alone. May be called again. */
 bool ranks_begin(bool trains, void (*leave)(void));
 /* From there to ranks_open: this rank fails, with this exit code. Is it the one that says why? */
-bool ranks_may_say(int code);
+bool ranks_may_say(void);
+/* It has been said: the others end with this exit code. */
+void ranks_have_said(int code);
 /* "rank 2 (host n3): ", or nothing where this process is alone. */
 void ranks_name_self(char *out, size_t size);
 /* Opens the artifact with its settings, looks whether it may run on so many ranks, and joins the

@@ -25,6 +25,7 @@ enum { IS_JOINING = 1, WAS_AWAY = 2 };
 enum { TICK = 50 /* ms */, QUICK = 16 /* ranks of a machine; more look less often */ };
 static const int64_t away_after = 2000000000, answer_time = 1500000000;
 static const int64_t quiet_time = 3000000000, word_time = 1000000000, coming_time = 2000000000;
+static const int64_t saying_time = 3000000000; /* for the rank that has the word to say it */
 
 typedef struct {
   int32_t kind, rank, value; /* of ANSWERS: IS_JOINING, WAS_AWAY; of HAS_SAID: its exit code */
@@ -38,7 +39,7 @@ typedef struct {
 /* Of the process. Other threads than its own take the lock. */
 static struct {
   CommPlace place;
-  char host[64], job[106]; /* 5 words of 20 */
+  char host[64], job[106]; /* 5 words of 20, or a process */
   int socket, questions, word, launcher;
   Arrival *of; /* each rank; NULL: not begun */
   pthread_t thread;
@@ -62,6 +63,8 @@ static void name_job(void) {
     if (getenv(jobs[i]) && length < sizeof here.job)
       length +=
           (size_t)snprintf(here.job + length, sizeof here.job - length, "-%.20s", getenv(jobs[i]));
+  int launcher = launcher_process(here.launcher); /* MPICH's mpirun sets none of these */
+  if (!length && launcher > 0) snprintf(here.job, sizeof here.job, "-launcher%d", launcher);
 }
 
 static socklen_t name_of(const char *what, int rank, struct sockaddr_un *out) {
@@ -248,15 +251,31 @@ static bool say_silent(double seconds, int64_t asked, char *sentence, size_t siz
 }
 
 /* ── ending ───────────────────────────────────────────────────────────────────────────────── */
-/* With the lock held. */
-static bool take_word(int code) {
-  if (!here.of) return true;
+typedef enum { WORD_MINE, WORD_SAID, WORD_OTHERS } Word;
+
+/* With the lock held. OTHERS: another rank is about to say it. */
+static Word take_word(void) {
+  if (!here.of) return WORD_MINE;
   read_messages();
-  if (here.said_at && here.word < 0) return false;
+  if (here.said_at && here.word < 0) return WORD_SAID;
   if (here.word < 0) here.word = bind_name("ft-word", 0);
   here.is_quiet = true;
-  tell_all_said(code);
-  return here.word >= 0;
+  return here.word >= 0 ? WORD_MINE : WORD_OTHERS;
+}
+
+/* Launchers end the others as soon as one rank has ended, so this one waits until it has been said.
+ * The rank that has the word may itself be ended before: then its name is free, and this one says
+ * it. */
+static bool wait_for_word(bool is_locked) {
+  Word word = WORD_OTHERS;
+  for (int64_t end = clock_nanoseconds() + saying_time;
+       word == WORD_OTHERS && clock_nanoseconds() < end;) {
+    if (!is_locked) pthread_mutex_lock(&here.lock);
+    word = take_word();
+    if (!is_locked) pthread_mutex_unlock(&here.lock);
+    if (word == WORD_OTHERS) usleep(TICK * 100);
+  }
+  return word == WORD_MINE;
 }
 
 static _Noreturn void end_process_as(int code) {
@@ -264,11 +283,12 @@ static _Noreturn void end_process_as(int code) {
   _exit(code);
 }
 
-/* The word is held until the others have heard it. */
+/* With the lock held. The word is held until the others have heard that it has been said. */
 static _Noreturn void say_and_end(const char *sentence) {
-  if (take_word(STATUS_FAULT)) {
+  if (wait_for_word(true)) {
     fprintf(stderr, "error: %s\n", sentence);
     fflush(stderr);
+    tell_all_said(STATUS_FAULT);
     if (here.leave) here.leave(); /* launchers kill those that take long */
     usleep((useconds_t)(word_time / 1000));
   }
@@ -329,11 +349,11 @@ static void *arrivals_main(void *unused) {
 void arrivals_begin(const CommPlace *place) {
   if (here.of || place->ranks < 2) return;
   here.place = *place;
+  here.launcher = launcher_find();
   name_job();
   gethostname(here.host, sizeof here.host - 1);
   here.socket = bind_name("ft", place->rank);
   here.questions = bind_name("ft-ask", place->rank);
-  here.launcher = launcher_find();
   if (here.socket < 0) return; /* another job has the same name: nothing can be told */
   here.of = calloc((size_t)place->ranks, sizeof *here.of);
   if (here.of) here.has_thread = pthread_create(&here.thread, NULL, arrivals_main, NULL) == 0;
@@ -401,10 +421,11 @@ static void tell_those_that_come(int code) {
   }
 }
 
-bool arrivals_first_word(int code) {
+bool arrivals_first_word(void) { return wait_for_word(false); }
+
+void arrivals_have_said(int code) {
   pthread_mutex_lock(&here.lock);
-  bool is_first = take_word(code);
+  if (here.of) tell_all_said(code);
   pthread_mutex_unlock(&here.lock);
-  if (is_first) tell_those_that_come(code);
-  return is_first;
+  tell_those_that_come(code);
 }

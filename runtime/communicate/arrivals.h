@@ -25,8 +25,10 @@ bool arrivals_find_missing(double seconds, char *sentence, size_t size);
 /* Of a job on several machines of which all ranks of this one have come: those that have not joined
  * these. False: it is not known which they are. */
 bool arrivals_say_elsewhere(double seconds, char *sentence, size_t size);
-/* This rank fails, or ends before it has joined, with this exit code: the others of this machine
- * are told, and end too; where they have not all come it waits a second or two, so that they hear it.
- * False: another one has said why the job ends. True everywhere else. */
-bool arrivals_first_word(int code);
+/* This rank fails, or ends before it has joined. True: it is this one that says why, at once, and
+ * then calls arrivals_have_said. False: another one has said it. True everywhere else. */
+bool arrivals_first_word(void);
+/* With this exit code: the others of this machine are told, and end too; where they have not all
+ * come it waits a second or two, so that they hear it. */
+void arrivals_have_said(int code);
 #endif

@@ -82,9 +82,10 @@ static void wait_and_end(int launcher, LauncherKind kind) {
   syscall(SYS_pidfd_send_signal, launcher, SIGKILL, NULL, 0);
 }
 
-static int pid_of(int launcher) {
+int launcher_process(int launcher) {
   char path[48], line[64];
   int pid = -1;
+  if (launcher < 0) return -1;
   snprintf(path, sizeof path, "/proc/self/fdinfo/%d", launcher);
   FILE *file = fopen(path, "re");
   while (file && fgets(line, sizeof line, file))
@@ -94,7 +95,7 @@ static int pid_of(int launcher) {
 }
 
 void launcher_see_off(int launcher) {
-  int pid = launcher >= 0 ? pid_of(launcher) : -1;
+  int pid = launcher_process(launcher);
   char name[64];
   if (pid <= 0 || !read_process(pid, name, sizeof name) || !is_launchers_first(pid)) return;
   LauncherKind kind = launcher_kind(name);

@@ -7,6 +7,8 @@
 
 /* A descriptor of it; -1 if this process has none, or it is not one that is known here. */
 int launcher_find(void);
+/* Its process id; -1: not known. */
+int launcher_process(int launcher);
 /* Leaves a process behind that waits some seconds for the launcher, asks it to end, and ends it;
  * one for all ranks of a machine. It holds none of this one's files. -1: nothing. */
 void launcher_see_off(int launcher);

@@ -71,7 +71,8 @@ class Ranks(support.Case):
         self.assertEqual([line for line in done.stderr.splitlines() if line], ["error: " + sentence])
 
     def one_of(self, ranks, rank=0):
-        return {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(ranks)}
+        """What mpirun sets: with the job's name, by which ranks of jobs that run at the same time are told apart."""
+        return {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(ranks), "PMIX_NAMESPACE": f"{os.getpid()}{self.id()[-12:]}"}
 
 
 class Alone(Ranks):
