@@ -37,6 +37,8 @@ typedef enum {
   X(PARAMS, "params", ROLE_OF_PARAM | ROLE_OF_STATE | ROLE_ONE | ROLE_APART | ROLE_BY_UPDATE)      \
   /* the same, rounded to bf16 or f16 */                                                           \
   X(NARROW, "narrow", ROLE_OF_PARAM | ROLE_OF_STATE | ROLE_ONE | ROLE_APART | ROLE_BY_UPDATE)      \
+  /* of a plan's place: parameters that no graph writes */                                         \
+  X(FROZEN, "frozen", 0)                                                                           \
   /* the program's own, as running statistics are */                                               \
   X(MODEL, "model", ROLE_OF_STATE | ROLE_BY_PART | ROLE_BY_UPDATE | ROLE_PERHAPS)                  \
   /* training steps done */                                                                        \

@@ -134,8 +134,9 @@ static void mark_predict(Lowering *lowering, const Graph *graph) {
 
 /* The reader of plans wants every table in the order of memory. */
 static int lower_by_offset(const void *a, const void *b) {
-  int64_t x = ((const PlanTensor *)a)->offset, y = ((const PlanTensor *)b)->offset;
-  return (x > y) - (x < y);
+  const PlanTensor *x = a, *y = b;
+  if (x->place != y->place) return x->place < y->place ? -1 : 1;
+  return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
 static void sort_tensors(PlanTensor *tensors, int count) {
@@ -152,8 +153,7 @@ static int number_of_param(const Program *program, const char *name, int otherwi
 
 /* Initial values go with the order of the program, not with how the recipe has placed params. */
 static void sort_params(const Program *program, PlanTensor *params, int count) {
-  for (int i = 0; i < count; i++)
-    params[i].stream = number_of_param(program, params[i].name, i);
+  for (int i = 0; i < count; i++) params[i].stream = number_of_param(program, params[i].name, i);
   if (count) qsort(params, (size_t)count, sizeof *params, lower_by_offset);
 }
 
@@ -223,20 +223,28 @@ static DType lower_narrow_type(const Plan *plan) {
   for (int g = 0; g < plan->graphs.count; g++)
     for (int i = 0; i < plan->graphs.at[g].buffers.count; i++) {
       const PlanBuffer *buffer = &plan->graphs.at[g].buffers.at[i];
-      if (buffer->place == PLACE_NARROW && buffer->type.dtype == DT_F16) return DT_F16;
+      bool is_rounded = buffer->place == PLACE_NARROW || buffer->place == PLACE_FROZEN_NARROW;
+      if (is_rounded && buffer->type.dtype == DT_F16) return DT_F16;
     }
   return DT_BF16;
 }
 
-void lower_places(Lowering *lowering) {
-  Plan *plan = lowering->plan;
-  PlanPlace *params = &plan->places.at[PLACE_PARAMS], *narrow = &plan->places.at[PLACE_NARROW];
+/* Of all parameters, since whatever writes one also rounds it. */
+static void lower_rounded(Plan *plan, StandardPlace of, StandardPlace rounded) {
+  PlanPlace *params = &plan->places.at[of], *narrow = &plan->places.at[rounded];
   if (plan->params.count) params->dtype = plan->params.at[0].type.dtype;
   narrow->dtype = lower_narrow_type(plan);
-  if (narrow->bytes) /* of all parameters, since whatever writes one also rounds it */
+  if (narrow->bytes)
     narrow->bytes = plan_aligned(params->bytes / 2);
   else
-    narrow->elements = ELEMENTS_NONE;
+    narrow->elements = ELEMENTS_NONE, narrow->is_frozen = false;
+}
+
+void lower_places(Lowering *lowering) {
+  Plan *plan = lowering->plan;
+  const PlanPlace *params = &plan->places.at[PLACE_PARAMS];
+  lower_rounded(plan, PLACE_PARAMS, PLACE_NARROW);
+  lower_rounded(plan, PLACE_FROZEN, PLACE_FROZEN_NARROW);
   PlanPlace *grads = &plan->places.at[PLACE_GRADS];
   if (grads->bytes > plan_aligned(params->bytes / dtype_bytes(params->dtype) * dtype_bytes(DT_F32)))
     grads->elements = ELEMENTS_NONE; /* sums of whole gradients behind the parts of a rank */

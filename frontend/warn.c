@@ -75,8 +75,6 @@ static bool *find_read(const Graph *graph, const Node *loss, Reading reading) {
   return read;
 }
 
-static bool warn_is_frozen(const Node *param) { return node_float(param, ATTR_LR_FACTOR, 1) == 0; }
-
 /* Of a line whose value goes nowhere more need not be said. */
 static bool is_told_of(const Builder *b, Loc loc) {
   for (int i = 0; i < b->warned.count; i++)
@@ -137,14 +135,18 @@ void warn_untrained(Builder *b, const Graph *graph) {
   int frozen = 0, trained = 0, flowing = 0;
   for (int i = 0; i < params.count; i++) {
     const Node *param = params.at[i];
-    frozen += warn_is_frozen(param);
+    frozen += node_is_frozen(param);
     trained += trains[param->id];
     flowing += flows[param->id];
-    bool is_news = !warn_is_frozen(param) && !is_told_of(b, param->origin.loc);
+    bool is_news = !node_is_frozen(param) && !is_told_of(b, param->origin.loc);
     cut[i] = is_news && read[param->id] && !flows[param->id];
     unread[i] = is_news && !read[param->id];
   }
-  if (!trained && frozen < params.count) {
+  if (frozen == params.count) {
+    diag_warning(b->diag, loss->origin.loc, "all parameters are frozen: there is nothing to train");
+    return;
+  }
+  if (!trained) {
     diag_warning(b->diag, loss->origin.loc, "loss depends on no parameter%s: nothing is trained",
                  flowing ? " but through stop_gradient" : "");
     return;

@@ -289,6 +289,10 @@ Shape node_file_shape(const Node *param) {
   return node_attr(param, ATTR_SHAPE) ? shape_attr(param, ATTR_SHAPE) : param->type.shape;
 }
 
+bool node_is_frozen(const Node *node) {
+  return node->op == OP_PARAM && node_float(node, ATTR_LR_FACTOR, 1) == 0;
+}
+
 MeshAxis node_axis(const Node *node) {
   const char *over = node_str(node, ATTR_OVER);
   MeshAxis axis = MESH_ALL;

@@ -157,6 +157,9 @@ MeshAxis node_axis(const Node *node);
 /* A param's order in memory; view.rank 0: row-major. And the shape that files have. */
 Storage node_storage(const Node *param);
 Shape node_file_shape(const Node *param);
+/* Is it a param that the update leaves as it is, whatever the rate? Its offset is behind those of the
+ * others, and its place in memory is one of its own. */
+bool node_is_frozen(const Node *node);
 /* What an attention or attention_grad node computes. is_beside: heads are side by side in
  * rows of features, the first of q, k and v at start. */
 typedef struct {

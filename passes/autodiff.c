@@ -2,9 +2,10 @@
  * between the parameters and the loss, visits it backwards, and sums what meets at a value with
  * several users.
  *
- * The result is the root GRADIENTS: a `pack` of the gradients of all params at the
+ * The result is the root GRADIENTS: a `pack` of the gradients of all params that are trained, at the
  * offsets that this pass writes on the params (of both graphs, so that they agree on the arena).
- * The optimizer pass consumes that root. */
+ * Those that are frozen come behind them, and have no gradient and no part in the update. The
+ * optimizer pass consumes that root; there is none where nothing is trained. */
 #include "passes/autodiff.h"
 #include "passes/gradients.h"
 #include "passes/loss_scale.h"
@@ -125,7 +126,8 @@ Node **autodiff_gradients(Graph *graph, Diag *diag, Node *loss, Node *const *tar
 static int compare_doubles(double a, double b) { return (a > b) - (a < b); }
 
 static int compare_groups(const Node *a, const Node *b) {
-  int order = (int)(node_int(a, ATTR_AS_MATRIX, 0) - node_int(b, ATTR_AS_MATRIX, 0));
+  int order = node_is_frozen(a) - node_is_frozen(b);
+  if (!order) order = (int)(node_int(a, ATTR_AS_MATRIX, 0) - node_int(b, ATTR_AS_MATRIX, 0));
   if (!order)
     order = compare_doubles(node_float(a, ATTR_LR_FACTOR, 1), node_float(b, ATTR_LR_FACTOR, 1));
   if (!order)
@@ -155,8 +157,8 @@ int autodiff_compare_alone(const Node *a, const Node *b) {
 }
 
 /* Params that are updated alike stand side by side, so that the update's coefficients are constant
- * over long runs; those trained as matrices stand last, matrices of one shape together. Otherwise
- * the order is that of the graph. */
+ * over long runs; those trained as matrices stand last of these, matrices of one shape together; then
+ * those that are frozen. Otherwise the order is that of the graph. */
 static int compare_sources(const void *left, const void *right) {
   const Node *a = *(Node *const *)left, *b = *(Node *const *)right;
   int order = compare_groups(a, b);
@@ -165,9 +167,6 @@ static int compare_sources(const void *left, const void *right) {
 }
 
 typedef VEC(Node *) Params;
-
-/* `lr = 0x on ...`: whatever the rate, it stays as it is. */
-static bool is_frozen(const Node *param) { return node_float(param, ATTR_LR_FACTOR, 1) == 0; }
 
 /* 64 bytes, of the rounded parameters too (narrow.c). */
 static int64_t param_align(const SettingValue *settings) {
@@ -189,40 +188,31 @@ int64_t autodiff_param_room(const SettingValue *settings, int64_t elements) {
                    : autodiff_param_alone(settings, elements);
 }
 
-/* Writes every param's place in the flat place; returns the arena's size in elements, and the
- * params in the order of their places. */
+/* Writes every param's offset. Returns the size, in elements, of what those have that are trained,
+ * which alone are in `params`, in the order of their offsets. */
 static int64_t place_params(Graph *graph, Params *params, const SettingValue *settings) {
   for (int i = 0; i < graph->nodes.count; i++)
     if (graph->nodes.at[i]->op == OP_PARAM) VEC_PUSH(graph->arena, *params, graph->nodes.at[i]);
   if (params->count) qsort(params->at, (size_t)params->count, sizeof *params->at, compare_sources);
-  int64_t at = 0;
+  int64_t at = 0, trained = 0;
+  int trained_count = 0;
   for (int i = 0; i < params->count; i++) {
     node_set_attr(graph, params->at[i], attr_int(ATTR_OFFSET, at));
     at += autodiff_param_room(settings, shape_elements(&params->at[i]->type.shape));
+    if (node_is_frozen(params->at[i])) continue;
+    trained = at;
+    trained_count = i + 1;
   }
-  return at;
-}
-
-/* The gradients of all params in their order; NULL for those that get none. A frozen one is no
- * target: nothing is computed for it, as for PyTorch's requires_grad=False. */
-static Node **gradients_of(Graph *graph, Diag *diag, Node *loss, const Params *params) {
-  Node **targets = ARENA_ARRAY(graph->arena, Node *, params->count),
-       **gradient = ARENA_ARRAY(graph->arena, Node *, params->count);
-  int count = 0;
-  for (int i = 0; i < params->count; i++)
-    if (!is_frozen(params->at[i])) targets[count++] = params->at[i];
-  Node **found = autodiff_gradients(graph, diag, loss, targets, count);
-  if (!found) return NULL;
-  for (int i = 0, next = 0; i < params->count; i++)
-    if (!is_frozen(params->at[i])) gradient[i] = found[next++];
-  return gradient;
+  params->count = trained_count;
+  return trained;
 }
 
 /* False with an error in diag. */
 static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params params,
                          int64_t elements) {
   Node *objective = graph_take_root(graph, ROOT_OBJECTIVE);
-  if (params.count == 0) return true; /* the front end has warned of it */
+  bool has_others = context->settings && setting_pipeline(context->settings) > 1;
+  if (params.count == 0 && !has_others) return true; /* the front end has warned of it */
   int errors = context->diag->errors;
   for (int i = 0; i < params.count; i++)
     if (params.at[i]->type.dtype != DT_F32)
@@ -231,9 +221,10 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
                  dtype_text(params.at[i]->type.dtype));
   if (context->diag->errors > errors) return false;
   Node *scaled = loss_scale_apply(context->settings, graph, objective ? objective : loss);
-  Node **gradient = gradients_of(graph, context->diag, scaled, &params);
+  Node **gradient = autodiff_gradients(graph, context->diag, scaled, params.at, params.count);
   if (!gradient) return false;
-  int64_t *offsets = ARENA_ARRAY(context->scratch, int64_t, params.count);
+  if (params.count == 0) elements = param_align(context->settings);
+  int64_t *offsets = ARENA_ARRAY(context->scratch, int64_t, params.count + 1);
   for (int i = 0; i < params.count; i++) {
     Node *param = params.at[i];
     offsets[i] = node_int(param, ATTR_OFFSET, 0);
@@ -241,10 +232,14 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
     go_back_to(graph, param);
     gradient[i] = make_like(graph, param, 0);
   }
-  Attr attr = attr_ints(ATTR_OFFSETS, offsets, params.count);
   Type type = {DT_F32, shape_of(1, &elements)};
   go_back_to(graph, loss);
-  Node *grads = graph_node(graph, OP_PACK, gradient, params.count, &attr, 1, &type);
+  int count = params.count;
+  /* A stage of which all is frozen takes part in what the update adds up over the stages. */
+  Node *nothing = count ? NULL : make_const(graph, DT_F32, type.shape, 0);
+  if (!count) gradient = &nothing, count = 1;
+  Attr attr = attr_ints(ATTR_OFFSETS, offsets, count);
+  Node *grads = graph_node(graph, OP_PACK, gradient, count, &attr, 1, &type);
   graph->origin = (Origin){0};
   graph_add_root(graph, ROOT_GRADIENTS, OWN_GRADS, grads);
   return true;

@@ -13,7 +13,7 @@ LifetimeIds *lifetime_leaves_of_states(const Graph *graph, Arena *arena) {
   const Node *whole[] = {graph_find_role(graph, ROLE_PARAMS), graph_find_role(graph, ROLE_NARROW)};
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *leaf = graph->nodes.at[i], *state = NULL;
-    if (leaf->op == OP_PARAM) state = whole[leaf->role == ROLE_NARROW];
+    if (leaf->op == OP_PARAM && !node_is_frozen(leaf)) state = whole[leaf->role == ROLE_NARROW];
     if (leaf->op == OP_STATE) state = graph_find_state(graph, node_str(leaf, ATTR_NAME));
     if (state) VEC_PUSH(arena, leaves[state->id], i);
   }

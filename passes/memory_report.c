@@ -106,7 +106,9 @@ static void add_graph(MemoryReport *report, const Program *program, const Graph 
     const Node *node = graph->nodes.at[i];
     int64_t end = node_int(node, ATTR_AT, 0) + report_aligned(type_bytes(&node->type));
     if (is_in(node, PLACE_PARAMS)) grow_to(&report->bytes[MEMORY_PARAMS], end);
-    if (is_in(node, PLACE_NARROW)) grow_to(&report->bytes[MEMORY_NARROW], end);
+    if (is_in(node, PLACE_FROZEN)) grow_to(&report->bytes[MEMORY_FROZEN], end);
+    if (is_in(node, PLACE_NARROW) || is_in(node, PLACE_FROZEN_NARROW))
+      report->bytes[MEMORY_NARROW] = end; /* some */
     if (is_in(node, PLACE_GRADS)) grow_to(&report->bytes[MEMORY_GRADS], end);
     if (is_in(node, PLACE_INPUT)) grow_to(&report->bytes[MEMORY_INPUT], end);
     if (is_in(node, PLACE_OUTPUT)) grow_to(&report->bytes[MEMORY_OUTPUT], end);
@@ -126,7 +128,8 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
     add_graph(&report, program, program_graph(program, i), &report.bytes[MEMORY_OPTIMIZER], &state);
   report.bytes[MEMORY_STATE] = state - report.bytes[MEMORY_OPTIMIZER];
   if (report.bytes[MEMORY_NARROW]) /* all of them, read or not */
-    report.bytes[MEMORY_NARROW] = report_aligned(report.bytes[MEMORY_PARAMS] / 2);
+    report.bytes[MEMORY_NARROW] = report_aligned(report.bytes[MEMORY_PARAMS] / 2) +
+                                  report_aligned(report.bytes[MEMORY_FROZEN] / 2);
   Work work = work_of(graph, arena);
   for (int i = 1; i < PROGRAM_GRAPHS; i++) {
     const Graph *other = program_graph(program, i);
@@ -163,7 +166,8 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
 }
 
 bool memory_is_shown(const MemoryReport *report, MemoryCategory category) {
-  return category != MEMORY_GATHERED || report->bytes[category];
+  bool is_always = category != MEMORY_GATHERED && category != MEMORY_FROZEN;
+  return is_always || report->bytes[category];
 }
 
 const char *memory_human(int64_t bytes, char buffer[32]) {

@@ -8,6 +8,7 @@
  * of further input batches and what libraries take for themselves. */
 #define MEMORY_CATEGORIES(X)                                                                       \
   X(PARAMS, "parameters")                                                                          \
+  X(FROZEN, "parameters, frozen")                                                                  \
   X(NARROW, "parameters, rounded for products")                                                    \
   X(GRADS, "gradients")                                                                            \
   X(OPTIMIZER, "optimizer state")                                                                  \

@@ -20,7 +20,8 @@ typedef struct {
   int64_t *at;
   int64_t
       cache_end; /* caches lie at the start of the place work, alike in all graphs that have them */
-  int *slot_of;  /* by base value; -1 */
+  int64_t frozen; /* the least offset of a frozen param: where their place begins */
+  int *slot_of;   /* by base value; -1 */
   VEC(MemSlot) slots;
   LifetimeIds *read_in;   /* by leaf: the steps that read it */
   LifetimeIds *leaves_of; /* by state: what is a part of it */
@@ -101,6 +102,25 @@ static int64_t input_bytes(const MemPlan *plan, const Node *input) {
   return type_bytes(&input->type);
 }
 
+static void place_param(MemPlan *plan, const Node *node) {
+  bool is_frozen = node_is_frozen(node), is_narrow = is_narrow_param(node);
+  int64_t at = node_int(node, ATTR_OFFSET, 0) - (is_frozen ? plan->frozen : 0);
+  StandardPlace place = is_frozen ? (is_narrow ? PLACE_FROZEN_NARROW : PLACE_FROZEN)
+                                  : (is_narrow ? PLACE_NARROW : PLACE_PARAMS);
+  put(plan, node, place, at * dtype_bytes(node->type.dtype));
+}
+
+/* All params have their offsets in every graph. */
+static int64_t first_frozen(const Graph *graph) {
+  int64_t first = INT64_MAX;
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *param = graph->nodes.at[i];
+    int64_t offset = node_int(param, ATTR_OFFSET, 0);
+    if (node_is_frozen(param) && offset < first) first = offset;
+  }
+  return first;
+}
+
 static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
   const char *name = node_str(node, ATTR_NAME);
   switch (node->op) {
@@ -109,8 +129,7 @@ static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
     *input_end += aligned(input_bytes(plan, node));
     break;
   case OP_PARAM:
-    put(plan, node, is_narrow_param(node) ? PLACE_NARROW : PLACE_PARAMS,
-        node_int(node, ATTR_OFFSET, 0) * dtype_bytes(node->type.dtype));
+    place_param(plan, node);
     break;
   case OP_SETTING:
     put(plan, node, PLACE_SETTINGS, (int64_t)sizeof(double) * setting_find(name));
@@ -122,6 +141,7 @@ static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
 
 static void place_leaves(MemPlan *plan) {
   int64_t input_end = 0;
+  plan->frozen = first_frozen(plan->graph);
   place_states(plan);
   for (int i = 0; i < plan->graph->nodes.count; i++)
     if (node_is_leaf(node_at(plan, i))) place_leaf(plan, node_at(plan, i), &input_end);

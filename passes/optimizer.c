@@ -1,6 +1,6 @@
 /* optimizer: turns the gradients into the update. Consumes the root gradients that autodiff left,
  * and leaves assigns to the states "params", "step" and the optimiser's own, all flat f32 of the
- * arena's size, plus the roots rate, what this step used, and grad_norm, where the norm of the
+ * size of what is trained, plus the roots rate, what this step used, and grad_norm, where the norm of the
  * gradients is wanted or clipped.
  *
  * Every number a user may change between runs is a `setting` leaf, so that a new learning rate
@@ -45,14 +45,7 @@ static Node *clipped(Update *u, Node *grads) {
 }
 
 /* ── the average of the weights ─────────────────────────────────────────────────────────────── */
-static bool has_frozen(const Graph *graph) {
-  for (int i = 0; i < graph->nodes.count; i++)
-    if (node_float(graph->nodes.at[i], ATTR_LR_FACTOR, 1) == 0) return true;
-  return false;
-}
-
-/* ema = d ema + (1 - d) p after each step; it starts as the initial weights. Where both are equal it
- * stays so, in spite of rounding: the average of what is frozen is that, to the bit. */
+/* ema = d ema + (1 - d) p after each step; it starts as the initial weights. */
 static void average_weights(Update *u, Node *params) {
   if (setting_number(u->settings, "train.ema") == 0) return;
   update_at(u, "train.ema");
@@ -62,8 +55,6 @@ static void average_weights(Update *u, Node *params) {
   Node *before = make_select(u->graph, is_first, u->params, average);
   Node *after = update_add(u, update_scaled(u, before, decay),
                            update_scaled(u, params, update_one_minus(u, decay)));
-  if (has_frozen(u->graph))
-    after = make_select(u->graph, update_op(u, OP_EQ, before, params), params, after);
   update_assign(u, OWN_EMA, after);
   update_at(u, "train.optimizer");
 }

@@ -3,8 +3,8 @@
  * optimizer_schedule.c, parameter groups in optimizer_groups.c, micro-batches in
  * optimizer_accumulate.c.
  *
- * Scalars are f64[] and computed once a step; flat values are f32[N] over the parameter arena, and
- * everything flat ends up in one kernel. */
+ * Scalars are f64[] and computed once a step; flat values are f32[N] over the parameters that are trained,
+ * and everything flat ends up in one kernel. */
 #ifndef FT_PASSES_OPTIMIZER_H
 #define FT_PASSES_OPTIMIZER_H
 #include "passes/pass.h"

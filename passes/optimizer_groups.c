@@ -23,7 +23,7 @@ static void find_segments(Update *u) {
   VEC(Segment) all = {0};
   for (int i = 0; i < u->graph->nodes.count; i++) {
     const Node *param = u->graph->nodes.at[i];
-    if (param->op != OP_PARAM) continue;
+    if (param->op != OP_PARAM || node_is_frozen(param)) continue;
     Segment one = {.begin = node_int(param, ATTR_OFFSET, 0),
                    .lr_factor = node_float(param, ATTR_LR_FACTOR, 1),
                    .decay_factor = node_float(param, ATTR_DECAY_FACTOR, 1),
@@ -31,7 +31,8 @@ static void find_segments(Update *u) {
                    .is_cut = node_attr(param, ATTR_CUT) != NULL};
     VEC_PUSH(arena, all, one);
   }
-  if (all.count) qsort(all.at, (size_t)all.count, sizeof *all.at, by_begin);
+  if (!all.count) VEC_PUSH(arena, all, ((Segment){.lr_factor = 1, .decay_factor = 1}));
+  qsort(all.at, (size_t)all.count, sizeof *all.at, by_begin);
   for (int i = 0; i < all.count; i++)
     if (!u->segments.count || !groups_is_alike(&u->segments.at[u->segments.count - 1], &all.at[i]))
       VEC_PUSH(arena, u->segments, all.at[i]);

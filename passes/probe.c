@@ -58,7 +58,7 @@ static const Tensor *setting_value(Probe *probe, const Node *leaf, const char *n
 /* What the step before assigned to a state, or to that of which a param is a part; NULL:
  * nothing. */
 static const Tensor *assigned(const Probe *probe, const Node *leaf) {
-  if (!probe->values) return NULL;
+  if (!probe->values || node_is_frozen(leaf)) return NULL;
   const Node *state = leaf->op == OP_STATE ? leaf : graph_find_role(probe->graph, leaf->role);
   if (!state) return NULL;
   const Node *node = graph_find_root(probe->graph, ROOT_ASSIGN, node_str(state, ATTR_NAME));

@@ -463,12 +463,12 @@ static void make_in_order(Shard *s) {
   }
 }
 
-/* All params have their places in every graph. */
+/* All params have their places in every graph. Of those that are trained. */
 static int64_t shard_elements(const Shard *s) {
   int64_t end = 0;
   for (int i = 0; i < s->old->nodes.count; i++) {
     const Node *param = s->old->nodes.at[i];
-    if (param->op != OP_PARAM) continue;
+    if (param->op != OP_PARAM || node_is_frozen(param)) continue;
     int64_t last = node_int(param, ATTR_OFFSET, 0) + s->ranks * shard_part(s, param);
     if (last > end) end = last;
   }

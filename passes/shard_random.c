@@ -50,7 +50,8 @@ static void place_params_alone(Places *p, Arena *scratch) {
   VEC(const Node *) all = {0};
   int64_t alone = 0;
   for (int i = 0; i < p->old->nodes.count; i++)
-    if (p->old->nodes.at[i]->op == OP_PARAM) VEC_PUSH(scratch, all, p->old->nodes.at[i]);
+    if (p->old->nodes.at[i]->op == OP_PARAM && !node_is_frozen(p->old->nodes.at[i]))
+      VEC_PUSH(scratch, all, p->old->nodes.at[i]);
   if (all.count) qsort(all.at, (size_t)all.count, sizeof *all.at, random_alone);
   for (int i = 0; i < all.count; i++) {
     const Node *param = all.at[i];

@@ -26,9 +26,17 @@ bool standard_place_parse(const char *text, StandardPlace *out) {
 void plan_add_standard_places(Plan *plan) {
   static const PlanPlace traits[STANDARD_PLACE_COUNT] = {
       [PLACE_PARAMS] = {.elements = ELEMENTS_FLAT, .dtype = DT_F32, .saved = SAVED_WEIGHTS},
+      [PLACE_FROZEN] = {.elements = ELEMENTS_FLAT,
+                        .dtype = DT_F32,
+                        .saved = SAVED_WEIGHTS,
+                        .is_frozen = true},
       [PLACE_NARROW] = {.elements = ELEMENTS_ROUNDED,
                         .dtype = DT_BF16,
                         .of_elements = PLACE_PARAMS},
+      [PLACE_FROZEN_NARROW] = {.elements = ELEMENTS_ROUNDED,
+                               .dtype = DT_BF16,
+                               .of_elements = PLACE_FROZEN,
+                               .is_frozen = true},
       [PLACE_GRADS] = {.life = FOR_STEP,
                        .elements = ELEMENTS_LIKE,
                        .dtype = DT_F32,
@@ -152,6 +160,7 @@ void plan_print_places(const Plan *plan, Text *out) {
       text_printf(out, " %s %s", place->elements == ELEMENTS_LIKE ? "like" : "rounded",
                   plan->places.at[place->of_elements].name);
     if (place->saved) text_printf(out, " saved %s", saved_text[place->saved]);
+    if (place->is_frozen) text_printf(out, " frozen");
     if (place->is_window)
       text_printf(out, " of %s+%" PRId64, plan->places.at[place->of].name, place->offset);
     text_printf(out, "\n");
@@ -243,6 +252,12 @@ static bool check_traits(Words *words, const Plan *plan, const PlanPlace *place)
   if (place->host && place->life == FOR_BATCH && find_of_batch(plan, place->host) >= 0)
     return words_fail(words, "a second place that the host %s for each batch",
                       place->host == HOST_TO ? "reads" : "fills");
+  bool is_rounded = place->elements == ELEMENTS_ROUNDED;
+  if (is_rounded && place->is_frozen != plan->places.at[place->of_elements].is_frozen)
+    return words_fail(words, "one of place %s and what is rounded there is frozen, one is not",
+                      place->name);
+  if (place->is_frozen && !is_rounded && place->saved != SAVED_WEIGHTS)
+    return words_fail(words, "place %s is frozen, and holds no weights", place->name);
   if (place->saved && place->life != FOR_EVER)
     return words_fail(words, "place %s is saved, but not kept for ever", place->name);
   return true;
@@ -272,6 +287,7 @@ bool plan_read_place(Words *words, Plan *plan) {
       return words_fail(words, "with what place %s is saved is not said", place.name);
     place.saved = (PlaceSaved)which;
   }
+  place.is_frozen = words_take(words, "frozen");
   if (!read_window(words, plan, &place) || !check_traits(words, plan, &place) ||
       !check_window(words, plan, &place) || !plan_place_check_elements(words, plan, &place))
     return false;

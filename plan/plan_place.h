@@ -3,6 +3,7 @@
  * what its line says, never from its name:
  *
  *   place params 4096 for ever elements f32 saved weights
+ *   place frozen 8192 for ever elements f32 saved weights frozen
  *   place narrow 2048 for ever elements bf16 rounded params
  *   place grads 4096 for step elements f32 like params
  *   place state 8320 for ever saved checkpoint
@@ -65,6 +66,7 @@ typedef struct {
   PlaceElements elements;
   DType dtype;     /* of all elements, but with ELEMENTS_NONE */
   int of_elements; /* LIKE, ROUNDED */
+  bool is_frozen;  /* no graph writes there */
   bool is_window;
   int of;         /* a window: of this place, which is none itself, */
   int64_t offset; /* … from this byte on */
@@ -84,14 +86,18 @@ enum { PLAN_MOST_PLACES = 4096 };
  *   output    loss and metrics: scalars
  *   work      activations, temporaries, and the tensors among the outputs (each graph has its own
  *             offsets; size is the largest); a window "caches": what GENERATE remembers
- *   workspace what kernels use while they run. It belongs to the queue compute. */
+ *   workspace what kernels use while they run. It belongs to the queue compute.
+ *   frozen    the parameters that the update leaves as they are, if there are any; frozen_narrow is
+ *             to it what narrow is to params */
 #define STANDARD_PLACES(X)                                                                         \
   X(PARAMS, "params")                                                                              \
   X(NARROW, "narrow")                                                                              \
   X(GRADS, "grads")                                                                                \
   X(STATE, "state")                                                                                \
   X(SETTINGS, "settings")                                                                          \
-  X(INPUT, "input") X(OUTPUT, "output") X(WORK, "work") X(WORKSPACE, "workspace")
+  X(INPUT, "input")                                                                                \
+  X(OUTPUT, "output") X(WORK, "work") X(WORKSPACE, "workspace") X(FROZEN, "frozen")                \
+      X(FROZEN_NARROW, "frozen_narrow")
 typedef enum {
 #define X(ID, text) PLACE_##ID,
   STANDARD_PLACES(X)

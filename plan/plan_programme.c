@@ -188,6 +188,7 @@ static const char *check_average(const Check *check) {
     return "programme \"evaluate_average\" does not read the average of the parameters";
   for (int i = 0; i < plan->params.count; i++) { /* both have elements of one type */
     Type held = plan_held(&plan->params.at[i]);
+    if (plan->params.at[i].place != check->programme->runs.at[0].instead_of) continue;
     if (plan->params.at[i].offset + type_bytes(&held) > type_bytes(&plan->states.at[index].type))
       return "the average of the parameters is smaller than these";
   }

@@ -68,6 +68,7 @@ typedef struct {
 
 /* What all bytes of a place are; MODEL: each is some state's. */
 static LeafRole place_role(const PlanPlace *place) {
+  if (place->is_frozen) return ROLE_FROZEN;
   if (place->saved == SAVED_WEIGHTS) return ROLE_PARAMS;
   if (place->elements == ELEMENTS_ROUNDED) return ROLE_NARROW;
   if (place->elements == ELEMENTS_LIKE && place->life == FOR_STEP) return ROLE_GRADIENT_SUM;
@@ -76,6 +77,7 @@ static LeafRole place_role(const PlanPlace *place) {
 
 static const char *text_of(LeafRole role) {
   return role == ROLE_PARAMS   ? "the parameters"
+         : role == ROLE_FROZEN ? "frozen parameters"
          : role == ROLE_NARROW ? "the rounded parameters"
                                : "gradients";
 }
@@ -189,7 +191,7 @@ static const char *check_params(const Writes *w) {
   for (int i = 0; i < plan->params.count && !why; i++) {
     const PlanTensor *param = &plan->params.at[i];
     Type held = plan_held(param);
-    if (must_write(w, ROLE_PARAMS))
+    if (must_write(w, place_role(&plan->places.at[param->place])))
       why = check_written(w, param->place, param->offset, type_bytes(&held), "the parameter",
                           param->name);
     for (int p = 0; p < plan->places.count && !why; p++)

@@ -58,7 +58,7 @@ static void print_columns(const char *first, FILE *out) {
 static void print_row(const MemoryReport *report, int number, FILE *out) {
   char text[32];
   const int64_t *bytes = report->bytes;
-  const int64_t columns[] = {bytes[MEMORY_PARAMS] + bytes[MEMORY_NARROW],
+  const int64_t columns[] = {bytes[MEMORY_PARAMS] + bytes[MEMORY_FROZEN] + bytes[MEMORY_NARROW],
                              bytes[MEMORY_GRADS],
                              bytes[MEMORY_OPTIMIZER] + bytes[MEMORY_STATE],
                              bytes[MEMORY_GATHERED],

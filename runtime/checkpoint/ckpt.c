@@ -143,9 +143,70 @@ static Status check_kind(const Exec *exec, const Safetensors *file, const char *
       path, other, mine, path);
 }
 
-/* All that the checkpoint holds has a place here, or in another stage. */
+/* ── what was frozen, and what is ─────────────────────────────────────────────────────────────── */
+static bool is_sliced(const Plan *plan, const PlanTensor *state) {
+  return plan->places.at[state->place].elements == ELEMENTS_LIKE;
+}
+
+static const SafeTensor *find_slice(Arena *arena, const Safetensors *file, const char *state,
+                                    const char *param) {
+  return safetensors_find(file, arena_printf(arena, "%s.%s", state, param));
+}
+
+/* Moments, or the average, of a parameter that is frozen here. */
+static bool is_of_frozen(Arena *arena, const Plan *plan, const SafeTensor *tensor) {
+  for (int s = 0; s < plan->states.count; s++) {
+    size_t length = strlen(plan->states.at[s].name);
+    if (!is_sliced(plan, &plan->states.at[s]) ||
+        strncmp(tensor->name, plan->states.at[s].name, length))
+      continue;
+    for (int i = 0; i < plan->params.count; i++)
+      if (plan->places.at[plan->params.at[i].place].is_frozen &&
+          !strcmp(tensor->name,
+                  arena_printf(arena, "%s.%s", plan->states.at[s].name, plan->params.at[i].name)))
+        return true;
+  }
+  return false;
+}
+
+/* The file has all that goes with parameters of others, and nothing of what goes with this one. */
+static bool was_frozen(Arena *arena, const Plan *plan, const PlanTensor *param,
+                       const Safetensors *file) {
+  bool has_others = false;
+  PlanTensor slice;
+  for (int s = 0; s < plan->states.count; s++) {
+    const PlanTensor *state = &plan->states.at[s];
+    if (!is_sliced(plan, state)) continue;
+    if (find_slice(arena, file, state->name, param->name)) return false;
+    for (int i = 0; i < plan->params.count && !has_others; i++)
+      has_others = ckpt_slice(plan, state, &plan->params.at[i], &slice) &&
+                   find_slice(arena, file, state->name, plan->params.at[i].name);
+  }
+  return has_others;
+}
+
+/* A parameter and what goes with it. Of one that was frozen the moments stay as they are at the start,
+ * and the average begins as the parameter. */
+static Status restore_param(Arena *arena, const CkptPlaces *places, const PlanTensor *param,
+                            const Safetensors *file, const char *path, CkptInfo *info) {
+  const Plan *plan = exec_plan(places->exec);
+  bool begins = was_frozen(arena, plan, param, file);
+  PlanTensor slice;
+  STATUS_TRY(ckpt_places_set(places, param, file, path));
+  for (int s = 0; s < plan->states.count; s++) {
+    const PlanTensor *state = &plan->states.at[s];
+    if (!is_sliced(plan, state) || !ckpt_slice(plan, state, param, &slice)) continue;
+    info->begins_moments |= begins;
+    if (begins && state->role != ROLE_AVERAGE) continue;
+    if (!begins) slice.name = arena_printf(arena, "%s.%s", state->name, param->name);
+    STATUS_TRY(ckpt_places_set(places, &slice, file, path));
+  }
+  return STATUS_OK;
+}
+
+/* All that the checkpoint holds has a place here, or in another stage; or had one before it was frozen. */
 static Status check_none_left(Arena *arena, const PlanStages *stages, const Safetensors *file,
-                              const char *path) {
+                              const char *path, CkptInfo *info) {
   CkptTensors *states = ARENA_ARRAY(arena, CkptTensors, stages->count);
   for (int s = 0; s < stages->count; s++)
     states[s] = ckpt_state_tensors(arena, stages->at[s], true);
@@ -153,8 +214,11 @@ static Status check_none_left(Arena *arena, const PlanStages *stages, const Safe
     const char *name = file->tensor[i].name;
     bool is_known = false;
     for (int s = 0; s < stages->count && !is_known; s++)
-      is_known = plan_find_tensor(stages->at[s]->params.at, stages->at[s]->params.count, name) >= 0 ||
-                 plan_find_tensor(states[s].at, states[s].count, name) >= 0;
+      is_known =
+          plan_find_tensor(stages->at[s]->params.at, stages->at[s]->params.count, name) >= 0 ||
+          plan_find_tensor(states[s].at, states[s].count, name) >= 0;
+    for (int s = 0; s < stages->count && !is_known; s++)
+      info->leaves_moments |= is_known = is_of_frozen(arena, stages->at[s], &file->tensor[i]);
     if (!is_known)
       return status_fail(STATUS_USER,
                          "%s holds %s, which this training does not have: it cannot go on exactly "
@@ -164,18 +228,18 @@ static Status check_none_left(Arena *arena, const PlanStages *stages, const Safe
   return STATUS_OK;
 }
 
-static Status restore(Exec *exec, const Safetensors *file, const char *path) {
+static Status restore(Exec *exec, const Safetensors *file, const char *path, CkptInfo *info) {
   const Plan *plan = exec_plan(exec);
   CkptPlaces places = {0};
   Arena *arena = arena_new();
-  CkptTensors tensors = ckpt_state_tensors(arena, plan, true);
   Status status = check_kind(exec, file, path);
   if (status == STATUS_OK) status = ckpt_places_read(exec, &places);
   for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)
-    status = ckpt_places_set(&places, &plan->params.at[i], file, path);
-  for (int i = 0; i < tensors.count && status == STATUS_OK; i++)
-    status = ckpt_places_set(&places, &tensors.at[i], file, path);
-  if (status == STATUS_OK) status = check_none_left(arena, exec_stages(exec), file, path);
+    status = restore_param(arena, &places, &plan->params.at[i], file, path, info);
+  for (int i = 0; i < plan->states.count && status == STATUS_OK; i++)
+    if (!is_sliced(plan, &plan->states.at[i]) && !role_has(plan->states.at[i].role, ROLE_SCRATCH))
+      status = ckpt_places_set(&places, &plan->states.at[i], file, path);
+  if (status == STATUS_OK) status = check_none_left(arena, exec_stages(exec), file, path, info);
   if (status == STATUS_OK) status = ckpt_places_write(&places);
   ckpt_places_free(&places);
   arena_free(arena);
@@ -188,7 +252,7 @@ Status ckpt_resume_file(Exec *exec, const char *path, CkptInfo *info, bool *is_d
   STATUS_TRY(safetensors_open(path, &file));
   Status status = read_info(file, path, info);
   *is_damaged = status == STATUS_USER;
-  if (status == STATUS_OK) status = restore(exec, file, path);
+  if (status == STATUS_OK) status = restore(exec, file, path, info);
   safetensors_close(file);
   return status;
 }

@@ -49,6 +49,9 @@ typedef struct {
   double best;       /* value of train.checkpoint.best so far */
   char best_of[120]; /* the rule that it belongs to */
   CkptStop stop;
+  /* Read only, of what other parameters were frozen: moments of those that are frozen now are left
+   * out, and of those that were frozen begin anew. */
+  bool leaves_moments, begins_moments;
 } CkptInfo;
 
 STATUS_CHECKED Status ckpt_save(Exec *exec, Comm *comm, const char *path, const CkptInfo *info);

@@ -44,8 +44,7 @@ Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor, const
   if (!from) return status_fail(STATUS_USER, "%s lacks %s", path, tensor->name);
   ArrayHeader header = {.element = from->element, .shape = from->shape};
   Type whole = plan_whole(tensor);
-  if (!ckpt_places_fit(tensor, from) ||
-      !element_converts(from->element, tensor->type.dtype))
+  if (!ckpt_places_fit(tensor, from) || !element_converts(from->element, tensor->type.dtype))
     return status_fail(STATUS_USER, "%s: %s is %s but the model's is %s", path, tensor->name,
                        array_header_text(&header, have), type_text(&whole, want));
   int64_t count = shape_elements(&whole.shape), offset = tensor->offset;
@@ -76,6 +75,7 @@ bool ckpt_slice(const Plan *plan, const PlanTensor *state, const PlanTensor *par
                       .type = type,
                       .place = state->place,
                       .offset = state->offset + first,
+                      .role = state->role,
                       .storage = param->storage,
                       .shared = param->shared,
                       .cut = param->cut};

@@ -167,6 +167,11 @@ static Status go_on_from(Training *training, const CkptInfo *info, const char *u
   bool is_evaluated =
       train_is_due(training, "train.eval", info->step) || info->step == training->total_steps;
   if (status == STATUS_OK) status = log_cut(training->log, info->step, is_evaluated);
+  if (info->leaves_moments)
+    log_say(training->log, "moments in %s of parameters that are frozen now are left out", used);
+  if (info->begins_moments)
+    log_say(training->log, "parameters that were frozen in %s are trained: their moments begin anew",
+            used);
   log_say(training->log, "resumed from %s: step %lld of %lld", used, (long long)info->step,
           (long long)training->total_steps);
   return status;

@@ -54,10 +54,14 @@ static Status check_nesterov(const Plan *plan) {
                      setting_number(settings, "train.dampening"));
 }
 
+/* True, too, where nothing is trained. */
 static bool is_read(const Plan *plan, const char *key) {
+  bool trains = false;
   for (int i = 0; i < plan->scalars.count; i++)
     if (!strcmp(plan->scalars.at[i].name, key)) return true;
-  return plan->params.count == 0;
+  for (int i = 0; i < plan->params.count; i++)
+    trains = trains || !plan->places.at[plan->params.at[i].place].is_frozen;
+  return !trains;
 }
 
 static Status check_buffer(const Plan *plan, const char *key) {

@@ -3,6 +3,7 @@ checkpoints, in averages, under every optimizer and way of training; the rest tr
 import glob
 import os
 import re
+import shutil
 import sys
 
 import numpy
@@ -79,6 +80,14 @@ class Freezing(support.Case):
                         same = numpy.array_equal(after[key], value)
                         self.assertEqual(same, is_frozen(key), f"{key} in {file}")
 
+    def loss(self, weights, step):
+        x, y = torch.tensor(numpy.load(self.path("x.npy"))).double(), torch.tensor(numpy.load(self.path("y.npy"))).long()
+        linear = lambda name, h: torch.nn.functional.linear(h, weights[name + ".weight"], weights[name + ".bias"])
+        gelu = torch.nn.functional.gelu
+        h = gelu(linear("backbone.fc2", gelu(linear("backbone.fc1", x[8 * step :][:8]))))
+        h = torch.nn.functional.layer_norm(h, (16,), weights["backbone.ln.weight"], weights["backbone.ln.bias"])
+        return torch.nn.functional.cross_entropy(linear("head", gelu(linear("neck", h))), y[8 * step :][:8])
+
     def test_as_pytorch(self):
         artifact = self.compile(MODEL % ("adamw(lr=0.02, weight_decay=0.1)", FREEZE, "clip = norm(0.1)"))
         self.train(artifact, "--steps", 0, "--save", self.path("start"))
@@ -86,28 +95,88 @@ class Freezing(support.Case):
         weights = {k: torch.tensor(v, dtype=torch.float64, requires_grad=not is_frozen(k)) for k, v in support.read_safetensors(self.path("start")).items()}
         trained = [w for w in weights.values() if w.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=0.02, weight_decay=0.1)
-        x, y = torch.tensor(numpy.load(self.path("x.npy"))).double(), torch.tensor(numpy.load(self.path("y.npy"))).long()
-        linear = lambda name, h: torch.nn.functional.linear(h, weights[name + ".weight"], weights[name + ".bias"])
-        gelu = torch.nn.functional.gelu
         for step in range(8):
-            h = gelu(linear("backbone.fc2", gelu(linear("backbone.fc1", x[8 * step :][:8]))))
-            h = torch.nn.functional.layer_norm(h, (16,), weights["backbone.ln.weight"], weights["backbone.ln.bias"])
-            loss = torch.nn.functional.cross_entropy(linear("head", gelu(linear("neck", h))), y[8 * step :][:8])
             optimizer.zero_grad()
-            loss.backward()
+            self.loss(weights, step).backward()
             torch.nn.utils.clip_grad_norm_(trained, 0.1)
             optimizer.step()
         for name, value in support.read_safetensors(self.path("end")).items():
             numpy.testing.assert_allclose(value, weights[name].detach().numpy(), atol=2e-5, err_msg=name)
 
+    def test_goes_on_with_others_frozen(self):
+        """A checkpoint of a training that froze other parameters: what is frozen now loses its moments, and what was frozen
+        begins with new ones, and with its average as it is. Against PyTorch, with the moments set likewise."""
+        always = lambda name: False
+        for before, after, said in ((always, is_frozen, "are left out"), (is_frozen, always, "begin anew")):
+            files = {}
+            for at, which in enumerate((before, after)):
+                artifact = self.compile(MODEL % ("adamw(lr=0.02, weight_decay=0.1)", FREEZE if which is is_frozen else "none", "ema = 0.9"), name=f"{at}.so")
+                if not at:
+                    self.train(artifact, "--steps", 0, "--save", self.path("start"))
+                folder = self.path(f"runs{at}")
+                end = ["--set", f"train.checkpoint.dir={folder}", "--set", "train.checkpoint.unit=step", "--set", "train.checkpoint.every=4"]
+                go_on = ["--resume", self.path("runs0", "step-00000004.safetensors")] if at else ["--init", self.path("start")]
+                shutil.rmtree(folder, ignore_errors=True)
+                done = support.run("ftrun", artifact, "--data", self.folder, *go_on, "--steps", 4 * at + 4, *end, "--save", self.path("end"), "--save-ema", self.path("average"))
+            self.assertIn(said, done.stdout)
+            weights = {k: torch.tensor(v, dtype=torch.float64, requires_grad=True) for k, v in support.read_safetensors(self.path("start")).items()}
+            optimizer = torch.optim.AdamW(weights.values(), lr=0.02, weight_decay=0.1)
+            average = {k: w.detach().clone() for k, w in weights.items()}
+            for step in range(8):
+                which = before if step < 4 else after
+                optimizer.zero_grad()
+                self.loss(weights, step).backward()
+                for name, weight in weights.items():
+                    if which(name):
+                        weight.grad = None
+                        average[name] = weight.detach().clone()
+                    elif weight not in optimizer.state:
+                        optimizer.state[weight] = {"step": torch.tensor(float(step)), "exp_avg": torch.zeros_like(weight), "exp_avg_sq": torch.zeros_like(weight)}
+                optimizer.step()
+                average = {k: v * 0.9 + 0.1 * weights[k].detach() for k, v in average.items()}
+            for file, expected in (("end", weights), ("average", average)):
+                for name, value in support.read_safetensors(self.path(file)).items():
+                    numpy.testing.assert_allclose(value, expected[name].detach().numpy(), atol=2e-5, err_msg=f"{name} in {file}, {said}")
+
+    def test_all_of_a_stage(self):
+        """A stage of a pipeline of which all is frozen takes part in the norm over all stages."""
+        ends = []
+        for pipeline, flags in ((1, []), (2, ["--ranks", "2"])):
+            artifact = self.compile(MODEL % ("adamw(lr=0.02)", '"backbone.*"', "clip = norm(0.1); accumulate = 2"), "--set", f"distributed.pipeline={pipeline}")
+            self.train(artifact, "--save", self.path("end"), *flags)
+            ends.append(support.read_safetensors(self.path("end")))
+        for name, value in ends[0].items():
+            numpy.testing.assert_allclose(value, ends[1][name], atol=1e-6, err_msg=name)
+
+    def test_all_frozen(self):
+        artifact = self.compile(MODEL % ("adamw(lr=0.02)", '"*"', "ema = 0.9; clip = norm(1)"))
+        self.assertIn("all parameters are frozen: there is nothing to train", support.run("ftc", self.path("model.ft"), "--emit=ir", "--stop-after=autodiff").stderr)
+        self.train(artifact, "--steps", 0, "--save", self.path("start"))
+        self.train(artifact, "--init", self.path("start"), "--save", self.path("end"))
+        start, end = support.read_safetensors(self.path("start")), support.read_safetensors(self.path("end"))
+        for name in start:
+            self.assertTrue(numpy.array_equal(start[name], end[name]), name)
+
     def test_memory(self):
-        """Of the backbone no activation is kept for backward."""
+        """Of the backbone nothing is kept but itself. Every tensor has room for a multiple of 64 bytes."""
+        trained, backbone = 4 * (256 + 16 + 64 + 16), 4 * (192 + 32 + 384 + 16 + 16 + 16)
         kept = {}
-        for freeze in ("none", '"backbone.*"'):
-            self.compile(MODEL % ("adamw(lr=0.02)", freeze, ""))
+        for freeze, has, lacks in (("none", trained + backbone, 0), ('"backbone.*"', trained, backbone), ('"*"', 0, trained + backbone)):
+            self.compile(MODEL % ("adamw(lr=0.02)", freeze, "ema = 0.9"))
             said = support.run("ftc", self.path("model.ft"), "--memory").stdout
-            kept[freeze] = int(re.search(r"activations kept for backward +(\d+)", said)[1])
+            row = lambda name: int((re.search(name + r" +(\d+)", said) or [0, 0])[1])
+            rows = {"parameters": has, "parameters, frozen": lacks, "gradients": has, "optimizer state": 64 + 3 * has}
+            self.assertEqual({name: row(name) for name in rows}, rows, said)
+            kept[freeze] = row("activations kept for backward")
         self.assertLess(kept['"backbone.*"'], kept["none"] / 2)
+        self.assertEqual(kept['"*"'], 0)
+
+    def test_a_rate_of_zero_freezes(self):
+        said = []
+        for freeze, rule in (('"backbone.*"', ""), ("none", 'lr = 0x on "backbone.*"')):
+            self.compile(MODEL % ("adamw(lr=0.02)", freeze, rule))
+            said.append(support.run("ftc", self.path("model.ft"), "--memory").stdout)
+        self.assertEqual(*said)
 
     def test_refused(self):
         for freeze, what in (('"bakbone.*"', "no parameter is meant by `freeze = \"bakbone.*\"`"), ("3", "3 does not say which parameters"), ("size", "does not say which parameters")):

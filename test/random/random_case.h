@@ -194,14 +194,15 @@ static const Tensor *leaf_value(const Node *leaf, void *context) {
     return value;
   }
   if (leaf->op == OP_INPUT) return input_value(c, leaf->type, name, walk->part);
-  const Tensor *written = recall(walk->memory, is_params ? OWN_PARAMS : name);
+  const Tensor *written =
+      node_is_frozen(leaf) ? NULL : recall(walk->memory, is_params ? OWN_PARAMS : name);
   if (written && leaf->op == OP_PARAM) return slice_of(walk, written, leaf);
   if (written) return written;
   if (leaf->op == OP_PARAM || !is_params) return first_value(c, leaf->type, name, initial_of(leaf));
   Tensor *flat = tensor_new(c->arena, leaf->type);
   for (int i = 0; i < walk->graph->nodes.count; i++) {
     const Node *param = walk->graph->nodes.at[i];
-    if (param->op != OP_PARAM) continue;
+    if (param->op != OP_PARAM || node_is_frozen(param)) continue;
     const Tensor *value = first_value(c, param->type, node_str(param, ATTR_NAME), 0);
     memcpy(flat->f + node_int(param, ATTR_OFFSET, 0), value->f,
            sizeof(double) * (size_t)shape_elements(&param->type.shape));

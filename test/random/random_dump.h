@@ -34,14 +34,14 @@ static void dump(Case *c) {
   const Node *pack = find_gradients(c, c->reference.train);
   for (int i = 0; pack && i < c->reference.train->nodes.count; i++) {
     const Node *param = c->reference.train->nodes.at[i];
-    if (param->op == OP_PARAM)
+    if (param->op == OP_PARAM && !node_is_frozen(param))
       dump_value(out, "gradient", node_str(param, ATTR_NAME), c->exact.of_step[0][pack->id],
                  node_int(param, ATTR_OFFSET, 0), shape_elements(&param->type.shape));
   }
   const Node *params = graph_find_root(c->reference.train, ROOT_ASSIGN, OWN_PARAMS);
   for (int i = 0; params && i < c->reference.train->nodes.count; i++) {
     const Node *param = c->reference.train->nodes.at[i];
-    if (param->op == OP_PARAM)
+    if (param->op == OP_PARAM && !node_is_frozen(param))
       dump_value(out, "param", node_str(param, ATTR_NAME), c->exact.of_step[0][params->id],
                  node_int(param, ATTR_OFFSET, 0), shape_elements(&param->type.shape));
   }

@@ -45,14 +45,16 @@ static void fill(Case *c) {
   for (int i = 0; i < plan->params.count; i++) {
     const PlanTensor *leaf = &plan->params.at[i];
     const Tensor *value = first_value(c, leaf->type, leaf->name, 0);
-    put(c->code.memory[PLACE_PARAMS], leaf, value);
-    if (!plan->places.at[PLACE_NARROW].bytes) continue;
+    bool is_frozen = leaf->place == PLACE_FROZEN;
+    StandardPlace rounded = is_frozen ? PLACE_FROZEN_NARROW : PLACE_NARROW;
+    put(c->code.memory[leaf->place], leaf, value);
+    if (!plan->places.at[rounded].bytes) continue;
     PlanTensor narrow = *leaf;
     narrow.offset = leaf->offset / 2;
-    narrow.type.dtype = plan->places.at[PLACE_NARROW].dtype;
+    narrow.type.dtype = plan->places.at[rounded].dtype;
     for (int64_t k = 0; k < shape_elements(&leaf->type.shape); k++)
       value->f[k] = dtype_round(narrow.type.dtype, value->f[k]);
-    put(c->code.memory[PLACE_NARROW], &narrow, value);
+    put(c->code.memory[rounded], &narrow, value);
   }
   for (int i = 0; i < plan->states.count; i++) {
     const PlanTensor *leaf = &plan->states.at[i];

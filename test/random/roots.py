@@ -113,3 +113,6 @@ class Roots:
                 s["optimizer"] = f"sgd(lr={RATE})"
                 for key in ("clip", "schedule"):
                     s.pop(key, None)
+        params = [i.name for i in self.program.leaves if i.kind == "param"]
+        if len(params) > 1 and r.random() < 0.12:
+            s["freeze"] = "(%s)" % ", ".join(f'"{name}"' for name in sorted(r.sample(params, r.randint(1, len(params) - 1))))

@@ -109,8 +109,12 @@ static void test_names_say_nothing(void **state) {
       replace_all(&text, from, to);
     }
   }
-  replace_all(&text, "place x.workspace ",
-              "place first 640 for ever\nplace second 64 for step\nplace x.workspace ");
+  char before_first[64], first[128];
+  snprintf(before_first, sizeof before_first, "place x.%s ",
+           standard_place_text((StandardPlace)(STANDARD_PLACE_COUNT - 1)));
+  snprintf(first, sizeof first, "place first 640 for ever\nplace second 64 for step\n%s",
+           before_first);
+  replace_all(&text, before_first, first);
   const Plan *after = parsed(arena, &text);
   assert_int_equal(plan_find_place(after, "params"), -1);
   assert_int_equal(after->places.count, before->places.count + 2);

@@ -170,7 +170,7 @@ static int64_t whole_elements(const Node *leaf) {
 }
 
 static const Tensor *part_of_params(const Rank *rank, const Node *leaf) {
-  const Tensor *all = kept(rank, OWN_PARAMS);
+  const Tensor *all = node_is_frozen(leaf) ? NULL : kept(rank, OWN_PARAMS);
   Tensor *tensor = tensor_new(arena, leaf->type);
   int64_t first = node_int(leaf, ATTR_OFFSET, 0), count = shape_elements(&leaf->type.shape);
   for (int64_t i = 0; i < count; i++) {
@@ -187,7 +187,7 @@ static const Tensor *all_params(const Rank *rank, const Node *leaf) {
   Tensor *tensor = tensor_new(arena, leaf->type);
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *param = graph->nodes.at[i];
-    if (param->op != OP_PARAM) continue;
+    if (param->op != OP_PARAM || node_is_frozen(param)) continue;
     const Tensor *part = part_of_params(rank, param);
     int64_t count = shape_elements(&param->type.shape);
     memcpy(&tensor->f[node_int(param, ATTR_OFFSET, 0)], part->f, sizeof(double) * (size_t)count);
