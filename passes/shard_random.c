@@ -84,8 +84,7 @@ static void find_block(Places *p, int64_t all) {
     p->block = random_divisor(p->block, param->begin);
     if (!param->run) continue;
     p->block = random_divisor(p->block, param->run);
-    if (p->ranks > 1)
-      p->block = random_divisor(p->block, part_elements(param->elements, p->ranks));
+    if (p->ranks > 1) p->block = random_divisor(p->block, part_elements(param->elements, p->ranks));
   }
 }
 

@@ -96,8 +96,8 @@ enum { PLAN_MOST_PLACES = 4096 };
   X(STATE, "state")                                                                                \
   X(SETTINGS, "settings")                                                                          \
   X(INPUT, "input")                                                                                \
-  X(OUTPUT, "output") X(WORK, "work") X(WORKSPACE, "workspace") X(FROZEN, "frozen")                \
-      X(FROZEN_NARROW, "frozen_narrow")
+  X(OUTPUT, "output")                                                                              \
+  X(WORK, "work") X(WORKSPACE, "workspace") X(FROZEN, "frozen") X(FROZEN_NARROW, "frozen_narrow")
 typedef enum {
 #define X(ID, text) PLACE_##ID,
   STANDARD_PLACES(X)
