@@ -14,9 +14,9 @@
 
 /* In the order in which TensorBoard reads files of a run that begin alike: it goes on to the next
  * when it has seen the end of one, and stays at the last, where new scalars come. */
-enum { AGAIN_FILE, GRAPH_FILE, HISTOGRAM_FILE, HPARAM_FILE, SCALAR_FILE, FILE_KINDS };
-static const char *const endings[] = {"ft-again", "ft-graph", "ft-histograms", "ft-hparams",
-                                      "ft-scalars"};
+enum { AGAIN_FILE, GRAPH_FILE, HISTOGRAM_FILE, HPARAM_FILE, LAYER_FILE, SCALAR_FILE, FILE_KINDS };
+static const char *const endings[] = {"ft-again",   "ft-graph",  "ft-histograms",
+                                      "ft-hparams", "ft-layers", "ft-scalars"};
 
 struct Events {
   const char *folder;
@@ -170,6 +170,35 @@ Status events_line(Events *events, const LogLine *line) {
   start_event(events, step->step);
   wire_message(&events->event, SUMMARY, &events->summary);
   return end_event(events, SCALAR_FILE);
+}
+
+/* Those by which layers are compared; the log of JSON lines has all. */
+Status events_layers(Events *events, const LogLayers *layers) {
+  static const int shown[] = {LAYER_WEIGHT_NORM, LAYER_GRAD_NORM, LAYER_GRAD_MAX, LAYER_GRAD_ZEROS,
+                              LAYER_UPDATE_RATIO};
+  static const int given[] = {VALUE_MEAN, VALUE_STD, VALUE_MAX, VALUE_ZEROS};
+  char name[64];
+  Text of = {0};
+  STATUS_TRY(open_kind(events, LAYER_FILE));
+  events->summary.count = 0;
+  for (int i = 0; i < layers->param_count * 5; i++) {
+    const LayerParam *param = &layers->param[i / 5];
+    double value = layer_figure_of(param, shown[i % 5]);
+    snprintf(name, sizeof name, "layers_%s", layer_figure[shown[i % 5]]);
+    if (isfinite(value)) append_scalar(events, name, param->name, value);
+  }
+  for (int i = 0; i < layers->value_count * 4; i++) {
+    const LayerValue *value = &layers->value[i / 4];
+    if (value->sums.count == 0) continue;
+    of.count = 0;
+    text_printf(&of, "%s%s%s", value->layer, value->layer[0] ? "." : "", value->what);
+    snprintf(name, sizeof name, "layers_output_%s", value_figure[given[i % 4]]);
+    append_scalar(events, name, text_cstr(&of), value_figure_of(value, given[i % 4]));
+  }
+  text_free(&of);
+  start_event(events, layers->step);
+  wire_message(&events->event, SUMMARY, &events->summary);
+  return end_event(events, LAYER_FILE);
 }
 
 Status events_flush(Events *events) {

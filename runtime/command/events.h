@@ -1,6 +1,6 @@
 /* events: a training's event files for TensorBoard, in one folder that it shows as one run. Scalars
  * are in a file of their own, which stays small; histograms, hyperparameters and the graph in
- * others; where a resumed one goes on, in .ft-again. Their names end in .ft-scalars, .ft-histograms, .ft-hparams and .ft-graph: files of other
+ * others; where a resumed one goes on, in .ft-again. Their names end in .ft-scalars, .ft-histograms, .ft-hparams, .ft-layers and .ft-graph: files of other
  * programs in the folder are left alone. */
 #ifndef FT_RUNTIME_EVENTS_H
 #define FT_RUNTIME_EVENTS_H
@@ -11,7 +11,7 @@ typedef struct Events Events; /* log_events */ /* log_events */ /* log_events */
 
 /* As numpy.histogram(values, bins=EVENTS_BINS) counts them, of finite values only. */
 enum { EVENTS_BINS = 30 };
-typedef struct {
+typedef struct EventsHistogram {
   double least, most, sum, sum_of_squares;
   int64_t count, other; /* other: NaN and infinities */
   int64_t in[EVENTS_BINS];
@@ -27,6 +27,8 @@ STATUS_CHECKED Status events_cut(const char *folder, int64_t step);
 /* Makes the folder; new files, for steps after `first_step`. The folder's name must outlive it. */
 STATUS_CHECKED Status events_open(const char *folder, int64_t first_step, Events **out);
 STATUS_CHECKED Status events_line(Events *events, const LogLine *line);
+/* Statistics by layer, as scalars in a file of their own. */
+STATUS_CHECKED Status events_layers(Events *events, const LogLayers *layers);
 /* The settings, as hyperparameters. */
 STATUS_CHECKED Status events_hparams(Events *events, const SettingValue *settings);
 STATUS_CHECKED Status events_graph(Events *events, const Plan *plan, const PlanGraph *graph);

@@ -296,6 +296,7 @@ Status log_layers(Log *log, const LogLayers *layers) {
   line->count = 0;
   log_layers_json(line, layers);
   Status status = log->json.file ? log_file_write(&log->json, line) : STATUS_OK;
+  if (log->events && status == STATUS_OK) status = events_layers(log->events, layers);
   if (!log->options.shows_layers) return status;
   line->count = 0;
   log_layers_table(line, layers);

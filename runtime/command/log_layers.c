@@ -18,7 +18,8 @@ static double share_in(double part, const LayerSums *sums) {
 double layer_figure_of(const LayerParam *param, int figure) {
   const LayerSums *weight = &param->weight, *gradient = &param->gradient;
   double size = layer_norm_of(weight), change = layer_norm_of(&param->update);
-  if (figure >= 3 && figure <= 7 && !param->has_gradient) return NAN;
+  if (figure >= LAYER_GRAD_NORM && figure <= LAYER_GRAD_NONFINITE && !param->has_gradient)
+    return NAN;
   const double figures[LAYER_FIGURES] = {
       size,
       layer_rms(weight),
@@ -170,7 +171,8 @@ static void table_cell(Text *out, double value, bool is_share) {
 }
 
 static void table_row(Text *out, int width, const char *name, const LayerParam *param) {
-  static const int shown[] = {0, 3, 5, 9, 6, 7};
+  static const int shown[] = {LAYER_WEIGHT_NORM,  LAYER_GRAD_NORM,  LAYER_GRAD_MAX,
+                              LAYER_UPDATE_RATIO, LAYER_GRAD_ZEROS, LAYER_GRAD_NONFINITE};
   text_printf(out, "\n%-*s", width, name);
   for (int i = 0; i < 6; i++) table_cell(out, layer_figure_of(param, shown[i]), i >= 4);
 }
@@ -187,7 +189,7 @@ void log_layers_table(Text *out, const LogLayers *layers) {
   text_printf(out, "\n%-*s  %9s  %9s  %9s  %9s  %9s", width, "value", "mean", "std", "max", "zeros",
               "not fin.");
   for (int i = 0; i < layers->value_count; i++) {
-    static const int shown[] = {0, 1, 3, 4, 5};
+    static const int shown[] = {VALUE_MEAN, VALUE_STD, VALUE_MAX, VALUE_ZEROS, VALUE_NONFINITE};
     const LayerValue *value = &layers->value[i];
     if (value->sums.count == 0) continue;
     int done = (int)(strlen(value->layer) + strlen(value->what)) + 1;

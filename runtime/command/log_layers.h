@@ -27,10 +27,30 @@ void log_layers_json(Text *out, const LogLayers *layers);
 void log_layers_table(Text *out, const LogLayers *layers);
 
 /* What is told of a parameter or a sum of them, by name; NAN: nothing (no gradient, weights of 0). */
-enum { LAYER_FIGURES = 10 };
+typedef enum {
+  LAYER_WEIGHT_NORM,
+  LAYER_WEIGHT_RMS,
+  LAYER_WEIGHT_MAX,
+  LAYER_GRAD_NORM,
+  LAYER_GRAD_RMS,
+  LAYER_GRAD_MAX,
+  LAYER_GRAD_ZEROS,
+  LAYER_GRAD_NONFINITE,
+  LAYER_UPDATE_NORM,
+  LAYER_UPDATE_RATIO,
+  LAYER_FIGURES
+} LayerFigure;
 extern const char *const layer_figure[LAYER_FIGURES];
 double layer_figure_of(const LayerParam *param, int figure);
-enum { VALUE_FIGURES = 6 };
+typedef enum {
+  VALUE_MEAN,
+  VALUE_STD,
+  VALUE_RMS,
+  VALUE_MAX,
+  VALUE_ZEROS,
+  VALUE_NONFINITE,
+  VALUE_FIGURES
+} ValueFigure;
 extern const char *const value_figure[VALUE_FIGURES];
 double value_figure_of(const LayerValue *value, int figure);
 #endif

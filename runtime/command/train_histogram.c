@@ -1,5 +1,5 @@
-/* train_histogram: histograms of the weights for TensorBoard, after evaluations. Declared in
- * train_state.h. */
+/* train_histogram: histograms for TensorBoard, of the weights after evaluations, of the gradients of
+ * steps that are looked at (train_layers.c). Declared in train_state.h. */
 #include "runtime/command/events.h"
 #include "runtime/command/train_state.h"
 #include "runtime/common/element.h"
@@ -56,4 +56,59 @@ Status train_histograms(Training *training, int64_t step) {
   free(raw);
   free(values);
   return status == STATUS_OK ? events_flush(log_events(training->log)) : status;
+}
+
+/* ── gradients ────────────────────────────────────────────────────────────────────────────── */
+static void gradient_range(void *context, const float *values, int64_t count) {
+  histogram_range(context, values, count);
+}
+
+static void gradient_count(void *context, const float *values, int64_t count) {
+  histogram_count(context, values, count);
+}
+
+static Status see_gradient(void *context, Layers *layers, int param) {
+  Training *training = context;
+  EventsHistogram *histogram = &training->gradients[param];
+  STATUS_TRY(layers_read_gradient(layers, param, gradient_range, histogram));
+  return layers_read_gradient(layers, param, gradient_count, histogram);
+}
+
+static bool writes_gradients(const Training *training) {
+  return log_events(training->log) && train_number(training, "train.log.histograms") > 0;
+}
+
+Status train_gradients_begin(Training *training) {
+  int count = training->plan->params.count;
+  if (!writes_gradients(training)) return STATUS_OK;
+  training->gradients = calloc((size_t)count + 1, sizeof *training->gradients);
+  if (!training->gradients) return status_errno(ENOMEM, "histograms");
+  for (int i = 0; i < count; i++) training->gradients[i] = histogram_new();
+  layers_see_gradients(training->layers, see_gradient, training);
+  return STATUS_OK;
+}
+
+/* In memory they lack a factor, which is greater than 0 where any is not. */
+static void scale_histogram(EventsHistogram *histogram, double factor) {
+  if (!(factor > 0) || (histogram->least == 0 && histogram->most == 0)) return;
+  histogram->least *= factor;
+  histogram->most *= factor;
+  histogram->sum *= factor;
+  histogram->sum_of_squares *= factor * factor;
+}
+
+Status train_gradients_end(Training *training, int64_t step, Status status) {
+  Text tag = {0};
+  for (int i = 0; training->gradients && i < training->plan->params.count; i++) {
+    EventsHistogram *histogram = &training->gradients[i];
+    if (status != STATUS_OK) break;
+    tag.count = 0;
+    text_printf(&tag, "gradients/%s", training->plan->params.at[i].name);
+    scale_histogram(histogram, layers_factor(training->layers));
+    status = events_histogram(log_events(training->log), step, text_cstr(&tag), histogram);
+  }
+  text_free(&tag);
+  free(training->gradients);
+  training->gradients = NULL;
+  return status;
 }

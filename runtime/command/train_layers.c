@@ -41,15 +41,21 @@ static Status run_looking(Training *training) {
   return layers_end(training->layers);
 }
 
+static Status look_at_step(Training *training, int64_t step) {
+  Status status = feed_open_step(training->feed);
+  if (status == STATUS_OK)
+    status = status_prefix(run_looking(training), "step %lld", (long long)step);
+  feed_close_step(training->feed);
+  return status;
+}
+
 Status train_layers_step(Training *training, int64_t step) {
   LogLayers layers;
-  STATUS_TRY(feed_open_step(training->feed));
-  Status status = status_prefix(run_looking(training), "step %lld", (long long)step);
-  feed_close_step(training->feed);
-  if (status == STATUS_OK && training->writes) {
-    status = log_layers_new(step, training->layers, &layers);
-    if (status == STATUS_OK) status = train_logged(training, log_layers(training->log, &layers));
-    log_layers_free(&layers);
-  }
+  STATUS_TRY(train_gradients_begin(training));
+  STATUS_TRY(train_gradients_end(training, step, look_at_step(training, step)));
+  if (!training->writes) return STATUS_OK;
+  Status status = log_layers_new(step, training->layers, &layers);
+  if (status == STATUS_OK) status = train_logged(training, log_layers(training->log, &layers));
+  log_layers_free(&layers);
   return status;
 }

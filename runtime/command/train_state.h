@@ -62,6 +62,7 @@ typedef struct {
   Evaluator *evaluator;
   Trace *trace;
   Layers *layers; /* NULL: nobody asks for statistics by layer */
+  struct EventsHistogram *gradients; /* by param of the plan, of a step that is looked at; else NULL */
   Log *log;
   Ranks ranks;
   bool writes;          /* rank 0: the log is its own, … */
@@ -127,6 +128,9 @@ STATUS_CHECKED Status train_open_log(Training *training);
 STATUS_CHECKED Status train_begin_log(Training *training);
 /* train_histogram.c: of the weights, for TensorBoard, if they are due after this evaluation. */
 STATUS_CHECKED Status train_histograms(Training *training, int64_t step);
+/* Of the gradients, around a step that is looked at. end returns `status`, or its own failure. */
+STATUS_CHECKED Status train_gradients_begin(Training *training);
+Status train_gradients_end(Training *training, int64_t step, Status status);
 /* "ema_loss" for index 0, "ema_…" of the metric index - 1 else, made once. */
 STATUS_CHECKED Status train_ema_name(Training *training, int index, const char *plain,
                                      const char **out);

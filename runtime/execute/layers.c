@@ -21,6 +21,9 @@ struct Layers {
   int *cut;         /* by graph: the first step that writes parameters; -1: none does */
   ExecGraph last;   /* the graph that made the update; EXEC_NO_GRAPH: none has in this step */
   char *before;     /* of the parameters of this rank; NULL: none are kept */
+  double factor;    /* of gradients in memory */
+  LayersSee *see;
+  void *see_context;
   char *raw;
   float *values, *earlier;
   double *sum, *most; /* for joining: all sums, and all largest values */
@@ -44,16 +47,25 @@ static Status read_piece(Layers *layers, int place, int64_t offset, DType dtype,
   return STATUS_OK;
 }
 
-static Status add_place(Layers *layers, int place, int64_t offset, const Type *type,
-                        LayerSums *sums) {
+static Status take_place(Layers *layers, int place, int64_t offset, const Type *type,
+                         LayersTake *take, void *context) {
   int64_t count = shape_elements(&type->shape), bytes = dtype_bytes(type->dtype);
   for (int64_t done = 0, piece; done < count; done += piece) {
     const float *values;
     piece = count - done < LAYERS_PIECE ? count - done : LAYERS_PIECE;
     STATUS_TRY(read_piece(layers, place, offset + done * bytes, type->dtype, piece, &values));
-    layer_sums_add(sums, values, piece);
+    take(context, values, piece);
   }
   return STATUS_OK;
+}
+
+static void take_sums(void *context, const float *values, int64_t count) {
+  layer_sums_add(context, values, count);
+}
+
+static Status add_place(Layers *layers, int place, int64_t offset, const Type *type,
+                        LayerSums *sums) {
+  return take_place(layers, place, offset, type, take_sums, sums);
 }
 
 /* ── parameters ───────────────────────────────────────────────────────────────────────────── */
@@ -89,6 +101,19 @@ static int find_cut(const Exec *exec, const PlanGraph *graph) {
   return -1;
 }
 
+Status layers_read_gradient(Layers *layers, int param, LayersTake *take, void *context) {
+  const PlanTensor *of = &layers->exec->plan->params.at[param];
+  Type held = plan_held(of), gradient = {DT_F32, held.shape};
+  return take_place(layers, layers->grads, offset_of_gradient(of), &gradient, take, context);
+}
+
+void layers_see_gradients(Layers *layers, LayersSee *see, void *context) {
+  layers->see = see;
+  layers->see_context = context;
+}
+
+double layers_factor(const Layers *layers) { return layers->factor; }
+
 /* Before the update: gradients are whole, and weights as they were. */
 static Status look_before_update(Layers *layers, ExecGraph graph) {
   const Plan *plan = layers->exec->plan;
@@ -115,6 +140,8 @@ static Status look_before_update(Layers *layers, ExecGraph graph) {
         is_written(of, layers->cut[graph], layers->grads, offset, type_bytes(&gradient));
     if (out->has_gradient)
       STATUS_TRY(add_place(layers, layers->grads, offset, &gradient, &out->gradient));
+    if (out->has_gradient && layers->see && !param->shared && !param->cut.ranks)
+      STATUS_TRY(layers->see(layers->see_context, layers, i));
   }
   return STATUS_OK;
 }
@@ -145,16 +172,15 @@ static Status find_factor(const Layers *layers, double *out) {
 
 static Status look_after_update(Layers *layers) {
   const Plan *plan = layers->exec->plan;
-  double factor;
   int64_t at = 0;
   STATUS_TRY(exec_sync(layers->exec));
-  STATUS_TRY(find_factor(layers, &factor));
+  STATUS_TRY(find_factor(layers, &layers->factor));
   for (int i = 0; i < plan->params.count; i++) {
     if (layers->number[i] < 0) continue;
     LayerParam *out = &layers->param[layers->number[i]];
     Type held = plan_held(&plan->params.at[i]);
     STATUS_TRY(add_update(layers, &plan->params.at[i], layers->before + at, &out->update));
-    layer_sums_scale(&out->gradient, factor);
+    layer_sums_scale(&out->gradient, layers->factor);
     at += type_bytes(&held);
   }
   return STATUS_OK;

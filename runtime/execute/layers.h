@@ -48,6 +48,15 @@ void layers_free(Layers *layers); /* NULL is fine */
 void layers_begin(Layers *layers);
 STATUS_CHECKED Status layers_run(Layers *layers, ExecGraph graph, const void *batch);
 STATUS_CHECKED Status layers_end(Layers *layers);
+/* Called for each gradient that this rank has whole, when it is there: layers_read_gradient goes
+ * through it, as often as one likes. What is read there is to be multiplied with layers_factor, which
+ * is known after layers_end. NULL: nobody. param: of this rank's plan. */
+typedef Status LayersSee(void *context, Layers *layers, int param);
+void layers_see_gradients(Layers *layers, LayersSee *see, void *context);
+typedef void LayersTake(void *context, const float *values, int64_t count);
+STATUS_CHECKED Status layers_read_gradient(Layers *layers, int param, LayersTake *take,
+                                           void *context);
+double layers_factor(const Layers *layers);
 /* As of the last layers_end, of all ranks. */
 const LayerParam *layers_params(const Layers *layers, int *count);
 const LayerValue *layers_values(const Layers *layers, int *count);

@@ -106,6 +106,27 @@ class TensorBoard(support.Case):
         self.assertEqual([row[:3] for row in found["tbparse"] if row[0] not in ("samples_per_s", "data_wait")], rows)
         self.assertEqual(len({row[3] for row in found["tbparse"]}), 1)
 
+    def test_layers(self):
+        self.train("--set", "train.log.layers=8")
+        found, steps = self.read(), []
+        self.assertIn("ft-layers", [name.rsplit(".", 1)[1] for name in found["records"]])
+        for line in map(json.loads, open(self.path("log.jsonl"))):
+            if "activations" not in line:
+                continue
+            steps.append(line["step"])
+            at = lambda tag: next(point[1] for point in found["scalars"][tag] if point[0] == line["step"])
+            for name, told in line["parameters"].items():
+                for figure in ("weight_norm", "grad_norm", "grad_max", "grad_zeros", "update_ratio"):
+                    numpy.testing.assert_allclose(at(f"layers_{figure}/{name}"), told[figure], rtol=1e-6, err_msg=name)
+                row = next(row for row in found["histograms"]["gradients/" + name] if row[0] == line["step"])
+                _, least, most, count, _, squares, _, counts = row
+                self.assertEqual((count, sum(counts)), (told["elements"], told["elements"]))
+                numpy.testing.assert_allclose([squares**0.5, max(-least, most)], [told["grad_norm"], told["grad_max"]], rtol=1e-6)
+            for told in line["activations"]:
+                for figure in ("mean", "std", "max", "zeros"):
+                    numpy.testing.assert_allclose(at(f"layers_output_{figure}/{told['layer']}.{told['value']}"), told[figure], rtol=1e-6)
+        self.assertEqual(steps, [8, 16, 24])
+
     def test_everything_is_read(self):
         self.train()
         found = self.read()
