@@ -79,7 +79,6 @@ static void take_as_setting(Line *line, const char *name, const char *value) {
     snprintf(layers, sizeof layers, "train.log.layers=%s", value);
     push_text(line, line->set, &line->set_count, layers);
     push_text(line, line->set, &line->set_count, "train.log.layer_table=true");
-    push_pass(line, "--set", layers); /* the step may have to tell a factor */
   }
 }
 
@@ -256,12 +255,13 @@ static int parse_line(Line *line, int argc, char **argv) {
 /* ── compiling a .ft file ─────────────────────────────────────────────────────────────────── */
 
 static int split_settings(Line *line) {
+  static const char layers[] = "train.log.layers="; /* of both: the step may have to tell a factor */
   int kept = 0;
   for (int i = 0; i < line->set_count; i++) {
-    if (is_static_setting(line->set[i]))
+    bool is_static = is_static_setting(line->set[i]);
+    if (is_static || !strncmp(line->set[i], layers, sizeof layers - 1))
       push_pass(line, "--set", line->set[i]);
-    else
-      line->set[kept++] = line->set[i];
+    if (!is_static) line->set[kept++] = line->set[i];
   }
   line->set_count = kept;
   return line->is_full ? too_often(line, "--set") : 0;

@@ -77,7 +77,7 @@ static Status read_log(const char *path, RunFile **out) {
   while (more) STATUS_TRY(run_file_read(*out, NULL, NULL, &more, &has_changed));
   const RunLog *log = run_file_log(*out);
   if (!run_file_is_there(*out)) return status_errno(ENOENT, "%s", run_file_path(*out));
-  if (log->header || log->curve_count || log->is_over) return STATUS_OK;
+  if (log->header || log->curve_count || log->layers.step_count || log->is_over) return STATUS_OK;
   return status_fail(STATUS_USER,
                      "%s holds no line of a log: ftrun writes one with --log-jsonl FILE, or log { "
                      "jsonl } in the model's file",

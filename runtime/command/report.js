@@ -451,6 +451,33 @@ function graph(plan) {
 
 function missing(...parts) { return h("p", { class: "soft" }, ...parts); }
 
+// ── layers ──
+const LAYERS = [["parameters", "Weights, gradients and updates", ["|weight|", "|gradient|", "update / weight", "zero gradients", "not finite"], [1, 2, 3]],
+  ["values", "What layers give", ["mean", "deviation", "largest size", "zeros", "not finite"], [1, 3]]];
+const isShare = title => title === "zeros" || title === "zero gradients" || title === "not finite";
+// Sizes on a common logarithmic scale, shares from 0 to 1: darker is more.
+function strip(row, at, title, steps, low, high) {
+  const width = Math.max(2, Math.min(12, Math.floor(200 / steps.length))), values = row[at + 1];
+  const depth = value => isShare(title) ? value : value > 0 && high > low ? (Math.log(value) - Math.log(low)) / (Math.log(high) - Math.log(low)) : value > 0 ? 0.5 : 0;
+  return s("svg", { class: "heat strip", viewBox: `0 0 ${steps.length * width} 14`, width: steps.length * width, height: 14, role: "img", "aria-label": `${title} of ${row[0]} over steps ${number(steps[0])} to ${number(steps[steps.length - 1])}: ${number(values[0])} at first, ${number(values[values.length - 1])} at last` },
+    values.map((value, i) => value === null ? "" : s("rect", { class: "cell", x: i * width, y: 0, width, height: 14, "fill-opacity": (0.05 + 0.95 * Math.max(0, Math.min(1, depth(value)))).toFixed(3) }, s("title", {}, `step ${number(steps[i])}: ${number(value)}`))),
+    s("rect", { class: "frame", x: 0, y: 0, width: steps.length * width, height: 14 }));
+}
+function layersOf(run, [key, title, titles, drawn]) {
+  const rows = run.layers[key], steps = run.layers.steps;
+  if (!rows.length) return "";
+  const ranges = titles.map((_, k) => { const all = rows.flatMap(row => row[k + 1]).filter(value => value !== null && value > 0); return [Math.min(...all), Math.max(...all)]; });
+  const shown = (value, k) => value === null || value === undefined ? "—" : isShare(titles[k]) ? number(100 * value, 3) + " %" : number(value, 3);
+  const cells = rows.map(row => ({ cells: [row[0], ...titles.flatMap((text, k) => { const last = shown(row[k + 1][steps.length - 1], k); return drawn.includes(k) ? [last, strip(row, k, text, steps, ...ranges[k])] : [last]; })] }));
+  const head = ["", ...titles.flatMap((text, k) => drawn.includes(k) ? [text, "over steps"] : [text])];
+  return h("section", { class: "card" }, h("h3", {}, title + " ", data.runs.length > 1 ? swatch(run) : ""), h("p", { class: "small soft" }, `At step ${number(steps[steps.length - 1])}; strips from step ${number(steps[0])} on, darker is more: sizes on one logarithmic scale for all rows, shares from 0 to 100 %.`),
+    table(head, cells, { numbers: head.map((text, i) => text === "over steps" ? -1 : i), label: title, class: "layers" }), run.layers.left_out ? h("p", { class: "small soft" }, "There are more rows than are shown; the first 1000 are.") : "");
+}
+function layers() {
+  const parts = visible().filter(run => run.layers).flatMap(run => LAYERS.map(of => layersOf(run, of)));
+  return parts.length ? parts : missing("No log has statistics by layer. ", code("log { layers = 100 steps; jsonl }"), " in ", code("train { }"), ", or ", code("ftrun --layers 100 --log-jsonl FILE"), ", writes gradients, updates and what layers give, every so many steps.");
+}
+
 // What part of the time of a step was waiting: both are means since the line before.
 function waiting() {
   const parts = [];
@@ -467,7 +494,7 @@ function waiting() {
 function controls() {
   const radio = (value, text) => h("label", {}, h("input", { type: "radio", name: "axis", checked: state.axis === value, onchange: () => { state.axis = value; redraw(); } }), " " + text);
   const box = (name, text) => h("label", {}, h("input", { type: "checkbox", checked: state[name], onchange: event => { state[name] = event.target.checked; redraw(); } }), " " + text);
-  const runs = data.runs.length > 1 ? h("fieldset", {}, h("legend", {}, "runs"), data.runs.map(run => h("label", { class: "run " + colour(run) }, h("input", { type: "checkbox", checked: !state.hidden.has(run.path), onchange: event => { event.target.checked ? state.hidden.delete(run.path) : state.hidden.add(run.path); redraw(); replaceSections(["evaluations", "waiting"]); } }), " ", h("i", { class: "swatch" }), run.name))) : "";
+  const runs = data.runs.length > 1 ? h("fieldset", {}, h("legend", {}, "runs"), data.runs.map(run => h("label", { class: "run " + colour(run) }, h("input", { type: "checkbox", checked: !state.hidden.has(run.path), onchange: event => { event.target.checked ? state.hidden.delete(run.path) : state.hidden.add(run.path); redraw(); replaceSections(["evaluations", "waiting", "layers"]); } }), " ", h("i", { class: "swatch" }), run.name))) : "";
   return h("div", { class: "bar" }, runs, h("fieldset", {}, h("legend", {}, "by"), radio("step", "step"), radio("time", "time")), box("log", "logarithmic"), box("raw", "single steps"));
 }
 const sections = {
@@ -475,6 +502,7 @@ const sections = {
   curves: ["Curves", () => { const names = listNames(); return names.length ? h("div", {}, controls(), h("div", { class: "charts" }, names.map(chart))) : missing("No log has a line of a step yet. ", code("log { jsonl; every=50 steps }"), " in ", code("train { }"), ", or ", code("ftrun --log-jsonl FILE"), ", writes one every so many steps."); }],
   evaluations: ["Evaluations", () => evaluations()],
   waiting: ["Data wait", () => waiting()],
+  layers: ["Layer by layer", () => layers()],
   times: ["Where the time goes", () => data.times.length ? data.times.map(times) : missing("Not measured here: ", code("ftrun bench model.so --json bench.json"), ", then ", code("ftrun report RUN --times bench.json"), " shows time by kernel and by layer; so does a trace, ", code("ftrun model.so --trace trace.json"), ".")],
   memory: ["Memory over a step", () => data.plans.length ? data.plans.map(memory) : missing(code("ftrun report RUN --model model.so"), " shows what memory is for, and its use over the kernels of a step.")],
   graph: ["Graph of a step", () => data.plans.length ? data.plans.map(graph) : missing(code("ftrun report RUN --model model.so"), " shows the kernels of a step and what they read of each other.")],
@@ -510,7 +538,7 @@ async function poll(tag) {
       tag = answer.headers.get("ETag");
       if (!places.runs) build();
       else if (JSON.stringify([listNames(), data.runs.map(run => run.name)]) !== shape) { redraws = []; replaceSections(Object.keys(sections)); redraw(); }
-      else { replaceSections(["runs", "evaluations", "waiting"]); redraw(); }
+      else { replaceSections(["runs", "evaluations", "waiting", "layers"]); redraw(); }
     } else if (answer.status === 304) { if (places.runs) replaceSections(["runs"]); } else throw new Error("answer " + answer.status);
     const over = data.runs.every(run => run.state === "ended" || run.state === "failed");
     document.getElementById("live").textContent = over ? "All runs have ended." : "Live: follows the logs as they grow.";

@@ -172,7 +172,7 @@ void report_append_run(Text *out, const RunLog *log, const char *name, int most_
   text_printf(out, ",\"step\":%.0f,\"time\":%.6g,\"state\":\"%s\",\"end\":", log->step, log->time,
               log->has_failed                   ? "failed"
               : log->is_over                    ? "ended"
-              : log->header || log->curve_count ? "open"
+              : log->header || log->curve_count || log->layers.step_count ? "open"
                                                 : "empty");
   report_string(out, log->end);
   if (log->has_clock) text_printf(out, ",\"last\":%.3f", log->clock + log->time);
@@ -185,6 +185,8 @@ void report_append_run(Text *out, const RunLog *log, const char *name, int most_
   text_printf(out, ",");
   report_header(out, log->header);
   append_curves(out, log, most_buckets);
+  text_printf(out, ",\"layers\":");
+  run_layers_append_json(out, &log->layers, report_string);
   text_printf(out, ",\"tables\":[");
   for (int i = 0; i < log->evaluation_count; i++) append_tables(out, log->evaluation[i], &is_first);
   text_printf(out, "]}");

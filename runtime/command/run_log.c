@@ -23,6 +23,7 @@ static void forget_all(RunLog *log) {
   for (int i = 0; i < log->evaluation_count; i++) json_decref(log->evaluation[i]);
   for (int i = 0; i < log->curve_count; i++) run_series_free(&log->curve[i].series);
   text_free(&log->rest);
+  run_layers_free(&log->layers);
 }
 
 void run_log_restart(RunLog *log) {
@@ -209,7 +210,7 @@ static Status take_line(RunLog *log, RunLineKind kind, json_t *line) {
     take_end(log, run_text(line, "end"), false);
     return STATUS_OK;
   case RUN_LINE_LAYERS:
-    return STATUS_OK;
+    return run_layers_take(&log->layers, step, line);
   case RUN_LINE_CHECKPOINT:
     log->checkpoints++;
     add_mark(log->checkpoint, &log->checkpoint_count, (RunMark){step, log->time});

@@ -4,6 +4,7 @@
 #ifndef FT_RUNTIME_RUN_LOG_H
 #define FT_RUNTIME_RUN_LOG_H
 #include "base/text.h"
+#include "runtime/command/run_layers.h"
 #include "runtime/command/run_series.h"
 #include "runtime/common/json.h"
 #include <stdbool.h>
@@ -40,6 +41,7 @@ typedef struct {
   json_t *evaluation[RUN_MOST_SPLITS]; /* the newest line of each split */
   int evaluation_count;
   json_t *last; /* the newest line of a training step */
+  RunLayers layers;
   RunMark resumed[RUN_MOST_MARKS], checkpoint[RUN_MOST_MARKS];
   int resumed_count, checkpoint_count;
   int64_t checkpoints; /* all, of which the newest are kept */

@@ -118,6 +118,28 @@ class Report(support.Case):
         self.assertEqual([fault[0] for fault in curve["faults"]], [1235])
         self.assertAlmostEqual(min(p[2] for p in curve["points"]), losses.min(), delta=1e-6)
 
+    def test_layers(self):
+        """A column for each step as long as there are few; of more, evenly some, and the newest."""
+        def line(step, more=()):
+            figures = {"elements": 4, "weight_norm": 2 * step, "grad_norm": None if step == 200 else step / 8, "update_ratio": 1e-3, "grad_zeros": 0.5, "grad_nonfinite": 0}
+            named = {"fc1.weight": figures, "</script>": {"weight_norm": "wide", "grad_norm": 1e300}, **dict.fromkeys(more, {})}
+            values = [{"layer": "fc1", "value": "relu", "line": 3, "mean": step, "std": 1, "max": 2, "zeros": 0.25, "nonfinite": 0}, 7, {"value": 3}, {}]
+            return json.dumps({"step": step, "parameters": named, "layers": {}, "activations": values, "time": 1e9 + step}) + "\n"
+
+        self.write("few.jsonl", "".join(map(line, (10, 20, 30, 20, 40))))  # resumed after step 10
+        self.write("many.jsonl", "".join(map(line, range(10, 2010, 10))) + line(2011, [f"p{i}.weight" for i in range(1500)]))
+        text, data = self.page("few.jsonl", "many.jsonl")
+        few, many = (run["layers"] for run in data["runs"])
+        self.assertEqual(few["steps"], [10, 20, 40])
+        self.assertEqual(few["parameters"][0], ["fc1.weight", [20, 40, 80], [1.25, 2.5, 5], [1e-3] * 3, [0.5] * 3, [0] * 3])
+        self.assertEqual(few["parameters"][1], ["</script>", *[[None] * 3] * 5])
+        self.assertEqual(few["values"], [["fc1 relu", [10, 20, 40], [1] * 3, [2] * 3, [0.25] * 3, [0] * 3]])
+        self.assertEqual((few["left_out"], many["left_out"]), (False, True))
+        self.assertEqual(many["steps"], [*range(10, 2010, 80), 2011])
+        self.assertEqual(many["parameters"][0][1], [2 * step for step in many["steps"]])
+        self.assertEqual(len(many["parameters"]) + len(many["values"]), 1000)
+        self.assertNotIn("</script>\"", text)
+
     def test_what_is_wrong(self):
         self.fails(1, "nothing.jsonl: No such file", "ftrun", "report", "nothing.jsonl", cwd=self.folder)
         self.write("text", "hello\nworld\n")
@@ -151,7 +173,7 @@ class Report(support.Case):
         self.assertEqual(page.errors(), [])
         self.assertEqual(page.requests(), ["file://" + self.path("r.html")])
         titles = page.run("[...document.querySelectorAll('h2')].map(e => e.textContent)")
-        self.assertEqual(titles, ["Runs", "Curves", "Evaluations", "Data wait", "Where the time goes", "Memory over a step", "Graph of a step", "Settings"])
+        self.assertEqual(titles, ["Runs", "Curves", "Evaluations", "Data wait", "Layer by layer", "Where the time goes", "Memory over a step", "Graph of a step", "Settings"])
         charts = page.run("[...document.querySelectorAll('.charts h3')].map(e => e.textContent)")
         self.assertEqual(charts[:6], ["loss", "accuracy", "learning rate", "samples per second", "data wait, ms a step", f"confusion, valid after step {a[-1]['step']} a"])
         heat = page.run("[...document.querySelector('.heat').querySelectorAll('text.in, text.on')].map(e => Number(e.textContent))")
