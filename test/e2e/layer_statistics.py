@@ -35,24 +35,49 @@ train {
 SGD = "sgd(lr=0.1, momentum=0.9)"
 # optimizer, more of the recipe, static settings, flags of ftrun, tolerance against f32
 WAYS = {
-    "plain": (SGD, "batch = 8", [], [], 2e-5),
-    "frozen": (SGD, 'batch = 8; freeze = "body.fc1.*"', [], [], 2e-5),
-    "clip, average, recompute": (SGD, "batch = 8; clip = norm(0.05); ema = 0.9; recompute = block", [], [], 2e-5),
-    "unfused": (SGD, "batch = 8", ["--disable=fuse"], [], 2e-5),
-    "accumulate": (SGD, "batch = 2; accumulate = 4", [], [], 2e-5),
-    "bf16": (SGD, "batch = 8; precision = bf16", [], [], 0.05),
-    "fp16": (SGD, "batch = 4; accumulate = 2; precision = fp16", [], [], 0.05),
-    "bf16 parameters": (SGD, "batch = 8; precision = bf16(parameters=bf16)", [], [], 0.05),
-    "muon": ("muon(lr=0.02)", "batch = 8", [], [], 2e-5),
-    "data": (SGD, "batch = 4", ["data=2"], ["--ranks", 2], 2e-5),
-    "data, bf16, accumulate": (SGD, "batch = 2; accumulate = 2; precision = bf16", ["data=2"], ["--ranks", 2], 0.05),
-    "zero 1, accumulate": (SGD, "batch = 2; accumulate = 2", ["data=2", "zero=1"], ["--ranks", 2], 2e-5),
-    "zero 3": (SGD, "batch = 4", ["data=2", "zero=3"], ["--ranks", 2], 2e-5),
-    "tensor": (SGD, "batch = 8", ["tensor=2"], ["--ranks", 2], 2e-5),
-    "tensor, zero": (SGD, "batch = 4", ["tensor=2", "data=2", "zero=2"], ["--ranks", 4], 2e-5),
-    "pipeline": (SGD, "batch = 4; accumulate = 2", ["pipeline=2"], ["--ranks", 2], 2e-5),
+    "plain": (SGD, "batch = 8", [], [], 1e-4),
+    "frozen": (SGD, 'batch = 8; freeze = "body.fc1.*"', [], [], 1e-4),
+    "clip, average, recompute": (SGD, "batch = 8; clip = norm(0.05); ema = 0.9; recompute = block", [], [], 1e-4),
+    "unfused": (SGD, "batch = 8", ["--disable=fuse"], [], 1e-4),
+    "accumulate": (SGD, "batch = 2; accumulate = 4", [], [], 1e-4),
+    "bf16": (SGD, "batch = 8; precision = bf16", [], [], 0.1),
+    "fp16": (SGD, "batch = 4; accumulate = 2; precision = fp16", [], [], 0.1),
+    "bf16 parameters": (SGD, "batch = 8; precision = bf16(parameters=bf16)", [], [], 0.1),
+    "muon": ("muon(lr=0.02)", "batch = 8", [], [], 1e-4),
+    "data": (SGD, "batch = 4", ["data=2"], ["--ranks", 2], 1e-4),
+    "data, bf16, accumulate": (SGD, "batch = 2; accumulate = 2; precision = bf16", ["data=2"], ["--ranks", 2], 0.1),
+    "zero 1, accumulate": (SGD, "batch = 2; accumulate = 2", ["data=2", "zero=1"], ["--ranks", 2], 1e-4),
+    "zero 3": (SGD, "batch = 4", ["data=2", "zero=3"], ["--ranks", 2], 1e-4),
+    "tensor": (SGD, "batch = 8", ["tensor=2"], ["--ranks", 2], 1e-4),
+    "tensor, zero": (SGD, "batch = 4", ["tensor=2", "data=2", "zero=2"], ["--ranks", 4], 1e-4),
+    "pipeline": (SGD, "batch = 4; accumulate = 2", ["pipeline=2"], ["--ranks", 2], 1e-4),
 }
-random = numpy.random.default_rng(3)
+CNN = """
+model C(image: f32[B, 3, 8, 8], label: i32[B]) {
+  x = relu(BatchNorm(name="b1")(Conv2d(8, 3, padding=1, name="c1")(image)))
+  x = relu(Conv2d(16, 3, name="c2")(x))
+  loss = mean(cross_entropy(Linear(5, name="head")(flatten(x, from=1)), label))
+}
+data D { train = npy("i.npy", "y.npy"); shuffle = false }
+train { batch = 8; seed = 5; optimizer = sgd(lr=0.1) }
+"""
+TRANSFORMER = """
+block Layer()(x: [B, T, D]) {
+  h = LayerNorm(name="ln1")(x)
+  q = rearrange(Linear(D, name="q")(h), "b t (h d) -> b h t d", h=2)
+  k = rearrange(Linear(D, name="k")(h), "b t (h d) -> b h t d", h=2)
+  v = rearrange(Linear(D, name="v")(h), "b t (h d) -> b h t d", h=2)
+  x = x + Linear(D, name="proj")(rearrange(attention(q, k, v, causal=true), "b h t d -> b t (h d)"))
+  return x + Linear(D, name="down")(relu(Linear(4 * D, name="up")(LayerNorm(name="ln2")(x))))
+}
+model G(tokens: i32[B, 6], next: i32[B, 6]) {
+  x = Embedding(12, 8, name="wte")(tokens)
+  repeat i in 0..2 as h { x = Layer()(x) }
+  loss = mean(cross_entropy(Linear(12, name="head")(x), next))
+}
+data D { train = npy("t.npy", "t.npy"); shuffle = false }
+train { batch = 8; seed = 5; optimizer = adamw(lr=0.01) }
+"""
 
 
 def sums(x):
@@ -64,7 +89,8 @@ def sums(x):
 class LayerStatistics(support.Case):
     def setUp(self):
         super().setUp()
-        self.x, self.y = random.standard_normal((64, 25)).astype("f4"), random.integers(0, 5, 64).astype("i4")
+        self.random = numpy.random.default_rng(3)
+        self.x, self.y = self.random.standard_normal((64, 25)).astype("f4"), self.random.integers(0, 5, 64).astype("i4")
         numpy.save(self.path("x.npy"), self.x)
         numpy.save(self.path("y.npy"), self.y)
 
@@ -169,6 +195,80 @@ class LayerStatistics(support.Case):
                 found = self.torch_steps(saved[0], name)
                 for step in (2, 4) if "muon" not in name else ():
                     self.check_step(told[step], found[step], [saved[1], saved[2]] if step == 2 else None, name, tolerance)
+
+
+    def first_step(self, source):
+        """(weights that it begins with, what is told of step 1)."""
+        artifact = self.compile(source)
+        run = lambda *flags: support.run("ftrun", artifact, "--data", self.folder, *flags)
+        run("--steps", "0", "--save", self.path("w"))
+        said = run("--steps", "1", "--layers", "1", "--log-jsonl", self.path("l")).stdout
+        line = next(line for line in map(json.loads, open(self.path("l"))) if "activations" in line)
+        self.assertIn("layers at step 1", said)
+        for name in line["parameters"]:
+            self.assertRegex(said, "\\n" + name.replace(".", r"\.") + " ")
+        return {k: torch.tensor(v).double().requires_grad_() for k, v in support.read_safetensors(self.path("w")).items()}, line
+
+    def agree(self, line, weights, loss, values):
+        loss.backward()
+        for name, told in line["parameters"].items():
+            self.near(told["grad_norm"], weights[name].grad.norm(), 1e-4, name)
+            self.near(told["grad_max"], weights[name].grad.abs().max(), 1e-4, name)
+        told = {f"{v['layer']} {v['value']}".strip(): v for v in line["activations"]}
+        for name, value in values.items():
+            for figure, number in sums(value).items():
+                self.assertLessEqual(abs(told[name][figure] - number), 1e-4 * max(1, abs(number)), f"{name} {figure}")
+
+    def test_convolutions(self):
+        numpy.save(self.path("i.npy"), self.random.standard_normal((64, 3, 8, 8)).astype("f4"))
+        w, line = self.first_step(CNN)
+        x, y = torch.tensor(numpy.load(self.path("i.npy"))[:8]).double(), torch.tensor(self.y[:8]).long()
+        c1 = F.conv2d(x, w["c1.weight"], w["c1.bias"], padding=1)
+        b1 = F.relu(F.batch_norm(c1, None, None, w["b1.weight"], w["b1.bias"], training=True))
+        c2 = F.relu(F.conv2d(b1, w["c2.weight"], w["c2.bias"]))
+        logits = F.linear(c2.flatten(1), w["head.weight"], w["head.bias"])
+        # what batch_norm begins with is no parameter: its bias has a gradient of 0, so c1.bias is left out
+        line["parameters"].pop("c1.bias")
+        self.agree(line, w, F.cross_entropy(logits, y), {"c1 output": c1, "c2 relu": c2, "head output": logits})
+
+    def test_transformer(self):
+        tokens = self.random.integers(0, 12, (64, 6)).astype("i4")
+        numpy.save(self.path("t.npy"), tokens)
+        w, line = self.first_step(TRANSFORMER)
+        t = torch.tensor(tokens[:8]).long()
+        linear = lambda name, h: F.linear(h, w[name + ".weight"], w[name + ".bias"])
+        norm = lambda name, h: F.layer_norm(h, h.shape[-1:], w[name + ".weight"], w[name + ".bias"])
+        x, values = F.embedding(t, w["wte.weight"]), {}
+        for i in range(2):
+            h = f"h.{i}."
+            n = norm(h + "ln1", x)
+            q, k, v = (linear(h + name, n).reshape(8, 6, 2, 4).transpose(1, 2) for name in "qkv")
+            scores = (q @ k.transpose(2, 3) / 2).masked_fill(torch.ones(6, 6).triu(1).bool(), -float("inf"))
+            a = (scores.softmax(-1) @ v).transpose(1, 2)
+            values[f"h.{i} attention"] = a
+            x = x + linear(h + "proj", a.reshape(8, 6, 8))
+            up = F.relu(linear(h + "up", norm(h + "ln2", x)))
+            values[h + "up relu"] = up
+            x = x + linear(h + "down", up)
+        values["head output"] = linear("head", x)
+        self.agree(line, w, F.cross_entropy(values["head output"].transpose(1, 2), t), values)
+
+    def test_resumed_and_refused(self):
+        artifact = self.compile(MODEL % (SGD, "batch = 4; accumulate = 2; checkpoint { every = 3 steps }"))
+        run = lambda *flags, **how: support.run("ftrun", artifact, "--data", self.folder, *flags, **how)
+        logged = lambda name: [line.split(', "time"')[0] for line in open(self.path(name)) if '"activations"' in line]
+        run("--steps", "6", "--log-jsonl", self.path("whole"))
+        folder = ["--set", "train.checkpoint.dir=" + self.path("c")]
+        run("--steps", "3", "--log-jsonl", self.path("cut"), "--save", self.path("w"), *folder)
+        run("--steps", "6", "--resume", self.path("c"), "--log-jsonl", self.path("cut"), *folder)
+        self.assertEqual(logged("cut"), logged("whole"))
+        self.assertEqual(len(logged("whole")), 3)
+        said = run("--check=nan", "--layers", "2").stdout
+        self.assertIn("no statistics of layers in a run with --check=nan", said)
+        artifact = self.compile(MODEL % (SGD, "batch = 4; accumulate = 2"), "--set", "train.log.layers=0")
+        self.fails(1, "with accumulate or several ranks the step must tell", "ftrun", artifact, "--data", self.folder, "--layers", "2")
+        self.fails(2, "--layers x: expected a whole number", "ftrun", artifact, "--layers", "x")
+        self.fails(1, "train.log.layers", "ftc", self.path("model.ft"), "--emit=ir", "--set", "train.log.layers=-1")
 
 
 if __name__ == "__main__":
