@@ -330,7 +330,7 @@ static bool check_pipeline(Builder *b, Loc loc) {
   if (setting_pipeline(settings) > 1 && is_chosen(b, "train.recompute", "auto"))
     return (
         diag_error(b->diag, loc,
-                   "recompute = auto reckons with one micro-batch at a time, and a pipeline has "
+                   "recompute = auto plans for one micro-batch at a time, and a pipeline has "
                    "several on their way: say recompute = block, or none"),
         false);
   if (setting_pipeline(settings) > 1 || chunks == 1) return true;

@@ -14,13 +14,13 @@ static const char *human_bytes(double bytes, char buffer[32]) {
 static void print_cluster(const Simulation *simulation, int ranks, FILE *out) {
   const Cluster *c = simulation->cluster;
   bool has_others = plan_find_programme(simulation->plan[0], PROGRAMME_STEP)->runs.count > 1;
-  fprintf(out, "%s on %d rank%s: %d node%s of %d, %s; reckoned, not measured\n",
+  fprintf(out, "%s on %d rank%s: %d node%s of %d, %s; estimated, not measured\n",
           simulation->plan[0]->model, ranks, ranks == 1 ? "" : "s", c->fabric.nodes,
           c->fabric.nodes == 1 ? "" : "s", c->fabric.local, c->machine->text);
   if (simulation->measured)
     fprintf(out, "kernels   as measured%s%s%s%s\n", has_others ? " in graph " : "",
             has_others ? simulation->measured->graph : "",
-            has_others ? ", reckoned in the others" : "",
+            has_others ? ", estimated in the others" : "",
             cluster_slowness(c) > 1 ? ", and longer where ranks share cores" : "");
   else
     fprintf(out,

@@ -178,7 +178,7 @@ static void print_question(const Auto *a, const MeshAnswer *answer, double secon
   const Fabric *fabric = &a->cluster.fabric;
   fprintf(a->input->out,
           "distributed.auto: %d ranks, %d machine%s of %d, %s, %s each; %lld samples an "
-          "update\n%d candidates reckoned, not measured, in %.1f s\n\n",
+          "update\n%d candidates estimated, not measured, in %.1f s\n\n",
           a->question.ranks, fabric->nodes, fabric->nodes == 1 ? "" : "s", fabric->local,
           a->cluster.machine->text, mesh_bytes(a->arena, a->question.memory),
           (long long)a->question.samples, answer->reckoned, seconds);

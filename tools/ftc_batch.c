@@ -235,11 +235,11 @@ static const char *open_search(BatchSearch *search, const AutoInput *input, cons
 static void print_search(BatchSearch *search, int64_t chosen, FILE *out) {
   char memory[32];
   if (search->memory)
-    fprintf(out, "train.batch: memory %s, %s; times are reckoned for %s, not measured\n",
+    fprintf(out, "train.batch: memory %s, %s; times are estimated for %s, not measured\n",
             memory_human((int64_t)search->memory, memory), search->of,
             search->cluster.machine->text);
   else
-    fprintf(out, "train.batch: times are reckoned for %s, not measured\n",
+    fprintf(out, "train.batch: times are estimated for %s, not measured\n",
             search->cluster.machine->text);
   batch_print_rows(search, chosen, out);
 }

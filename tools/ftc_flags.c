@@ -42,11 +42,11 @@ static const Flag ftc_flags[] = {
      "chooses data, tensor, zero and micro-batches, and says why: \"gpus=64 memory=80GiB "
      "gpu=h100\" (docs/distributed.md)"},
     {"--find-batch", FLAG_SWITCH, 1, NULL, NULL,
-     "memory and reckoned rate at powers of two of train.batch, and the largest that fits "
+     "memory and estimated rate at powers of two of train.batch, and the largest that fits "
      "(train.batch.auto, "
      "docs/language.md)"},
     {"--simulate", FLAG_TEXT, 1, "CLUSTER", NULL,
-     "step time, communication, memory and efficiency on several ranks, reckoned: \"nodes=16 "
+     "step time, communication, memory and efficiency on several ranks, estimated: \"nodes=16 "
      "gpus=8 gpu=h100 net=400Gb\" "
      "(docs/distributed.md)"},
     {"--times", FLAG_TEXT, 1, "FILE", FLAG_FILES " .json",
