@@ -520,6 +520,15 @@ static int compile_stages(Session *session, HtmlPage *page) {
   return !code && wants_code ? run_codegen(session, page) : code;
 }
 
+/* Of several stages the page has one. */
+static const char *page_title(Session *session) {
+  const Program *program = &session->stages.program[0];
+  int64_t stages = setting_pipeline(program->settings);
+  if (stages < 2) return program->model_name;
+  return arena_printf(session->arena, "%s, stage %d of %lld", program->model_name, program->stage,
+                      (long long)stages);
+}
+
 static int compile(Session *session) {
   Request *request = &session->request;
   const char *emit = request->emit ? request->emit : "";
@@ -537,7 +546,7 @@ static int compile(Session *session) {
   if (request->summary) frontend_print_summary(&session->program, stdout);
   HtmlPage *page = NULL;
   if (!strcmp(emit, "html")) {
-    page = html_new(session->arena, &session->diag, session->program.model_name);
+    page = html_new(session->arena, &session->diag, page_title(session));
     request->passes.observe = html_observe;
     request->passes.observe_user = page;
     html_observe(page, "frontend", session->program.train);

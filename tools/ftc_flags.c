@@ -37,7 +37,8 @@ static const Flag ftc_flags[] = {
      "over time (svg: to standard "
      "output)"},
     {"--stage", FLAG_TEXT, 1, "S", NULL,
-     "of a model with distributed.pipeline: only what is of this stage, from 0"},
+     "of a model with distributed.pipeline: only what is of this stage, from 0 (--emit=html: which "
+     "it shows)"},
     {"--auto", FLAG_TEXT, 1, "WORDS", NULL,
      "chooses data, tensor, zero and micro-batches, and says why: \"gpus=64 memory=80GiB "
      "gpu=h100\" (docs/distributed.md)"},

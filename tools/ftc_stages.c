@@ -23,12 +23,14 @@ int stages_make(const Program *program, const char *chosen, Stages *out) {
 
 /* What the first stage has been warned of is not said again of the others; errors are. */
 static bool run_quietly(Program *program, Diag *diag, const PassOptions *options, bool for_gpu) {
+  PassOptions unseen = *options; /* who looks on sees the first stage */
+  unseen.observe = NULL;
   char *said = NULL;
   size_t count = 0;
   int warnings = diag->warnings;
   FILE *out = diag->out, *memory = open_memstream(&said, &count);
   if (memory) diag->out = memory;
-  bool good = passes_run(program, diag, options, for_gpu);
+  bool good = passes_run(program, diag, &unseen, for_gpu);
   diag->out = out;
   diag->warnings = warnings;
   if (memory) fclose(memory);

@@ -28,21 +28,21 @@ LEAVES = {"input", "param", "state", "setting", "const", "iota", "random", "arg"
 class Page(support.Case):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="ft-html-")
-        cls.path = os.path.join(cls.folder.name, "page.html")
-        source = os.path.join(cls.folder.name, "model.ft")
-        with open(source, "w") as file:
+        cls.place = tempfile.TemporaryDirectory(prefix="ft-html-")
+        cls.page = os.path.join(cls.place.name, "page.html")
+        cls.source = os.path.join(cls.place.name, "model.ft")
+        with open(cls.source, "w") as file:
             file.write(MODEL)
-        support.run("ftc", source, "--emit=html", "-o", cls.path)
-        with open(cls.path) as file:
+        support.run("ftc", cls.source, "--emit=html", "-o", cls.page)
+        with open(cls.page) as file:
             cls.text = file.read()
         cls.parts = {name: json.loads(text) for name, text in re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', cls.text, re.S)}
         cls.index, cls.bodies = cls.parts["index"], cls.parts["bodies"]
-        cls.plan = support.run("ftc", source, "--emit=plan").stdout
+        cls.plan = support.run("ftc", cls.source, "--emit=plan").stdout
 
     @classmethod
     def tearDownClass(cls):
-        cls.folder.cleanup()
+        cls.place.cleanup()
 
     def graph(self, of, name):
         found = [i for i, stage in enumerate(self.index["stages"]) if (stage["pass"], stage["name"]) == (of, name)]
@@ -95,10 +95,20 @@ class Page(support.Case):
         self.assertEqual({name for name, size in self.index["memory"] if size} & {"parameters", "gradients", "optimizer state"}, {"parameters", "gradients", "optimizer state"})
         self.assertEqual(dict(self.index["memory"])["parameters"] // 4 % 16, 0)
 
+    def test_of_several_stages_one(self):
+        titles = {}
+        for flags in ((), ("--stage", "1")):
+            text = support.run("ftc", self.source, "--set", "distributed.pipeline=2", "--set", "train.accumulate=2", "--emit=html", *flags).stdout
+            index = json.loads(re.search(r'id="index">(.*?)</script>', text, re.S)[1])
+            stages = [(stage["pass"], stage["name"]) for stage in index["stages"]]
+            self.assertEqual(len(stages), len(set(stages)), flags)
+            titles[flags] = index["model"]
+        self.assertEqual(list(titles.values()), ["M, stage 0 of 2", "M, stage 1 of 2"])
+
     def test_in_a_browser(self):
         page = browser.Browser(1400, 900)
         try:
-            page.open("file://" + self.path)
+            page.open("file://" + self.page)
             page.wait("typeof at !== 'undefined' && at")
             self.assertEqual(page.errors(), [])
             self.assertEqual([url for url in page.requests() if not url.startswith("file:")], [])
