@@ -69,12 +69,16 @@ static Status add_place(Layers *layers, int place, int64_t offset, const Type *t
 }
 
 /* ── parameters ───────────────────────────────────────────────────────────────────────────── */
+static bool is_trained(const Plan *plan, const PlanTensor *param) {
+  return !plan->places.at[param->place].is_frozen;
+}
+
 static int64_t offset_of_gradient(const PlanTensor *param) {
   return param->offset / dtype_bytes(param->type.dtype) * dtype_bytes(DT_F32);
 }
 
-/* Does a step before `end` write there what it has computed? Of what is frozen there are zeros only, made of
- * nothing. */
+/* Does a step before `end` write there what it has computed? Of a parameter that the loss does not depend on
+ * there are zeros only, made of nothing. */
 static bool is_written(const PlanGraph *graph, int end, int place, int64_t offset, int64_t bytes) {
   for (int s = 0; s < end; s++) {
     const PlanStep *step = &graph->steps.at[s];
@@ -88,17 +92,22 @@ static bool is_written(const PlanGraph *graph, int end, int place, int64_t offse
   return false;
 }
 
-static int find_cut(const Exec *exec, const PlanGraph *graph) {
+/* The first step that writes what is trained. Where nothing is, the end of the graph that ends a step. */
+static int find_cut(const Exec *exec, int number) {
   const Plan *plan = exec->plan;
+  const PlanGraph *graph = &plan->graphs.at[number];
   int64_t ignored = 0;
-  int params = plan->params.count ? plan_whole_place(plan, plan->params.at[0].place, &ignored) : -1;
+  int params = -1;
+  for (int i = 0; i < plan->params.count && params < 0; i++)
+    if (is_trained(plan, &plan->params.at[i]))
+      params = plan_whole_place(plan, plan->params.at[i].place, &ignored);
   for (int s = 0; s < graph->steps.count; s++) {
     const PlanStep *step = &graph->steps.at[s];
     for (int i = step->input_count; i < step->arg_count; i++)
       if (plan_whole_place(plan, graph->buffers.at[step->args[i]].place, &ignored) == params)
         return s;
   }
-  return -1;
+  return number == exec_result_graph(exec, PROGRAMME_STEP) ? graph->steps.count : -1;
 }
 
 Status layers_read_gradient(Layers *layers, int param, LayersTake *take, void *context) {
@@ -121,7 +130,7 @@ static Status look_before_update(Layers *layers, ExecGraph graph) {
   int64_t bytes = 0, at = 0;
   for (int i = 0; i < plan->params.count; i++) {
     Type held = plan_held(&plan->params.at[i]);
-    if (layers->number[i] >= 0) bytes += type_bytes(&held);
+    if (layers->number[i] >= 0 && is_trained(plan, &plan->params.at[i])) bytes += type_bytes(&held);
   }
   layers->last = graph;
   layers->before = malloc((size_t)bytes + 1);
@@ -132,9 +141,10 @@ static Status look_before_update(Layers *layers, ExecGraph graph) {
     LayerParam *out = &layers->param[layers->number[i]];
     Type held = plan_held(param), gradient = {DT_F32, held.shape};
     int64_t offset = offset_of_gradient(param);
+    STATUS_TRY(add_place(layers, param->place, param->offset, &held, &out->weight));
+    if (!is_trained(plan, param)) continue;
     STATUS_TRY(exec_read(layers->exec, param->place, param->offset, type_bytes(&held),
                          layers->before + at));
-    STATUS_TRY(add_place(layers, param->place, param->offset, &held, &out->weight));
     at += type_bytes(&held);
     out->has_gradient =
         is_written(of, layers->cut[graph], layers->grads, offset, type_bytes(&gradient));
@@ -176,7 +186,7 @@ static Status look_after_update(Layers *layers) {
   STATUS_TRY(exec_sync(layers->exec));
   STATUS_TRY(find_factor(layers, &layers->factor));
   for (int i = 0; i < plan->params.count; i++) {
-    if (layers->number[i] < 0) continue;
+    if (layers->number[i] < 0 || !is_trained(plan, &plan->params.at[i])) continue;
     LayerParam *out = &layers->param[layers->number[i]];
     Type held = plan_held(&plan->params.at[i]);
     STATUS_TRY(add_update(layers, &plan->params.at[i], layers->before + at, &out->update));
@@ -358,7 +368,7 @@ static Status make_layers(Layers *layers) {
       !layers->values || !layers->earlier)
     return status_errno(ENOMEM, "train.log.layers");
   layers->grads = plan_find_place(plan, standard_place_text(PLACE_GRADS));
-  for (int g = 0; g < plan->graphs.count; g++) layers->cut[g] = find_cut(exec, &plan->graphs.at[g]);
+  for (int g = 0; g < plan->graphs.count; g++) layers->cut[g] = find_cut(exec, g);
   STATUS_TRY(list_all(layers));
   if (layers->points.point_count)
     qsort(layers->points.point, (size_t)layers->points.point_count, sizeof *layers->points.point,
