@@ -262,11 +262,12 @@ function overview() {
 }
 
 function settings() {
-  const skip = new Set(["ft", "time", "start_time", "first_step"]), maps = data.runs.map(headerOf), names = [];
+  const skip = new Set(["time", "start_time", "first_step"]), maps = data.runs.map(headerOf), names = [];
   for (const map of maps) for (const name of map.keys()) if (!names.includes(name) && !skip.has(name)) names.push(name);
   if (!names.length) return missing("No log has a header. ftrun writes one as the first line of every log of JSON lines.");
   const rows = names.map(name => {
-    const values = maps.map(map => map.has(name) ? map.get(name) : undefined), differs = values.some(value => JSON.stringify(value) !== JSON.stringify(values[0]));
+    const shown = value => name === "artifact" && typeof value === "string" ? value.replace(/^.*\/ftrun-\w{6}\//, "") : value; // a .ft file is compiled into a folder of the run's own
+    const values = maps.map(map => map.has(name) ? shown(map.get(name)) : undefined), differs = values.some(value => JSON.stringify(value) !== JSON.stringify(values[0]));
     return { differs, cells: [name, ...values.map(value => value === undefined ? "—" : value === "" ? "" : typeof value === "number" ? String(value) : value)] };
   });
   const differing = rows.filter(row => row.differs), several = data.runs.length > 1;
