@@ -41,6 +41,8 @@ foreach(program ${programs})
 endforeach()
 
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT compiler)
+install(DIRECTORY packaging/editors DESTINATION ${CMAKE_INSTALL_DATADIR}/ft COMPONENT compiler)
+install(DIRECTORY frontend/std DESTINATION ${CMAKE_INSTALL_DATADIR}/ft COMPONENT compiler) # where editors go to its definitions
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT compiler FILES_MATCHING PATTERN "*.md")
 install(FILES README.md CHANGELOG.md SECURITY.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT compiler)
 foreach(component runtime mpi compiler library development)

@@ -47,7 +47,8 @@ class Install(support.Case):
         self.addCleanup(os.remove, os.path.join(support.BUILD, "install_manifest.txt"))
         laid = {os.path.relpath(os.path.join(folder, name), prefix) for folder, _, names in os.walk(prefix) for name in names}
         for name in ("bin/ftc", "bin/ftrun", "bin/ftopt", "include/ft.h", "share/man/man1/ftrun.1", "share/bash-completion/completions/ftc",
-                     "share/zsh/vendor-completions/_ftrun", "share/fish/vendor_completions.d/ftopt.fish", "share/doc/ft/examples/fashion_mlp.ft", "share/doc/ft/language.md"):
+                     "share/zsh/vendor-completions/_ftrun", "share/fish/vendor_completions.d/ftopt.fish", "share/doc/ft/examples/fashion_mlp.ft", "share/doc/ft/language.md",
+                     "share/ft/std/blocks.ft", "share/ft/editors/vscode/extension.js", "share/ft/editors/vim/syntax/ft.vim"):
             self.assertIn(name, laid)
         with open(self.path("m.ft"), "w") as file:
             file.write(MODEL)

@@ -1,0 +1,1 @@
+autocmd BufRead,BufNewFile *.ft set filetype=ft
