@@ -342,7 +342,8 @@ static void define_hypers(Source *source) {
         if (source->files.at[f]->kid[i]->kind == AST_PRESET)
           VEC_PUSH(b->arena, names, source->files.at[f]->kid[i]->name);
     diag_error(b->diag, (Loc){0}, "--preset %s: there is no such preset%s", name,
-               builder_hint(b, name, names.at, names.count));
+               names.count ? builder_hint(b, name, names.at, names.count)
+                           : "; the file declares none");
   }
   for (int f = 0; f < source->files.count && !b->exhausted; f++)
     for (int i = 0; i < source->files.at[f]->count && !b->exhausted; i++)

@@ -19,8 +19,10 @@ static bool unknown_option(Builder *b, const Ast *argument, const SourceKind *ki
   for (int i = 0; i < source_option_count; i++)
     if (source_option_is_of(&source_options[i], kind))
       VEC_PUSH(b->arena, names, source_options[i].name);
+  const char *hint = builder_hint(b, argument->name, names.at, names.count);
+  if (!*hint) hint = hint_list(b, "it has", names.at, names.count);
   return builder_fail(b, argument->loc, "%s has no option '%s'%s", kind->name, argument->name,
-                      builder_hint(b, argument->name, names.at, names.count));
+                      hint);
 }
 
 static bool wrong_option(Builder *b, const Ast *argument, const SourceOption *option,
@@ -161,9 +163,9 @@ static bool fits_model(Builder *b, const Ast *call, const SourceKind *kind,
         kind->name, model->name, inputs);
   }
   if (files == inputs) return true;
-  builder_fail(b, call->loc, "%d file%s, but model '%s' has %d input%s; %s(...) takes a file for each",
-               files, files == 1 ? "" : "s", model->name, inputs, inputs == 1 ? "" : "s",
-               kind->name);
+  builder_fail(b, call->loc,
+               "%d file%s, but model '%s' has %d input%s; %s(...) takes a file for each", files,
+               files == 1 ? "" : "s", model->name, inputs, inputs == 1 ? "" : "s", kind->name);
   builder_note(b, model->loc, "the model is declared here");
   return false;
 }

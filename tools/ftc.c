@@ -268,6 +268,9 @@ static int check_request(Request *request) {
   if (!request->emit && request->output && !is_ptx && !has_extension(request->output, ".so"))
     return fail_usage("the output's name tells the target: it must end in .so or .ptx, not '%s'",
                       request->output);
+  if (!request->emit && request->output && !is_ptx && !machine && request->codegen.gpu)
+    return fail_usage("--gpu %s is for a GPU, whose code is a .ptx: -o OUT.ptx",
+                      request->codegen.gpu);
   if (machine && request->output && has_extension(request->output, ".ptx") != is_ptx)
     return fail_usage("%s is not what that cluster runs: a cluster of GPUs runs a .ptx, one of "
                       "gpu=cpu a .so",
@@ -303,7 +306,7 @@ static int write_output(const Session *session, const Text *text) {
   }
   if (!error) return 0;
   fprintf(stderr, "ftc: cannot write %s: %s\n", path, text_error(error));
-  return error == TEXT_IRREGULAR ? EXIT_USER : EXIT_MACHINE;
+  return text_is_fault(error) ? EXIT_MACHINE : EXIT_USER;
 }
 
 /* Runs a printer that wants a FILE and gives its text. */

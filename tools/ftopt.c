@@ -136,6 +136,13 @@ static int ftopt_run(Arena *arena, const Options *options, SettingValue *setting
   Diag diag;
   Text input = {0};
   diag_init(&diag, arena, stderr);
+  if (text_ends_with(options->path, ".ft")) {
+    fprintf(stderr,
+            "ftopt: %s is a program; ftopt reads graphs, and `ftc %s --emit=ir` prints a "
+            "program's\n",
+            options->path, options->path);
+    return EXIT_USER;
+  }
   int error = ftopt_read_input(options->path, &input);
   if (error) {
     fprintf(stderr, "ftopt: cannot read '%s': %s\n", options->path, text_error(error));

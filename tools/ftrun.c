@@ -197,6 +197,25 @@ static int ftrun_parse_flag(Line *line, char **argv, int argc, int *at) {
   return 0;
 }
 
+/* Two names where one model is wanted: a misspelled command, weights, or two models. */
+static int too_many_names(const Line *line, const char *first, const char *second) {
+  const char *names[32];
+  int count = 0;
+  for (int i = 0; i < ftrun_line.command_count && count < 32; i++)
+    if (ftrun_line.commands[i].name) names[count++] = ftrun_line.commands[i].name;
+  bool is_word = !strpbrk(first, "./") && access(first, F_OK) != 0;
+  const char *nearest = text_nearest(first, names, count);
+  if (is_word)
+    return flags_fail(&ftrun_line, -1, "there is no command '%s'%s%s%s", first,
+                      nearest ? "; did you mean '" : "", nearest ? nearest : "",
+                      nearest ? "'?" : "");
+  if (text_ends_with(second, ".safetensors"))
+    return flags_fail(&ftrun_line, line->command_index, "weights have a flag: %s %s",
+                      line->command == TRAIN ? "--init" : "--weights", second);
+  return flags_fail(&ftrun_line, line->command_index, "one model at a time: %s and %s", first,
+                    second);
+}
+
 static int parse_line(Line *line, int argc, char **argv) {
   int at = 1;
   int named = argc > 1 ? flags_command(&ftrun_line, argv[1]) : -1;
@@ -206,7 +225,7 @@ static int parse_line(Line *line, int argc, char **argv) {
   line->kept = calloc((size_t)argc + 1, sizeof *line->kept);
   if (!line->kept) return say_error("out of memory"), 3;
   line->train.steps = line->train.epochs = -1;
-  line->train.init = (CkptInit){.paths = line->init, .renames = line->rename};
+  line->train.init = (CkptInit){.paths = line->init, .renames = line->rename, .has_flags = true};
   line->tokens = 200;
   line->samples = line->ranks = line->gpus = 1;
   for (; at < argc; at++) {
@@ -218,8 +237,7 @@ static int parse_line(Line *line, int argc, char **argv) {
         return flags_fail(&ftrun_line, line->command_index, "at most %d texts", MOST);
       line->text[line->text_count++] = argv[at];
     } else if (line->train.run.artifact) {
-      return flags_fail(&ftrun_line, line->command_index, "one model at a time: %s and %s",
-                        line->train.run.artifact, argv[at]);
+      return too_many_names(line, line->train.run.artifact, argv[at]);
     } else {
       line->train.run.artifact = argv[at];
     }

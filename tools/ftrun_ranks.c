@@ -119,7 +119,7 @@ int ranks_start(int64_t ranks, char *const *arguments, RanksWatch *watch, void *
   static char self[4096], number[24];
   int count = 0, at = 0;
   if (ranks < 1 || ranks > MOST_RANKS) {
-    say_error("--ranks: from 1 to %d", MOST_RANKS);
+    say_error("--ranks %lld: expected a number from 1 to %d", (long long)ranks, MOST_RANKS);
     return 2;
   }
   while (arguments[count]) count++;
@@ -166,7 +166,9 @@ int ranks_start_line(const char *artifact, int64_t ranks, int64_t gpus, int argc
   if (is_gpus && ranks != 1)
     return ranks_usage("--ranks and --gpus do not go together%s", ": one at a time");
   if (is_gpus && text_ends_with(artifact, ".so"))
-    return ranks_usage("--gpus: %s runs on the cpu: --ranks", artifact);
+    return ranks_usage("--gpus: %s is compiled for the CPU, where --ranks N starts processes; for "
+                       "GPUs compile a .ptx",
+                       artifact);
   if (comm_place(&place) != STATUS_OK) return say_error("%s", status_message()), STATUS_USER;
   if (place.launcher) {
     say_error("%s %lld: this is rank %d of %d already, of those that %s has started; leave "

@@ -17,13 +17,35 @@
 #include <unistd.h>
 
 /* Not blocked by a FIFO: what is no regular file is refused. */
+/* No such file: perhaps its ending was left out, or it has yet to be compiled. */
+static Status is_missing(const char *path) {
+  static const char *const endings[] = {".ft", ".so", ".ptx"};
+  char other[4096];
+  size_t length = strlen(path);
+  for (int i = 0; i < 3; i++) {
+    snprintf(other, sizeof other, "%s%s", path, endings[i]);
+    if (access(other, F_OK) == 0)
+      return status_fail(STATUS_USER, "there is no file %s; did you mean %s?", path, other);
+  }
+  const char *dot = strrchr(path, '.');
+  snprintf(other, sizeof other, "%.*s.ft", (int)(dot ? dot - path : (long)length), path);
+  bool may_compile = dot && (!strcmp(dot, ".so") || !strcmp(dot, ".ptx"));
+  if (may_compile && access(other, F_OK) == 0)
+    return status_fail(STATUS_USER, "there is no file %s; `ftc %s -o %s` makes it", path, other,
+                       path);
+  return status_errno(ENOENT, "%s", path);
+}
+
 static Status open_regular(const char *path, int *fd, int64_t *size) {
   struct stat info = {0};
   *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (*fd < 0 && errno == ENOENT) return is_missing(path);
   if (*fd < 0) return status_errno(errno, "%s", path);
   Status status = STATUS_OK;
   if (fstat(*fd, &info) != 0)
     status = status_errno(errno, "%s", path);
+  else if (S_ISDIR(info.st_mode))
+    status = status_fail(STATUS_USER, "%s is a folder, not a model: a .ft, .so or .ptx file", path);
   else if (!S_ISREG(info.st_mode))
     status = status_fail(STATUS_USER, "%s: not a regular file", path);
   else if (!info.st_size)
@@ -159,6 +181,24 @@ Status artifact_load(Artifact *artifact) {
   return check_kernels(artifact);
 }
 
+/* A file that is no artifact, and what it is where its first bytes tell. */
+static Status no_artifact(const char *path, const Text *bytes) {
+  const char *at = bytes->at;
+  if (bytes->count > 6 && !memcmp(at, "\x93NUMPY", 6))
+    return status_fail(STATUS_USER,
+                       "%s is a NumPy array, not a model: a model's data { ... } names its data",
+                       path);
+  if (bytes->count > 9 && at[8] == '{' && !at[7])
+    return status_fail(STATUS_USER,
+                       "%s holds weights, not a model: `ftrun eval MODEL --weights %s` evaluates "
+                       "them, `ftrun MODEL --init %s` trains on",
+                       path, path, path);
+  return status_fail(STATUS_USER,
+                     "%s: neither a .so nor a .ptx that ftc made; of a model's text `ftc MODEL.ft "
+                     "-o MODEL.so` makes one",
+                     path);
+}
+
 static Status open_ptx(Artifact *artifact) {
   Text bytes = {0};
   int error = text_read_file(&bytes, artifact->path);
@@ -168,9 +208,7 @@ static Status open_ptx(Artifact *artifact) {
   } else {
     const char *plan = plan_from_ptx(artifact->arena, text_cstr(&bytes), bytes.count);
     artifact->ptx = arena_strndup(artifact->arena, text_cstr(&bytes), bytes.count);
-    status = plan ? parse_plans(artifact, plan, strlen(plan))
-                  : status_fail(STATUS_USER, "%s: neither a .so nor a .ptx that ftc made",
-                                artifact->path);
+    status = plan ? parse_plans(artifact, plan, strlen(plan)) : no_artifact(artifact->path, &bytes);
     if (status == STATUS_OK && strcmp(artifact->plan->target, "ptx") != 0)
       status = status_fail(STATUS_USER, "%s: its plan is for target %s", artifact->path,
                            artifact->plan->target);
@@ -232,9 +270,7 @@ void artifact_close(Artifact *artifact) {
   arena_free(artifact->arena);
 }
 
-void artifact_choose(Artifact *artifact, int stage) {
-  artifact->plan = artifact->stages.at[stage];
-}
+void artifact_choose(Artifact *artifact, int stage) { artifact->plan = artifact->stages.at[stage]; }
 
 HostKernel *artifact_kernel(const Artifact *artifact, const char *name) {
   if (!artifact->library) return NULL;

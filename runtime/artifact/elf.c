@@ -13,7 +13,9 @@ typedef struct {
   uint64_t size;
 } File;
 
-static Status damaged(void) { return status_fail(STATUS_USER, "is damaged or cut off"); }
+static Status damaged(void) {
+  return status_fail(STATUS_USER, "is damaged or cut off; compile it again");
+}
 
 /* count bytes at offset. A file that shrinks meanwhile is cut off, too. */
 static Status elf_read_part(const File *file, uint64_t offset, void *to, uint64_t count) {

@@ -19,6 +19,7 @@ typedef struct {
   const char *const *paths, *const *renames;
   int path_count, rename_count;
   bool keeps_missing, keeps_mismatch;
+  bool has_flags; /* from ftrun's --init, so that a message may name the flags beside it */
 } CkptInit;
 STATUS_CHECKED Status ckpt_init_weights(Exec *exec, const CkptInit *init, Text *notes);
 /* Parameters and the model's own states (running statistics) under their names. All ranks of `comm`

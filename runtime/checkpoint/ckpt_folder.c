@@ -119,6 +119,11 @@ Status ckpt_resume(Exec *exec, const char *path, CkptInfo *info, char **used, Te
   struct stat entry;
   bool is_damaged;
   *used = NULL;
+  if (stat(path, &entry) != 0 && errno == ENOENT)
+    return status_fail(STATUS_USER,
+                       "--resume %s: there is no such checkpoint; --or-start as well begins anew "
+                       "where there is none",
+                       path);
   if (stat(path, &entry) != 0) return status_errno(errno, "--resume %s", path);
   if (S_ISDIR(entry.st_mode)) return resume_folder(exec, path, info, used, notes);
   *used = strdup(path);
@@ -143,7 +148,8 @@ Status ckpt_make_folder(const char *folder) {
   free(path);
   struct stat info;
   if (!error && stat(folder, &info) == 0 && !S_ISDIR(info.st_mode)) error = ENOTDIR;
-  return error ? status_errno(error, "cannot make the folder %s", folder) : STATUS_OK;
+  return error ? status_errno(error, "cannot make the folder %s for checkpoints", folder)
+               : STATUS_OK;
 }
 
 char *ckpt_path(const char *folder, const CkptInfo *info, int64_t keep) {

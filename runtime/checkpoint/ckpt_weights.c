@@ -113,8 +113,8 @@ static void compare_param(Comparison *c, const PlanTensor *param, const Safetens
   } else if (!ckpt_places_fit(param, from)) {
     char have[TYPE_TEXT], want[TYPE_TEXT], both[3 * TYPE_TEXT];
     Type whole = plan_whole(param);
-    snprintf(both, sizeof both, "%.60s (%s, there %s)", param->name,
-             shape_text(&whole.shape, want), shape_text(&from->shape, have));
+    snprintf(both, sizeof both, "%.60s (%s, there %s)", param->name, shape_text(&whole.shape, want),
+             shape_text(&from->shape, have));
     list_name(&c->mismatched, &c->mismatch_count, both, NULL);
   } else {
     c->taken++;
@@ -149,10 +149,12 @@ static Status compare_names(const Exec *exec, const Safetensors *file, Compariso
 
 static Status must_fit(const CkptInit *init, const WeightFiles *files, const Comparison *c) {
   if (c->missing_count && !init->keeps_missing)
-    return status_fail(STATUS_USER, "%s lacks %d of the model's %d parameters: %s%s%s", files->named,
-                       c->missing_count, c->parameters, text_cstr(&c->missing),
-                       c->unexpected_count ? "; not in the model: " : "",
-                       text_cstr(&c->unexpected));
+    return status_fail(STATUS_USER, "%s lacks %d of the model's %d parameters: %s%s%s%s",
+                       files->named, c->missing_count, c->parameters, text_cstr(&c->missing),
+                       c->unexpected_count ? "; not in the model: " : "", text_cstr(&c->unexpected),
+                       !init->has_flags      ? ""
+                       : c->unexpected_count ? " (--init-rename OLD=NEW, or --init-missing keep)"
+                                             : " (--init-missing keep lets them begin anew)");
   if (!c->taken && c->parameters)
     return status_fail(STATUS_USER, "%s has none of the model's %d parameters in its shape: %s%s%s",
                        files->named, c->parameters, text_cstr(&c->missing),
@@ -162,7 +164,7 @@ static Status must_fit(const CkptInit *init, const WeightFiles *files, const Com
 }
 
 static void tell_fit(const CkptInit *init, const WeightFiles *files, const Comparison *c,
-                 Text *notes) {
+                     Text *notes) {
   bool is_plain = init->path_count == 1 && !init->rename_count && !files->is_several &&
                   !init->keeps_missing && !init->keeps_mismatch;
   if (!is_plain) {
@@ -188,8 +190,12 @@ static void tell_fit(const CkptInit *init, const WeightFiles *files, const Compa
 static Status set_from(const CkptPlaces *places, const CkptInit *init, const PlanTensor *tensor,
                        const WeightFiles *files) {
   const SafeTensor *from = safetensors_find(&files->all, tensor->name);
-  if (!from || (init->keeps_mismatch && !ckpt_places_fit(tensor, from))) return STATUS_OK;
-  return ckpt_places_set(places, tensor, &files->all, weight_files_path(files, from));
+  bool fits = from && ckpt_places_fit(tensor, from);
+  if (!from || (init->keeps_mismatch && !fits)) return STATUS_OK;
+  Status status = ckpt_places_set(places, tensor, &files->all, weight_files_path(files, from));
+  return status == STATUS_USER && !fits && init->has_flags
+             ? status_fail(status, "%s; --init-mismatch keep lets it begin anew", status_message())
+             : status;
 }
 
 static Status load_from(Exec *exec, const CkptInit *init, WeightFiles *files, Text *notes) {
@@ -203,8 +209,7 @@ static Status load_from(Exec *exec, const CkptInit *init, WeightFiles *files, Te
   for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)
     status = set_from(&places, init, &plan->params.at[i], files);
   for (int i = 0; i < plan->states.count && status == STATUS_OK; i++)
-    if (plan->states.at[i].is_saved)
-      status = set_from(&places, init, &plan->states.at[i], files);
+    if (plan->states.at[i].is_saved) status = set_from(&places, init, &plan->states.at[i], files);
   if (status == STATUS_OK) status = ckpt_places_write(&places);
   if (status == STATUS_OK && notes) tell_fit(init, files, &c, notes);
   ckpt_places_free(&places);
@@ -214,8 +219,8 @@ static Status load_from(Exec *exec, const CkptInit *init, WeightFiles *files, Te
 
 Status ckpt_init_weights(Exec *exec, const CkptInit *init, Text *notes) {
   WeightFiles files;
-  Status status = weight_files_open(init->paths, init->path_count, init->renames,
-                                    init->rename_count, &files);
+  Status status =
+      weight_files_open(init->paths, init->path_count, init->renames, init->rename_count, &files);
   if (status == STATUS_OK) status = load_from(exec, init, &files, notes);
   weight_files_close(&files);
   return status;

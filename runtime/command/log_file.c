@@ -9,7 +9,13 @@ Status log_file_open(LogFile *file, const char *path, bool append) {
   *file = (LogFile){.path = path};
   if (!path || !path[0]) return STATUS_OK;
   file->file = fopen(path, append ? "ae" : "we");
-  return file->file ? STATUS_OK : status_errno(errno, "cannot write the log %s", path);
+  int error = errno;
+  const char *slash = strrchr(path, '/');
+  if (!file->file && error == ENOENT && slash)
+    return status_fail(STATUS_USER,
+                       "cannot write the log %s: there is no folder %.*s; make it first", path,
+                       slash > path ? (int)(slash - path) : 1, path);
+  return file->file ? STATUS_OK : status_errno(error, "cannot write the log %s", path);
 }
 
 /* Told once: what is done about it has messages of its own. */

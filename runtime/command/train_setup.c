@@ -20,7 +20,14 @@ Status train_set(Plan *plan, const char *assignment) {
   if (index < 0) {
     char hint[200];
     setting_hint(key, hint, sizeof hint);
-    status = status_fail(STATUS_USER, "--set %s: there is no setting '%s'%s", assignment, key, hint);
+    const char *advice = hint[0] ? hint
+                         : !strncmp(key, "data.", 5)
+                             ? "; the model's file names its data, --data DIR says where it lies"
+                         : strchr(key, '.') ? ""
+                                            : "; a hyper is set where the model is compiled: -D "
+                                              "NAME=VALUE of ftc, or of ftrun MODEL.ft";
+    status =
+        status_fail(STATUS_USER, "--set %s: there is no setting '%s'%s", assignment, key, advice);
   } else if (setting_info[index].when == WHEN_STATIC) {
     status = status_fail(STATUS_USER,
                          "--set %s: %s shapes the compiled code; recompile with "

@@ -130,7 +130,8 @@ Status npy_parse(const ArrayFile *file, ArrayHeader *out) {
   size_t count = file->count;
   *out = (ArrayHeader){0};
   if (count < 10 || memcmp(head, "\x93NUMPY", 6) != 0)
-    return status_fail(STATUS_USER, "is not a NumPy .npy file");
+    return status_fail(STATUS_USER, "is not a NumPy .npy file%s",
+                       count >= 2 && !memcmp(head, "PK", 2) ? "; npz(...) reads an .npz" : "");
   int major = head[6];
   if (major < 1 || major > 3)
     return status_fail(STATUS_USER, "is a .npy file of version %d; expected 1, 2 or 3", major);

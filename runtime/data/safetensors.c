@@ -121,17 +121,28 @@ static Status safetensors_parse_header(Safetensors *file, json_t *root, const ui
   return check_cover(file, data, data_bytes);
 }
 
+/* The bytes are no head of one. A head may begin as a pickle does, so this is asked last. */
+static Status not_safetensors(const uint8_t *bytes, size_t count) {
+  bool is_archive = count >= 4 && !memcmp(bytes, "PK\3\4", 4);
+  bool is_pickle = count >= 2 && bytes[0] == 0x80 && bytes[1] < 6;
+  if (is_archive || is_pickle)
+    return status_fail(STATUS_USER,
+                       "is one of Python's pickles or archives, not a safetensors file; PyTorch "
+                       "writes one by safetensors.torch.save_file(model.state_dict(), FILE)");
+  if (count < 8) return status_fail(STATUS_USER, "is not a safetensors file: %zu bytes", count);
+  return status_fail(STATUS_USER, "is not a safetensors file");
+}
+
 Status safetensors_read(const uint8_t *bytes, size_t count, Safetensors **out) {
   *out = NULL;
-  if (count < 8) return status_fail(STATUS_USER, "is not a safetensors file: %zu bytes", count);
+  if (count < 8) return not_safetensors(bytes, count);
   uint64_t length = 0;
   for (int i = 7; i >= 0; i--) length = length << 8 | bytes[i];
-  if (length < 2 || length > LARGEST_HEADER)
-    return status_fail(STATUS_USER, "is not a safetensors file");
+  if (length < 2 || length > LARGEST_HEADER) return not_safetensors(bytes, count);
   if (length > count - 8)
     return status_fail(STATUS_USER, "is truncated: its header has %llu bytes, the whole file %zu",
                        (unsigned long long)length, count);
-  if (bytes[8] != '{') return status_fail(STATUS_USER, "is not a safetensors file");
+  if (bytes[8] != '{') return not_safetensors(bytes, count);
   json_t *root;
   Status parsed = json_parse((const char *)bytes + 8, (size_t)length, &root);
   if (parsed == STATUS_USER)

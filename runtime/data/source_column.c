@@ -61,6 +61,22 @@ Status column_add(Column *column, const char *label, DataArray *array) {
   return STATUS_OK;
 }
 
+/* What most often is meant where samples do not fit an input. */
+static const char *column_advice(const ArrayHeader *row, const Type *sample) {
+  bool is_one = sample->shape.rank == 0, is_class = is_one && !dtype_is_float(sample->dtype);
+  if (is_class && row->shape.rank == 0)
+    return "; if these are classes, save them with numpy.save(file, labels.astype(\"int32\")), or "
+           "let the input be f32[B] and cast it in the model, i32(...)";
+  if (is_class && row->shape.rank == 1)
+    return "; of one-hot rows numpy.argmax(labels, axis=-1) makes classes, or let the input have "
+           "their shape: cross_entropy() takes probabilities, too";
+  if (shape_equal(&row->shape, &sample->shape))
+    return "; cast the array before it is saved, or give the input its type";
+  if (shape_elements(&row->shape) == shape_elements(&sample->shape))
+    return "; let the input have this shape, and reshape() or flatten() it in the model";
+  return "; files stand in the order of the model's inputs, and an input has its file's shape";
+}
+
 Status column_bind(Column *column, const char *label, const PlanTensor *input, int64_t rows) {
   const DataArray *array = column->file[0].array;
   const ArrayHeader *header = &array->header;
@@ -73,9 +89,9 @@ Status column_bind(Column *column, const char *label, const PlanTensor *input, i
   memmove(sample.shape.dim, sample.shape.dim + 1, sizeof sample.shape.dim - sizeof(int64_t));
   ArrayHeader row = sample_header(header);
   if (!shape_equal(&row.shape, &sample.shape) || !element_converts(header->element, sample.dtype))
-    return status_fail(STATUS_USER, "%s: samples are %s in %s but the model's input %s wants %s",
+    return status_fail(STATUS_USER, "%s: samples are %s in %s but the model's input %s wants %s%s",
                        label, array_header_text(&row, have), column_file_name(array), input->name,
-                       type_text(&sample, want));
+                       type_text(&sample, want), column_advice(&row, &sample));
   column->input = input;
   column->row_elements = shape_elements(&sample.shape);
   column->row_from = array_header_pitch(header);

@@ -174,6 +174,9 @@ Status source_find_file(const Plan *plan, const SourcePlaces *places, const char
     text_free(&tried);
     if (is_found) return STATUS_OK;
     const char *package = package_of(file);
+    struct stat info;
+    if (stat(only, &info) != 0 || !S_ISDIR(info.st_mode))
+      return status_fail(STATUS_USER, "%s not found: --data %s is no folder", file, only);
     return status_fail(
         STATUS_USER, "%s not found in %s; with --data no other folder is searched%s%s", file, only,
         package ? ", without it the package is found: apt install " : "", package ? package : "");

@@ -218,7 +218,7 @@ class Gpus(Ptx):
         for wrong in (["--gpus", 0], ["--gpus", 2, "--ranks", 2], ["--gpus", "two"]):
             self.start(path, *wrong, exit_code=2)
         said = self.start(self.artifact("mlp", 2, "so"), "--gpus", 2, exit_code=2).stderr
-        self.assertIn("runs on the cpu: --ranks", said)
+        self.assertIn("is compiled for the CPU, where --ranks N starts processes", said)
         said = self.start(path, "--gpus", 3, env=self.environment(FT_FAKE_CUDA_COUNT=2), exit_code=1).stderr
         self.assertEqual(said.count("error: "), 1, said)
         self.assertIn("rank 2 is number 3 of the ranks on this machine, which has 2 GPUs", said)

@@ -15,6 +15,7 @@ config.test_exec_root = os.path.join(build, "lit")
 
 for tool in ("ftc", "ftopt", "ftrun"):
     config.substitutions.append(("%" + tool + r"\b", os.path.join(build, "bin", tool)))
+config.substitutions.append((r"%bin\b", os.path.join(build, "bin")))
 config.substitutions.append((r"%root\b", root))
 config.substitutions.append((r"%examples\b", os.path.join(root, "examples")))
 config.environment["PATH"] = "/usr/lib/llvm-19/bin:" + os.environ.get("PATH", "/usr/bin:/bin")

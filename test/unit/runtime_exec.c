@@ -356,7 +356,7 @@ static void test_damaged_artifacts(void **state) {
   const char *path = path_of("bad.so");
   assert_int_equal(text_read_file(&whole, path_of("model.so")), 0);
   refused(path_of("missing.so"), "No such file");
-  refused(folder, "not a regular file");
+  refused(folder, "is a folder, not a model");
   write_file(path, "", 0);
   refused(path, "empty");
   write_file(path, "\177ELF", 4);
