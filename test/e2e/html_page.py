@@ -95,6 +95,12 @@ class Page(support.Case):
         self.assertEqual({name for name, size in self.index["memory"] if size} & {"parameters", "gradients", "optimizer state"}, {"parameters", "gradients", "optimizer state"})
         self.assertEqual(dict(self.index["memory"])["parameters"] // 4 % 16, 0)
 
+    def walk(self, page):
+        """Every pass, open and closed."""
+        for i in range(page.run("$('pass').options.length")):
+            page.run(f"go({i}), foldAll(true), foldAll(false)")
+        self.assertEqual(page.errors(), [])
+
     def test_of_several_stages_one(self):
         titles = {}
         for flags in ((), ("--stage", "1")):
@@ -148,9 +154,12 @@ class Page(support.Case):
             self.assertTrue(page.run("document.querySelectorAll('svg .line').length"))
             page.run("[...document.querySelectorAll('#graphs button')].find(b => b.textContent === 'eval').click()")
             self.assertEqual(page.run("[...at.root.groups.keys()]"), ["forward"])
-            for i in range(page.run("$('pass').options.length")):
-                page.run(f"go({i}), foldAll(true), foldAll(false)")
-            self.assertEqual(page.errors(), [])
+            self.walk(page)
+            images = os.path.join(self.place.name, "images.html")
+            support.run("ftc", os.path.join(support.EXAMPLES, "fashion_cnn.ft"), "--emit=html", "-o", images)
+            page.open("file://" + images)
+            page.wait("typeof at !== 'undefined' && at")
+            self.walk(page)
         finally:
             page.close()
 
