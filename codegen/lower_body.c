@@ -8,6 +8,7 @@
 /* Numbers of values by the id of a body's node. */
 typedef struct {
   Arena *arena; /* of the plan */
+  const Program *program;
   int *value;
 } Values;
 
@@ -107,6 +108,15 @@ static const char *keep_body_text(Values *values, const char *text) {
   return text ? arena_strdup(values->arena, text) : NULL;
 }
 
+/* NULL: the program's own. */
+static const char *file_of_node(Values *values, const Node *node) {
+  const Program *program = values->program;
+  int file = node->origin.loc.file;
+  if (file < 1 || file > program->files.count) return NULL;
+  const char *path = program->files.at[file - 1];
+  return strcmp(path, program->path) == 0 ? NULL : keep_body_text(values, path);
+}
+
 static PlanOp make_op(Values *values, const Node *node) {
   int *inputs = ARENA_ARRAY(values->arena, int, node->input_count + 1);
   for (int i = 0; i < node->input_count; i++)
@@ -116,6 +126,7 @@ static PlanOp make_op(Values *values, const Node *node) {
                .inputs = inputs,
                .input_count = node->input_count,
                .line = node->origin.loc.line,
+               .file = file_of_node(values, node),
                .layer = keep_body_text(values, node->origin.layer),
                .function = keep_body_text(values, node->origin.function),
                .phase = lower_phase(node)};
@@ -127,7 +138,7 @@ void lower_body(Lowering *lowering, NodeSteps *steps, const int *buffers, int in
                 int count) {
   const Node *node = steps->node;
   const Graph *inside = node->op == OP_FUSED ? node->body : NULL;
-  Values values = {.arena = lowering->plan->arena};
+  Values values = {.arena = lowering->plan->arena, .program = lowering->program};
   PlanBody body = {
       .first = steps->first, .end = steps->end, .input_count = input_count, .arg_count = count};
   steps->body = -1;

@@ -454,6 +454,7 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
   load_text(&source, path, text, length, &loading);
   if (diag->errors > errors || source.options->parse_only) return diag->errors == errors;
   load_std(b);
+  for (int i = 0; i < diag->files.count; i++) VEC_PUSH(arena, out->files, diag->files.at[i].path);
   Frame top = {.scope = &b->user, .prefix = ""};
   b->frame = &top;
   for (int i = 0; i < source.files.count; i++) define_file(b, &b->user, source.files.at[i]);

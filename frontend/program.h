@@ -30,6 +30,7 @@ typedef struct {
 typedef struct Program {
   Arena *arena;
   const char *model_name, *path;
+  VEC(const char *) files; /* by Loc.file - 1: what was read */
   Graph *train, *eval; /* STAGE_FORWARD from the front end */
   Graph *micro; /* train without its update: for all parts of a batch but the last. Made by the
                    passes where train.accumulate is more than 1; else NULL */

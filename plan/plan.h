@@ -17,7 +17,7 @@
 #include "plan/transform.h"
 
 /* The version grows whenever an older plan would mean something else now, or could not be read. */
-enum { PLAN_VERSION = 7, PLAN_ALIGN = 64 };
+enum { PLAN_VERSION = 8, PLAN_ALIGN = 64 };
 enum { PLAN_MOST_GRAPHS = 64, PLAN_MOST_PROGRAMMES = 16, PROGRAMME_RUNS = 64 };
 enum { PLAN_MOST_METRICS = 250 }; /* of a graph, with the compiler's own */
 
@@ -300,6 +300,7 @@ typedef struct {
   double value; /* of a const; with which a pad fills */
   uint32_t line;
   const char *layer, *function; /* NULL: of none */
+  const char *file;             /* that the line is in; NULL: the main one, plan->source */
   StepPhase phase;
 } PlanOp;
 typedef struct {

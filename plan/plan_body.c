@@ -1,5 +1,6 @@
 /* plan_body: see plan_body.h. */
 #include "plan/plan_body.h"
+#include "plan/plan_same.h"
 #include "plan/plan_text.h"
 #include "plan/plan_window.h"
 #include <inttypes.h>
@@ -52,13 +53,14 @@ const PlanBody *body_of_step(const PlanGraph *graph, int index) {
 /* What an op says only where it differs from the one before. */
 typedef struct {
   uint32_t line;
-  const char *layer, *function;
+  const char *file, *layer, *function;
   StepPhase phase;
+  const Type *type; /* NULL: there is none before */
 } Belonging;
 
 static Belonging belonging_at_first(const PlanGraph *graph, const PlanBody *body) {
   const PlanStep *step = &graph->steps.at[body->first];
-  return (Belonging){step->line, step->layer, NULL, step->phase};
+  return (Belonging){step->line, NULL, step->layer, NULL, step->phase, NULL};
 }
 
 static bool is_same_text(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
@@ -73,12 +75,18 @@ static void print_value(Text *out, double value) {
 
 static void print_op(Text *out, const PlanOp *op, Belonging *last) {
   char type[TYPE_TEXT];
-  text_printf(out, "  op %s %s", op_info[op->op].text, type_text(&op->type, type));
+  bool is_as_before = last->type && type_equal(last->type, &op->type);
+  text_printf(out, "  op %s %s", op_info[op->op].text,
+              is_as_before ? "=" : type_text(&op->type, type));
   for (int i = 0; i < op->input_count; i++)
     text_printf(out, "%s%d", i ? " " : " of ", op->inputs[i]);
   for (int i = 0; i < op->int_count; i++)
     text_printf(out, "%s%" PRId64, i ? " " : " with ", op->ints[i]);
   if (op->value != 0) print_value(out, op->value);
+  if (!is_same_text(op->file, last->file)) {
+    text_printf(out, " file ");
+    plan_print_text(out, op->file ? op->file : "");
+  }
   if (op->line != last->line) text_printf(out, " line %" PRIu32, op->line);
   if (!is_same_text(op->layer, last->layer))
     text_printf(out, op->layer ? " layer \"%s\"" : " layer none", op->layer);
@@ -86,17 +94,20 @@ static void print_op(Text *out, const PlanOp *op, Belonging *last) {
   if (!is_same_text(op->function, last->function))
     text_printf(out, op->function ? " function \"%s\"" : " function none", op->function);
   text_printf(out, "\n");
-  *last = (Belonging){op->line, op->layer, op->function, op->phase};
+  *last = (Belonging){op->line, op->file, op->layer, op->function, op->phase, &op->type};
 }
 
-void body_print(Text *out, const PlanGraph *graph, const PlanBody *body) {
+void body_print(Text *out, const PlanGraph *graph, const PlanBody *body, int64_t *copied) {
   Belonging last = belonging_at_first(graph, body);
   text_printf(out, "  does %d %d (", body->first, body->end);
   for (int i = 0; i < body->arg_count; i++) {
     if (i == body->input_count) text_printf(out, ") -> (");
     text_printf(out, "%s%d", i == 0 || i == body->input_count ? "" : " ", body->args[i]);
   }
-  text_printf(out, ")\n");
+  text_printf(out, ")");
+  bool is_same = same_print(out, graph, body, copied);
+  text_printf(out, "\n");
+  if (is_same) return;
   for (int i = 0; i < body->ops.count; i++) print_op(out, &body->ops.at[i], &last);
   text_printf(out, "  gives");
   for (int i = 0; i < body->arg_count - body->input_count; i++)
@@ -137,6 +148,7 @@ bool body_read(Words *words, PlanGraph *graph) {
   if (args.count == body.input_count) return words_fail(words, "a kernel without a result");
   body.first = (int)first, body.end = (int)end;
   body.args = args.at, body.arg_count = args.count;
+  if (words_take(words, "same") && !same_read(words, graph, &body)) return false;
   VEC_PUSH(words->arena, graph->bodies, body);
   return true;
 }
@@ -374,6 +386,11 @@ static bool read_name_or_none(Words *words, const char **out) {
 
 static bool read_op_belonging(Words *words, PlanOp *op) {
   int64_t line;
+  if (words_take(words, "file")) {
+    const char *file = words_string(words, "the file");
+    if (!file) return false;
+    op->file = file[0] ? file : NULL;
+  }
   if (words_take(words, "line")) {
     if (!words_integer(words, "line", 0, UINT32_MAX, &line)) return false;
     op->line = (uint32_t)line;
@@ -396,15 +413,22 @@ bool body_read_op(Words *words, PlanGraph *graph) {
   Belonging last = belonging_at_first(graph, body);
   if (body->ops.count) {
     const PlanOp *before = &body->ops.at[body->ops.count - 1];
-    last = (Belonging){before->line, before->layer, before->function, before->phase};
+    last = (Belonging){before->line,     before->file,  before->layer,
+                       before->function, before->phase, &before->type};
   }
-  PlanOp op = {
-      .line = last.line, .layer = last.layer, .function = last.function, .phase = last.phase};
+  PlanOp op = {.line = last.line,
+               .file = last.file,
+               .layer = last.layer,
+               .function = last.function,
+               .phase = last.phase};
   Numbers inputs = {0};
   const char *word = words_word(words, "an operation");
   if (!word) return false;
   if (!op_parse(word, &op.op)) return words_fail(words, "there is no operation '%.40s'", word);
-  if (!words_type(words, &op.type)) return false;
+  bool is_as_before = words_take(words, "=");
+  if (is_as_before && !last.type) return words_fail(words, "there is no type before this one");
+  if (is_as_before) op.type = *last.type;
+  if (!is_as_before && !words_type(words, &op.type)) return false;
   int values = body->input_count + body->ops.count;
   if (words_take(words, "of") && !body_read_numbers(words, values, &inputs)) return false;
   op.inputs = inputs.at, op.input_count = inputs.count;

@@ -4,7 +4,7 @@
  *
  *   does 4 6 (3 4) -> (5)                                  steps 4 and 5, of their operands and results
  *   op sub f32[64,10] of 0 1 line 12 layer "fc" function "softmax"
- *   op exp f32[64,10] of 2                                 line, layer and function are as before
+ *   op exp = of 2                                          type, file, line, layer, function: as before
  *   op sum f32[64,1] of 3 with 1 phase backward
  *   gives 3                                                which of these the results are
  *
@@ -17,7 +17,8 @@ enum { BODY_MOST_OPS = 4096 };
 
 /* Whether the plan tells enough of an op to do it: of others it has names and operands. */
 bool body_is_told(Op op);
-void body_print(Text *out, const PlanGraph *graph, const PlanBody *body);
+/* *copied: see plan_same.h. */
+void body_print(Text *out, const PlanGraph *graph, const PlanBody *body, int64_t *copied);
 /* The lines, behind their first word. Every index and shape is checked: whoever does the ops need
  * not. */
 bool body_read(Words *words, PlanGraph *graph);

@@ -79,8 +79,7 @@ void plan_print_number(Text *out, double value) {
   text_printf(out, "%s", digits);
 }
 
-/* Quoted; what is not printable ASCII becomes \xNN, so that a PTX comment may hold it. */
-static void print_string(Text *out, const char *text) {
+void plan_print_text(Text *out, const char *text) {
   text_append(out, "\"", 1);
   for (const char *at = text ? text : ""; *at; at++) {
     unsigned char c = (unsigned char)*at;
@@ -110,7 +109,7 @@ static void print_settings(Text *out, const SettingValue *values) {
     if (is_default && !values[i].is_set) continue;
     text_printf(out, "setting %s ", setting_info[i].key);
     if (is_text)
-      print_string(out, values[i].text);
+      plan_print_text(out, values[i].text);
     else if (setting_info[i].kind == SET_INT && values[i].number == SETTING_AUTO)
       text_printf(out, "auto");
     else
@@ -124,20 +123,20 @@ static void print_sources(Text *out, const Plan *plan) {
   for (int i = 0; i < plan->sources.count; i++) {
     const DataSource *source = &plan->sources.at[i];
     text_printf(out, "data ");
-    print_string(out, source->split);
+    plan_print_text(out, source->split);
     text_printf(out, " ");
-    print_string(out, source->kind);
+    plan_print_text(out, source->kind);
     for (int j = 0; j < source->file_count; j++) {
       text_printf(out, " file ");
-      print_string(out, source->files[j]);
+      plan_print_text(out, source->files[j]);
     }
     for (int j = 0; j < source->option_count; j++) {
       const DataOption *option = &source->options[j];
       text_printf(out, " option ");
-      print_string(out, option->name);
+      plan_print_text(out, option->name);
       text_printf(out, " ");
       if (option->text)
-        print_string(out, option->text);
+        plan_print_text(out, option->text);
       else
         plan_print_number(out, option->number);
     }
@@ -167,7 +166,7 @@ static void print_cut(Text *out, const PlanCut *cut, const Shape *part) {
 static void print_tensor(Text *out, const Plan *plan, const char *word, const PlanTensor *tensor,
                          int index) {
   text_printf(out, "%s ", word);
-  print_string(out, tensor->name);
+  plan_print_text(out, tensor->name);
   text_printf(out, " ");
   print_type(out, &tensor->type);
   text_printf(out, " at %s+%" PRId64, plan->places.at[tensor->place].name, tensor->offset);
@@ -214,7 +213,7 @@ static void print_triple(Text *out, const char *key, const int64_t value[3]) {
 static void print_step_body(Text *out, const PlanStep *step, bool is_instead) {
   bool is_named = step->kind == STEP_LAUNCH || step->kind == STEP_CALL || step->kind == STEP_BEGIN;
   if (is_named) text_printf(out, " ");
-  if (is_named) print_string(out, step->name);
+  if (is_named) plan_print_text(out, step->name);
   if (step->kind == STEP_END)
     text_printf(out, " %d", step->partner);
   else
@@ -236,11 +235,11 @@ static void print_step_body(Text *out, const PlanStep *step, bool is_instead) {
   if (step->bytes) text_printf(out, " moves=%" PRId64, step->bytes);
   if (step->line) text_printf(out, " line=%" PRIu32, step->line);
   if (step->layer) text_printf(out, " layer=");
-  if (step->layer) print_string(out, step->layer);
+  if (step->layer) plan_print_text(out, step->layer);
   if (step->phase) text_printf(out, " phase=%s", phase_text(step->phase));
   if (step->work_kind) text_printf(out, " kind=%s", work_text(step->work_kind));
   text_printf(out, " ");
-  print_string(out, step->label);
+  plan_print_text(out, step->label);
   text_printf(out, "\n");
 }
 
@@ -257,9 +256,9 @@ static void print_instead(Text *out, const PlanInstead *instead) {
   }
 }
 
-static void print_graph(Text *out, const Plan *plan, const PlanGraph *graph) {
+static void print_graph(Text *out, const Plan *plan, const PlanGraph *graph, int64_t *copied) {
   text_printf(out, "graph ");
-  print_string(out, graph->name);
+  plan_print_text(out, graph->name);
   text_printf(out, "\n");
   for (int i = 0; i < graph->buffers.count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[i];
@@ -273,22 +272,23 @@ static void print_graph(Text *out, const Plan *plan, const PlanGraph *graph) {
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
     text_printf(out, "  %s ", output_kind_text(output->kind));
-    print_string(out, output->name);
+    plan_print_text(out, output->name);
     text_printf(out, " ");
     print_type(out, &output->type);
     text_printf(out, " at %s+%" PRId64 "\n", plan->places.at[output->place].name, output->offset);
   }
-  for (int i = 0; i < graph->bodies.count; i++) body_print(out, graph, &graph->bodies.at[i]);
+  for (int i = 0; i < graph->bodies.count; i++)
+    body_print(out, graph, &graph->bodies.at[i], copied);
 }
 
 void plan_print(const Plan *plan, Text *out) {
   size_t start = out->count;
   text_printf(out, "ft-plan %d\nmodel ", PLAN_VERSION);
-  print_string(out, plan->model);
+  plan_print_text(out, plan->model);
   text_printf(out, "\nsource ");
-  print_string(out, plan->source);
+  plan_print_text(out, plan->source);
   text_printf(out, "\ntarget %s ", plan->target);
-  print_string(out, plan->target_cpu);
+  plan_print_text(out, plan->target_cpu);
   text_printf(out, "\n");
   print_settings(out, plan->settings);
   if (plan->settings && setting_pipeline(plan->settings) > 1)
@@ -297,7 +297,7 @@ void plan_print(const Plan *plan, Text *out) {
   plan_print_places(plan, out);
   for (int i = 0; i < plan->memory.count; i++) {
     text_printf(out, "memory ");
-    print_string(out, plan->memory.at[i].category);
+    plan_print_text(out, plan->memory.at[i].category);
     text_printf(out, " %" PRId64 "\n", plan->memory.at[i].bytes);
   }
   for (int i = 0; i < plan->inputs.count; i++)
@@ -310,10 +310,11 @@ void plan_print(const Plan *plan, Text *out) {
     print_tensor(out, plan, "scalar", &plan->scalars.at[i], i);
   if (plan->decode_refused) {
     text_printf(out, "refused ");
-    print_string(out, plan->decode_refused);
+    plan_print_text(out, plan->decode_refused);
     text_printf(out, "\n");
   }
-  for (int i = 0; i < plan->graphs.count; i++) print_graph(out, plan, &plan->graphs.at[i]);
+  int64_t copied = 0;
+  for (int i = 0; i < plan->graphs.count; i++) print_graph(out, plan, &plan->graphs.at[i], &copied);
   plan_print_programmes(plan, out);
   uint64_t checksum = plan_checksum(text_cstr(out) + start, out->count - start);
   text_printf(out, "checksum %016" PRIx64 "\n", checksum);

@@ -6,6 +6,8 @@
 uint64_t plan_checksum(const char *text, size_t length);
 /* Must the line of this input say what its values are below, or that they may be any? */
 bool plan_takes_bound(const PlanTensor *input);
+/* Quoted; what is not printable ASCII becomes \xNN, so that a PTX comment may hold it. */
+void plan_print_text(Text *out, const char *text);
 void plan_print_places(const Plan *plan, Text *out);
 void plan_print_part(Text *out, const PlanPart *part, int rank);
 /* ` then resize size 256 filter bilinear`, for each of the chain. */

@@ -9,6 +9,7 @@ typedef struct {
   const char *at; /* the next byte of the current line, which ends in NUL */
   int line;
   const char *why; /* set once, by the first failure */
+  int64_t copied_ops; /* of kernels that do the same as others: plan_same.h */
 } Words;
 
 /* Larger than any memory; sums of a few of them do not overflow. */

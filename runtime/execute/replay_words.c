@@ -68,11 +68,11 @@ static void say_phase(Text *out, const char *layer, StepPhase phase) {
     text_printf(out, ", forward");
 }
 
-static void say_where(Text *out, const Kernel *kernel, uint32_t line) {
+static void say_where(Text *out, const Kernel *kernel, const PlanOp *op) {
   const Plan *plan = exec_plan(replay_exec(kernel->replay));
-  if (!line) line = kernel->step->line;
-  text_printf(out, "%s", plan->source);
-  if (line) text_printf(out, ":%u", line); /* the update has none */
+  uint32_t line = op && op->line ? op->line : kernel->step->line;
+  text_printf(out, "%s", op && op->file ? op->file : plan->source);
+  if (line) text_printf(out, ":%u", line); /* the update has none if --set chose the optimizer */
   text_printf(out, ": the first value that is not finite comes from ");
 }
 
@@ -250,7 +250,7 @@ void replay_say_operation(const Kernel *kernel, int value, int64_t element, Repl
   char type[TYPE_TEXT];
   Scalar x = {.f = 0};
   BodyStats scores;
-  say_where(&out->sentence, kernel, op->line);
+  say_where(&out->sentence, kernel, op);
   text_printf(&out->sentence, "%s", op_info[op->op].text);
   if (op->op == OP_CAST) text_printf(&out->sentence, " to %s", dtype_text(op->type.dtype));
   if (op->function && strcmp(op->function, op_info[op->op].text) != 0)
@@ -294,7 +294,7 @@ void replay_say_operation(const Kernel *kernel, int value, int64_t element, Repl
 /* A kernel whose operations are not told one by one, or that rounds in another way. */
 void replay_say_kernel(const Kernel *kernel, const ReplaySpot *spot, ReplayCause *out) {
   const PlanOp *op = kernel->of && kernel->of->ops.count == 1 ? &kernel->of->ops.at[0] : NULL;
-  say_where(&out->sentence, kernel, op ? op->line : 0);
+  say_where(&out->sentence, kernel, op);
   if (op)
     text_printf(&out->sentence, "%s", op_info[op->op].text);
   else

@@ -93,7 +93,7 @@ class SharedObjects(Case):
     def test_two_plans(self):
         """What is loaded is what was read: a symbol elsewhere that says something else is refused."""
         hidden = self.plan().replace("const char ft_plan", "const char other")
-        evil = self.build("evil.so", hidden + 'const char ft_plan[] = "ft-plan 7\\n";')
+        evil = self.build("evil.so", hidden + 'const char ft_plan[] = "ft-plan 8\\n";')
         self.fails(1, "not the one that was read", "ftrun", evil, "--data", self.folder)
 
 

@@ -87,12 +87,12 @@ static Plan *mapped(Arena *arena) {
 }
 
 static const char *const refusals[][3] = {
-    {"ft-plan 7", "ft-plan 1", "version 1"},
+    {"ft-plan 8", "ft-plan 1", "version 1"},
     {" after=0 ", " ", "step 1 does not wait for step 0"},
     {" after=0 ", " after=1 ", "must lie in 0..0"},
     {" after=0 ", " after=0,0 ", "waits for one that is not before it"},
     {" after=0 ", " after= ", "a step's number"},
-    {"ft-plan 7", "gt-plan 6", "not a plan"},
+    {"ft-plan 8", "gt-plan 6", "not a plan"},
     {"target cpu", "target tpu", "'tpu'"},
     {"option \"limit\" 1000000001", "option \"limit\" 0", "limit=0: it must be a positive integer"},
     {"option \"limit\" 1000000001", "option \"limit\" 1e300", "must be a positive integer"},

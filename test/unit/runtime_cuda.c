@@ -130,7 +130,7 @@ static char *write_artifact(const Case *c) {
   Text plan = {0}, file = {0};
   char type[64];
   text_printf(&plan,
-              "ft-plan 7\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_80\"\n"
+              "ft-plan 8\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_80\"\n"
               "place state %d for ever saved checkpoint\n"
               "place output 64 for batch to host\n",
               ARGUMENTS * PLACE + 64);
@@ -367,7 +367,7 @@ static char *write_mapped(void) {
   strcpy(path + sizeof path - 7, "XXXXXX");
   Text plan = {0}, file = {0};
   text_printf(&plan,
-              "ft-plan 7\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
+              "ft-plan 8\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
               "place state 8256 for ever saved checkpoint\nplace output 64 for batch to host\n");
   text_printf(&plan, "state \"to\" f32[16,32] at state+4096 init zeros()\n"
                      "state \"@step\" i64[] at state+8192 init zeros() role step\n"
