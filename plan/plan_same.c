@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static bool is_same_word(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
+static bool is_same_or_none(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
 
 /* The layers of its operations, each once, in their order; NULL is one of them. */
 typedef struct {
@@ -14,7 +14,7 @@ typedef struct {
 
 static int layer_in(const LayerList *list, const char *layer) {
   int i = list->count - 1;
-  while (i >= 0 && !is_same_word(list->at[i], layer)) i--;
+  while (i >= 0 && !is_same_or_none(list->at[i], layer)) i--;
   return i;
 }
 
@@ -38,7 +38,7 @@ static bool is_same_op(const PlanOp *a, const PlanOp *b) {
          memcmp(&a->value, &b->value, sizeof a->value) == 0 && type_equal(&a->type, &b->type) &&
          !memcmp(a->inputs, b->inputs, sizeof *a->inputs * (size_t)a->input_count) &&
          !memcmp(a->ints, b->ints, sizeof *a->ints * (size_t)a->int_count) &&
-         is_same_word(a->function, b->function) && is_same_word(a->file, b->file);
+         is_same_or_none(a->function, b->function) && is_same_or_none(a->file, b->file);
 }
 
 static bool does_same(const PlanGraph *graph, const PlanBody *a, const PlanBody *b,
