@@ -287,8 +287,9 @@ static const char *unique_path(Builder *b, Instance *instance, const char *local
   return path;
 }
 
+/* *copied: a state begins as this parameter. */
 static bool initial_value(Builder *b, const Ast *ast, const Shape *shape, const char **kind,
-                          double arg[2], int *count) {
+                          double arg[2], int *count, Node **copied) {
   const Ast *init = ast->kid[1];
   if (!init)
     return ast->kind == AST_STATE
@@ -298,6 +299,8 @@ static bool initial_value(Builder *b, const Ast *ast, const Shape *shape, const 
                               "normal(0.02)",
                               ast->name, ast->name, ast_to_text(b->arena, ast->kid[0]));
   Value v = eval(b, init);
+  if (v.kind == VALUE_TENSOR && ast->kind == AST_STATE)
+    return (*copied = v.node, *kind = "zeros", *count = 0, true);
   return v.kind != VALUE_ERROR && init_reduce(b, &v, shape, init->loc, kind, arg, count);
 }
 
@@ -325,7 +328,8 @@ static Node *declare(Builder *b, const Ast *ast, const char *local) {
   const char *kind;
   double arg[2] = {0};
   int count = 0;
-  if (!initial_value(b, ast, &type.shape, &kind, arg, &count)) return NULL;
+  Node *copied = NULL;
+  if (!initial_value(b, ast, &type.shape, &kind, arg, &count, &copied)) return NULL;
   Instance *instance = b->frame->instance;
   const char *path = unique_path(b, instance, local, ast->loc);
   if (!path) return NULL;
@@ -344,7 +348,7 @@ static Node *declare(Builder *b, const Ast *ast, const char *local) {
   if (is_param) recipe_apply_groups(b, node);
   VEC_PUSH(b->arena, b->declared, ((Declared){path, node, builder_site(b, ast->loc)}));
   for (Instance *i = instance; i; i = i->parent) i->declared = true;
-  return node;
+  return copied && !copy_declare(b, node, copied, ast->kid[1]->loc) ? NULL : node;
 }
 
 /* What is declared must not take the place of what the block or model was given: everything behind
@@ -395,13 +399,17 @@ void block_param(Builder *b, const Ast *ast) {
   const char *name = file_name(b, ast);
   const char *local = name ? join_names(b, b->frame->prefix, name) : NULL;
   Node *node = NULL;
+  if (local && ast->kind == AST_STATE) local = average_local(b, local);
   for (int i = 0; local && i < instance->owned.count && instance->applications > 1; i++)
     if (strcmp(instance->owned.at[i].name, local) == 0) node = instance->owned.at[i].node;
   if (!node && local) {
     node = declare(b, ast, local);
     if (node) VEC_PUSH(b->arena, instance->owned, ((Owned){local, node}));
   }
-  if (node && b->stops && ast->kind == AST_PARAM)
+  if (node && ast->kind == AST_STATE) node = copy_value(b, node);
+  if (node && b->average.is_on && ast->kind == AST_PARAM)
+    node = average_of(b, node, ast->loc);
+  else if (node && b->stops && ast->kind == AST_PARAM)
     node = tensor_unary(b, OP_STOP_GRADIENT, node, ast->loc);
   builder_bind(b, ast->name, value_tensor(node), ast->loc, false);
 }

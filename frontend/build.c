@@ -177,7 +177,9 @@ static void output(Builder *b, const Ast *ast) {
 static void update(Builder *b, const Ast *ast) {
   Variable *found = builder_local(b->frame, ast->name);
   if (found && found->value.kind == VALUE_ERROR) return;
-  if (!found || found->value.kind != VALUE_TENSOR || found->value.node->op != OP_STATE) {
+  bool is_tensor = found && found->value.kind == VALUE_TENSOR;
+  Node *target = is_tensor ? copy_state(b, found->value.node) : NULL;
+  if (!target || target->op != OP_STATE) {
     builder_fail(b, ast->loc,
                  "'%s' is not a state of this block; `state %s: [...] = zeros` "
                  "declares one",
@@ -185,7 +187,6 @@ static void update(Builder *b, const Ast *ast) {
     return;
   }
   if (!b->training) return;
-  Node *target = found->value.node;
   Value v = eval(b, ast->kid[0]);
   Node *node = tensor_of(b, &v, target->type.dtype, ast->kid[0]->loc);
   if (node && v.kind != VALUE_TENSOR)
@@ -460,6 +461,7 @@ bool build_model(Builder *b, const Ast *model) {
     builder_fail(b, model->loc, "model '%s' has no loss; `loss = ...` says what training lowers",
                  model->name);
   if (fine && b->diag->errors == errors) mix_check_loss(b);
+  if (fine && b->diag->errors == errors) copies_end(b);
   b->frame = NULL;
   return b->diag->errors == errors;
 }

@@ -89,6 +89,13 @@ typedef struct {
   Loc loc;
 } Declared;
 
+/* A state that begins as a copy of a parameter, and what is read of it (average.c). */
+typedef struct {
+  Node *state, *param, *value;
+  bool is_average;
+  double decay;
+} Copied;
+
 /* `lr = 0.1x on "head.*"`: see recipe_groups.c. */
 typedef struct {
   const char *key;
@@ -131,6 +138,11 @@ typedef struct Builder {
     int renamed;
   } here;
   int stops;                /* applications at work of stop_gradient(layer) */
+  struct {
+    bool is_on;
+    double decay;
+  } average;                /* the application at work of average(layer) */
+  VEC(Copied) copies;       /* of this graph */
   uint32_t regions;         /* so far */
   int instances;            /* for the numbers of renamed ones */
   Node *seed, *step;
@@ -248,6 +260,18 @@ const char *block_path(Builder *b, const Instance *instance);
 /* The layer at work, and the round of a repeat in it: "h.3.attn"; "": the model itself. */
 const char *block_layer(Builder *b);
 void block_param(Builder *b, const Ast *ast); /* statements param and state */
+/* ── states that begin as copies of parameters (average.c) ── */
+/* False after an error. */
+bool copy_declare(Builder *b, Node *state, Node *from, Loc loc);
+/* What is read of a state, and of which state it is: of others the node itself. */
+Node *copy_value(const Builder *b, Node *state);
+Node *copy_state(const Builder *b, Node *value);
+/* At the end of a graph: copies that no `update` changes stay as they are. */
+void copies_end(Builder *b);
+/* While average(layer) is applied: the average in place of a parameter, or NULL after an error; the
+ * name of its own state in place of the layer's. */
+Node *average_of(Builder *b, Node *param, Loc loc);
+const char *average_local(Builder *b, const char *local);
 /* Checks a tensor against a written type, binding dimensions that are new in the frame. */
 bool block_check_type(Builder *b, const Ast *type, Node *node, Loc loc, const char *what);
 /* Evaluates the dimensions of a written shape; all must be known. */
@@ -341,6 +365,7 @@ Value builtin_call(Builder *b, const Builtin *builtin, Loc loc, const Arguments 
 Node *builtin_tensor(Call *call, int index);
 Node *builtin_float_tensor(Call *call, int index);
 bool builtin_int(Call *call, int index, int64_t otherwise, int64_t *out);
+Value average_layer(Call *call); /* average(layer, decay), see average.c */
 bool builtin_number(Call *call, int index, double otherwise, double *out);
 bool builtin_bool(Call *call, int index, bool otherwise, bool *out);
 bool builtin_axis(Call *call, int index, const Node *x, int64_t otherwise, int *out);

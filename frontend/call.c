@@ -305,11 +305,15 @@ static Value call_callee(Builder *b, const Ast *ast) {
   return builtin ? (Value){.kind = VALUE_BUILTIN, .builtin = builtin} : callee;
 }
 
-/* stop_gradient(layer)(x): the layers inside of it are meant, too. */
+/* stop_gradient(layer)(x), average(layer, decay=0.99)(x): the layers inside of it are meant, too. */
 static Value apply_layer(Builder *b, const Value *layer, Loc loc, const Arguments *arguments) {
+  bool was_on = b->average.is_on;
+  double decay = b->average.decay;
+  if (layer->is_average) b->average.is_on = true, b->average.decay = layer->decay;
   b->stops += layer->count;
   Value result = block_apply(b, layer->layer, loc, arguments);
   b->stops -= layer->count;
+  b->average.is_on = was_on, b->average.decay = decay;
   return result;
 }
 

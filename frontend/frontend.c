@@ -365,7 +365,7 @@ Graph *build_graph(Builder *b, const Ast *model, bool training) {
   b->streams = b->instances = b->evaluations = 0;
   b->seed = b->step = NULL;
   memset(&b->mix, 0, sizeof b->mix);
-  b->declared.count = b->weights.count = 0;
+  b->declared.count = b->weights.count = b->copies.count = 0;
   bool fine = build_model(b, model);
   return fine && !b->exhausted ? b->graph : NULL;
 }

@@ -54,6 +54,8 @@ typedef struct Value {
     Instance *layer;
   };
   const char *unit; /* DURATION: "step" or "epoch" */
+  bool is_average;  /* LAYER: applied with averages in place of its parameters, of this decay */
+  double decay;
 } Value;
 
 static inline Value value_error(void) { return (Value){.kind = VALUE_ERROR}; }
