@@ -6,34 +6,46 @@
 
 enum { LANES = 8, BLOCK = 1 << 12 };
 
+typedef struct {
+  double sum[LANES], squares[LANES];
+  float most[LANES];
+  uint32_t zeros[LANES], bad[LANES];
+} Lanes;
+
+static inline void add_lanes(Lanes *to, const float *values) {
+  for (int k = 0; k < LANES; k++) {
+    uint32_t bits;
+    memcpy(&bits, &values[k], sizeof bits);
+    uint32_t size_bits = bits & 0x7fffffffu, is_bad = size_bits >= 0x7f800000u;
+    bits = is_bad ? 0 : bits;
+    float x, size;
+    memcpy(&x, &bits, sizeof x);
+    size = fabsf(x);
+    to->sum[k] += (double)x;
+    to->squares[k] += (double)x * (double)x;
+    to->most[k] = size > to->most[k] ? size : to->most[k];
+    to->zeros[k] += size_bits == 0;
+    to->bad[k] += is_bad;
+  }
+}
+
 /* A block, whose counts fit 32 bits. */
 static void add_block(LayerSums *sums, const float *values, int64_t count) {
-  double sum[LANES] = {0}, squares[LANES] = {0};
-  float most[LANES] = {0};
-  uint32_t zeros[LANES] = {0}, bad[LANES] = {0};
-  for (int64_t i = 0; i < count; i += LANES) {
-    float lane[LANES];
-    int64_t left = count - i < LANES ? count - i : LANES;
-    memset(lane, 0, sizeof lane);
-    memcpy(lane, values + i, (size_t)left * sizeof *lane);
-    for (int k = 0; k < LANES; k++) {
-      uint32_t bits;
-      memcpy(&bits, &lane[k], sizeof bits);
-      uint32_t is_bad = (bits & 0x7f800000u) == 0x7f800000u;
-      float x = is_bad ? 0 : lane[k], size = fabsf(x);
-      sum[k] += (double)x;
-      squares[k] += (double)x * (double)x;
-      most[k] = size > most[k] ? size : most[k];
-      zeros[k] += (bits & 0x7fffffffu) == 0 && k < left;
-      bad[k] += is_bad;
-    }
+  Lanes lanes = {0};
+  int64_t whole = count / LANES * LANES;
+  for (int64_t i = 0; i < whole; i += LANES) add_lanes(&lanes, values + i);
+  if (whole < count) {
+    float rest[LANES] = {0};
+    memcpy(rest, values + whole, (size_t)(count - whole) * sizeof *rest);
+    add_lanes(&lanes, rest);
+    sums->zeros -= (double)(whole + LANES - count); /* those that only fill it */
   }
   for (int k = 0; k < LANES; k++) {
-    sums->sum += sum[k];
-    sums->squares += squares[k];
-    sums->zeros += zeros[k];
-    sums->bad += bad[k];
-    if (most[k] > sums->most) sums->most = most[k];
+    sums->sum += lanes.sum[k];
+    sums->squares += lanes.squares[k];
+    sums->zeros += lanes.zeros[k];
+    sums->bad += lanes.bad[k];
+    if (lanes.most[k] > sums->most) sums->most = lanes.most[k];
   }
   sums->count += (double)count;
 }
