@@ -14,9 +14,18 @@
 
 /* In the order in which TensorBoard reads files of a run that begin alike: it goes on to the next
  * when it has seen the end of one, and stays at the last, where new scalars come. */
-enum { AGAIN_FILE, GRAPH_FILE, HISTOGRAM_FILE, HPARAM_FILE, LAYER_FILE, SCALAR_FILE, FILE_KINDS };
-static const char *const endings[] = {"ft-again",   "ft-graph",  "ft-histograms",
-                                      "ft-hparams", "ft-layers", "ft-scalars"};
+enum {
+  AGAIN_FILE,
+  GRAPH_FILE,
+  HISTOGRAM_FILE,
+  HPARAM_FILE,
+  LAYER_FILE,
+  SAMPLE_FILE,
+  SCALAR_FILE,
+  FILE_KINDS
+};
+static const char *const endings[] = {"ft-again",  "ft-graph",   "ft-histograms", "ft-hparams",
+                                      "ft-layers", "ft-samples", "ft-scalars"};
 
 struct Events {
   const char *folder;
@@ -295,6 +304,15 @@ Status events_histogram(Events *events, int64_t step, const char *tag,
   start_event(events, step);
   wire_message(&events->event, SUMMARY, &events->summary);
   return end_event(events, HISTOGRAM_FILE);
+}
+
+Status events_sample(Events *events, int64_t step, const Text *value) {
+  STATUS_TRY(open_kind(events, SAMPLE_FILE));
+  events->summary.count = 0;
+  wire_message(&events->summary, SUMMARY_VALUE, value);
+  start_event(events, step);
+  wire_message(&events->event, SUMMARY, &events->summary);
+  return end_event(events, SAMPLE_FILE);
 }
 
 /* ── hyperparameters ──────────────────────────────────────────────────────────────────────── */

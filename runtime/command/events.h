@@ -1,6 +1,6 @@
 /* events: a training's event files for TensorBoard, in one folder that it shows as one run. Scalars
- * are in a file of their own, which stays small; histograms, hyperparameters and the graph in
- * others; where a resumed one goes on, in .ft-again. Their names end in .ft-scalars, .ft-histograms, .ft-hparams, .ft-layers and .ft-graph: files of other
+ * are in a file of their own, which stays small; histograms, hyperparameters, the graph and samples in
+ * others; where a resumed one goes on, in .ft-again. Their names end in .ft-scalars, .ft-histograms, .ft-hparams, .ft-layers, .ft-graph and .ft-samples: files of other
  * programs in the folder are left alone. */
 #ifndef FT_RUNTIME_EVENTS_H
 #define FT_RUNTIME_EVENTS_H
@@ -34,6 +34,17 @@ STATUS_CHECKED Status events_hparams(Events *events, const SettingValue *setting
 STATUS_CHECKED Status events_graph(Events *events, const Plan *plan, const PlanGraph *graph);
 STATUS_CHECKED Status events_histogram(Events *events, int64_t step, const char *tag,
                                        const EventsHistogram *histogram);
+/* Pixels, row by row, of 1 or 3 channels. */
+typedef struct {
+  int height, width, channels;
+  const uint8_t *at;
+} EventsImage;
+STATUS_CHECKED Status events_image(Events *events, int64_t step, const char *tag,
+                                   const EventsImage *image);
+STATUS_CHECKED Status events_text(Events *events, int64_t step, const char *tag,
+                                  const Text *markdown);
+/* A Summary.Value of a sample, for its file. */
+STATUS_CHECKED Status events_sample(Events *events, int64_t step, const Text *value);
 STATUS_CHECKED Status events_flush(Events *events);
 STATUS_CHECKED Status events_close(Events *events); /* NULL is fine */
 

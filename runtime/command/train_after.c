@@ -103,6 +103,7 @@ Status train_evaluate(Training *training, int64_t step) {
                                              source_samples(training->valid), log_now() - start)));
   training->owes_evaluation = false;
   STATUS_TRY(train_histograms(training, step));
+  if (train_is_due(training, "train.eval", step)) STATUS_TRY(train_samples(training, step, true));
   /* one at the end that is not due changes nothing: a longer training would not have had it */
   if (!train_is_due(training, "train.eval", step)) return STATUS_OK;
   STATUS_TRY(plateau_note(training->exec, &result, &is_reduced));
@@ -124,8 +125,8 @@ Status train_checkpoint(Training *training, int64_t step) {
   STATUS_TRY(train_logged(training, log_flush(training->log)));
   double keep = train_number(training, "train.checkpoint.keep");
   comm_doing(training->ranks.comm, &writing);
-  STATUS_TRY(train_written(training, ckpt_writer_add(training->writer, folder, &info,
-                                                     keep < 1 ? 1 : (int64_t)keep)));
+  STATUS_TRY(train_written(
+      training, ckpt_writer_add(training->writer, folder, &info, keep < 1 ? 1 : (int64_t)keep)));
   training->asked_step = step;
   return STATUS_OK;
 }
@@ -175,7 +176,8 @@ Status train_end_writing(Training *training, Status status) {
   Text said = {0};
   bool are_all_here = status == STATUS_OK || !training->together || training->ranks.is_agreed;
   if (status != STATUS_OK) text_printf(&said, "%s", status_message());
-  Status written = are_all_here && !training->is_torn ? train_start_writing(training, false) : STATUS_OK;
+  Status written =
+      are_all_here && !training->is_torn ? train_start_writing(training, false) : STATUS_OK;
   Status waited = are_all_here ? train_look_at_writing(training, true) : give_up_writing(training);
   if (written == STATUS_OK) written = waited;
   if (status != STATUS_OK) status_fail(status, "%s", text_cstr(&said));

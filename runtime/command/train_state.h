@@ -131,6 +131,8 @@ STATUS_CHECKED Status train_histograms(Training *training, int64_t step);
 /* Of the gradients, around a step that is looked at. end returns `status`, or its own failure. */
 STATUS_CHECKED Status train_gradients_begin(Training *training);
 Status train_gradients_end(Training *training, int64_t step, Status status);
+/* Samples of the data; is_evaluated: with what the model makes of those of valid. */
+STATUS_CHECKED Status train_samples(Training *training, int64_t step, bool is_evaluated);
 /* "ema_loss" for index 0, "ema_…" of the metric index - 1 else, made once. */
 STATUS_CHECKED Status train_ema_name(Training *training, int index, const char *plain,
                                      const char **out);

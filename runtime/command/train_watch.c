@@ -189,10 +189,14 @@ static void header_line(const Training *training, Text *out) {
 static Status begin_events(Training *training) {
   const Plan *plan = training->plan;
   Events *events = log_events(training->log);
+  if (!events && train_number(training, "train.log.samples") > 0)
+    log_warn(training->log, "train.log.samples: there is no folder for TensorBoard to show them "
+                            "in: tensorboard = \"runs/a\" in log { }, or --tensorboard, names it");
   if (!events) return STATUS_OK;
   if (plan_has_parts(plan) && train_number(training, "train.log.histograms") > 0)
     log_say(training->log, "tensorboard: no histograms of weights that ranks have parts of");
   STATUS_TRY(events_hparams(events, plan->settings));
+  if (training->first_step == 0) STATUS_TRY(train_samples(training, 0, false));
   const PlanGraph *step = plan_result(plan, PROGRAMME_STEP);
   return step ? events_graph(events, plan, step) : STATUS_OK;
 }

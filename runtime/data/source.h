@@ -123,6 +123,8 @@ STATUS_CHECKED Status source_describe(const Source *source, int workers, Text *o
 bool source_say_damaged(const Source *source, Text *out);
 /* Appends that the disk cache has no room for all images; false: it has had so far. */
 bool source_say_full(const Source *source, Text *out);
+/* The name of class `value` of an input; NULL: it has none. */
+const char *source_class(const Source *source, const PlanTensor *input, int64_t value);
 /* Have both the same classes in the same order? Data without names of classes has. */
 STATUS_CHECKED Status source_same_classes(const Source *train, const Source *other);
 #endif

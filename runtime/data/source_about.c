@@ -71,6 +71,13 @@ bool source_say_full(const Source *source, Text *out) {
   return images_say_full(&source->images, out);
 }
 
+const char *source_class(const Source *source, const PlanTensor *input, int64_t value) {
+  const SampleSet *set = source->images.set;
+  if (!set) return NULL;
+  const PlanTensor *labelled = source->images.target ? source->images.target : set->label_of;
+  return labelled == input && value >= 0 && value < set->class_count ? set->classes[value] : NULL;
+}
+
 Status source_same_classes(const Source *train, const Source *other) {
   return images_same_classes(&train->images, &other->images);
 }

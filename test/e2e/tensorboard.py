@@ -1,7 +1,10 @@
 """Event files as TensorBoard itself and tbparse (PyPI, in the environment that scripts/watch-peers makes) read them:
 every record by TensorBoard's loader with its sums, scalars equal to those of the JSON lines, histograms to numpy's of
 the saved weights, hyperparameters and the graph, one run, and resumed runs without a step twice."""
+import base64
 import glob
+import html
+import io
 import json
 import os
 import shutil
@@ -9,6 +12,7 @@ import subprocess
 import sys
 
 import numpy
+from PIL import Image
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import support
@@ -29,15 +33,15 @@ train { batch = 8; epochs = 3; seed = 5; optimizer = adam(lr=0.01)
 """
 
 READ = """
-import glob, json, os, sys
+import base64, glob, json, os, sys
 from tensorboard.backend.event_processing import event_accumulator, event_file_loader
 from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 from tensorboard.compat.proto import event_pb2
 folder = sys.argv[1]
-out = {"records": {}, "scalars": {}, "histograms": {}, "hparams": {}, "nodes": {}}
+out = {"records": {}, "scalars": {}, "histograms": {}, "hparams": {}, "nodes": {}, "images": {}, "texts": {}}
 for path in sorted(glob.glob(os.path.join(folder, "*"))):
     out["records"][os.path.basename(path)] = [[event.step, event.WhichOneof("what")] for event in event_file_loader.LegacyEventFileLoader(path).Load()]
-all_ = event_accumulator.EventAccumulator(folder, size_guidance={key: 0 for key in ("scalars", "histograms", "tensors")})
+all_ = event_accumulator.EventAccumulator(folder, size_guidance={key: 0 for key in ("scalars", "histograms", "tensors", "images")})
 all_.Reload()
 tags = all_.Tags()
 for tag in tags["scalars"]:
@@ -45,6 +49,11 @@ for tag in tags["scalars"]:
 for tag in tags["histograms"]:
     out["histograms"][tag] = [[e.step, e.histogram_value.min, e.histogram_value.max, e.histogram_value.num, e.histogram_value.sum, e.histogram_value.sum_squares,
                                list(e.histogram_value.bucket_limit), list(e.histogram_value.bucket)] for e in all_.Histograms(tag)]
+for tag in tags["images"]:
+    out["images"][tag] = [[e.step, e.width, e.height, base64.b64encode(e.encoded_image_string).decode()] for e in all_.Images(tag)]
+for tag in tags["tensors"]:
+    if all_.SummaryMetadata(tag).plugin_data.plugin_name == "text":
+        out["texts"][tag] = [[e.step, e.tensor_proto.string_val[0].decode()] for e in all_.Tensors(tag)]
 if tags["graph"]:
     for node in all_.Graph().node:
         shapes = [[dim.size for dim in shape.dim] for shape in node.attr["_output_shapes"].list.shape]
@@ -56,8 +65,29 @@ except KeyError:
     pass
 import tbparse
 frame = tbparse.SummaryReader(os.path.dirname(folder), extra_columns={"dir_name"}).scalars
+out["tbparse texts"] = sorted([row.tag, int(row.step), row.value] for row in tbparse.SummaryReader(folder).text.itertuples())
 out["tbparse"] = sorted([row.tag, int(row.step), float(row.value), row.dir_name] for row in frame.itertuples())
 json.dump(out, sys.stdout)
+"""
+
+
+IMAGES = """
+model M(image: u8[B, 3, 5, 4], label: i32[B]) {
+  logits = Linear(3, name="fc")(flatten(f32(image), from=1) / 255)
+  loss = mean(cross_entropy(logits, label))
+  output logits
+}
+data D { train = npy("i.npy", "l.npy") | hflip(p=1); valid = npy("i.npy", "l.npy") }
+train { batch = 4; epochs = 2; seed = 5; optimizer = sgd(lr=0.1); log { tensorboard="tb/i"; samples=SAMPLES } }
+"""
+TEXTS = """
+model M(text: i32[B, 6], next: i32[B, 6]) {
+  logits = Linear(256, name="o")(Embedding(256, 4, name="e")(text))
+  loss = mean(cross_entropy(logits, next))
+  output logits
+}
+data D { train = bytes("t.txt"); valid = bytes("t.txt"); shuffle = false }
+train { batch = 2; epochs = 1; seed = 5; optimizer = sgd(lr=0.1); log { tensorboard="tb/t"; samples=2 } }
 """
 
 
@@ -126,6 +156,68 @@ class TensorBoard(support.Case):
                 for figure in ("mean", "std", "max", "zeros"):
                     numpy.testing.assert_allclose(at(f"layers_output_{figure}/{told['layer']}.{told['value']}"), told[figure], rtol=1e-6)
         self.assertEqual(steps, [8, 16, 24])
+
+    @staticmethod
+    def cells(markdown):
+        """Of a table's rows below its head."""
+        return [[html.unescape(cell) for cell in line.split(" | ")] for line in markdown.splitlines()[2:]]
+
+    def test_samples_of_images(self):
+        """What the loader makes of them, classes, and the class that the weights of then give; training does not change for it."""
+        random = numpy.random.default_rng(6)
+        images, labels = random.integers(0, 256, (9, 3, 5, 4), "u1"), random.integers(0, 3, 9).astype("i4")
+        numpy.save(self.path("i.npy"), images), numpy.save(self.path("l.npy"), labels)
+        weights = []
+        for samples in ("0", "3"):
+            artifact = self.compile(IMAGES.replace("SAMPLES", samples), name=f"i{samples}.so")
+            support.run("ftrun", artifact, "--data", self.folder, "--save", self.path("w"), cwd=self.folder)
+            weights.append(support.read_safetensors(self.path("w")))
+            self.assertEqual(len(glob.glob(self.path("tb/i/*.ft-samples"))), int(samples != "0"))
+        for name, value in weights[0].items():
+            numpy.testing.assert_array_equal(value, weights[1][name])
+        said = support.run("ftrun", artifact, "--data", self.folder, "--steps", "1", "--set", "train.log.tensorboard=", cwd=self.folder)
+        self.assertIn("train.log.samples: there is no folder for TensorBoard", said.stdout + said.stderr)
+        found, shown = self.read("tb/i"), [0, 3, 6]
+        self.assertEqual([name.rsplit(".", 1)[1] for name in found["records"]], ["ft-graph", "ft-histograms", "ft-hparams", "ft-samples", "ft-scalars"])
+        self.assertEqual(set(found["images"]), {f"{split}/image/{i}" for split in ("train", "valid") for i in range(3)})
+        for split, steps, turned in (("train", [0, 2, 4], images[:, :, :, ::-1]), ("valid", [2, 4], images)):
+            for i, sample in enumerate(shown):
+                rows = found["images"][f"{split}/image/{i}"]
+                self.assertEqual([row[:3] for row in rows], [[step, 4, 5] for step in steps])
+                for row in rows:
+                    pixels = numpy.asarray(Image.open(io.BytesIO(base64.b64decode(row[3]))))
+                    numpy.testing.assert_array_equal(pixels, turned[sample].transpose(1, 2, 0))
+        for step, table in found["texts"]["train/samples"]:
+            self.assertEqual(self.cells(table), [[str(i), f"image {i}", str(labels[sample])] for i, sample in enumerate(shown)])
+        self.assertEqual([step for step, _ in found["texts"]["valid/samples"]], [2, 4])
+        scores = images.reshape(9, 60).astype("f4") / 255 @ weights[1]["fc.weight"].T + weights[1]["fc.bias"]
+        for i, (row, sample) in enumerate(zip(self.cells(found["texts"]["valid/samples"][-1][1]), shown)):
+            self.assertEqual(row[:3], [str(i), f"image {i}", str(labels[sample])])
+            best, score = row[3].split()
+            self.assertEqual(int(best), scores[sample].argmax())
+            self.assertAlmostEqual(float(score.strip("()")), scores[sample].max(), delta=0.01)
+        self.assertEqual([row[:2] for row in found["tbparse texts"]], [["train/samples", s] for s in (0, 2, 4)] + [["valid/samples", s] for s in (2, 4)])
+
+    def test_samples_of_texts(self):
+        text = "a|b <i>*ü_\n" + "`[x]#&\x01~ z" * 3
+        with open(self.path("t.txt"), "w") as file:
+            file.write(text)
+        artifact = self.compile(TEXTS, name="t.so")
+        support.run("ftrun", artifact, "--data", self.folder, "--save", self.path("w"), cwd=self.folder)
+        weights = support.read_safetensors(self.path("w"))
+        bytes_, windows = text.encode(), (len(text.encode()) - 1) // 6
+        rows = self.cells(self.read("tb/t")["texts"]["valid/samples"][-1][1])
+
+        def shown(part):
+            return "".join(" \u21b5 " if c == "\n" else c if c.isprintable() and c != "\ufffd" else "?" for c in bytes(part).decode(errors="replace"))
+
+        for i, row in enumerate(rows):
+            start = i * (windows // 2) * 6
+            scores = weights["e.weight"][list(bytes_[start : start + 6])] @ weights["o.weight"].T + weights["o.bias"]
+            self.assertEqual(row[1:3], [shown(bytes_[start : start + 6]), shown(bytes_[start + 1 : start + 7])])
+            self.assertEqual(len(row), 4)
+            self.assertEqual(row[3], shown(scores.argmax(1).tolist()))
+        self.assertEqual(len(rows), 2)
 
     def test_everything_is_read(self):
         self.train()
