@@ -22,6 +22,7 @@
 #include "tools/ftrun_folder.h"
 #include "tools/number.h"
 #include "tools/ftrun_ranks.h"
+#include "tools/ftrun_tune.h"
 #include "tools/ftrun_view.h"
 #include <errno.h>
 #include <signal.h>
@@ -436,6 +437,7 @@ static int ftrun_start(int argc, char **argv) {
   int code;
   if (flags_help_asked(&ftrun_line, argc, argv, &code)) return code;
   if (argc > 1 && view_is_command(argv[1])) return view_start(argc, argv);
+  if (argc > 1 && tune_is_command(argv[1])) return tune_start(argc, argv);
   line.train.started = elastic_started();
   if (argc < 2) {
     flags_print_help(&ftrun_line, -1, stdout);

@@ -6,6 +6,7 @@
 #include "runtime/common/signals.h"
 #include "runtime/data/source_early.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,4 +109,33 @@ int compile_source(const Compilation *c) {
                         : start_and_wait_for(compiler, arguments, c, -1, stderr);
   free(arguments);
   return code;
+}
+
+int compile_ask_hypers(const char *source, const SourcePlaces *places, Text *out) {
+  static char compiler[4096];
+  const char *arguments[] = {compiler, source, "--hypers",
+                             places->allow_paths ? "--allow-paths" : NULL, NULL};
+  char bytes[4096];
+  int ends[2], status = 0;
+  find_compiler(compiler, sizeof compiler);
+  if (pipe2(ends, O_CLOEXEC) < 0)
+    return say_error("cannot start the compiler: %s", strerror(errno)), 3;
+  pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (dup2(ends[1], STDOUT_FILENO) >= 0) execvp(compiler, (char **)(uintptr_t)arguments);
+    say_error("%s is compiled by ftc, which cannot be run: %s", source, strerror(errno));
+    _exit(127);
+  }
+  close(ends[1]);
+  for (ssize_t got; child > 0 && (got = read(ends[0], bytes, sizeof bytes)) != 0;) {
+    if (got > 0) text_append(out, bytes, (size_t)got);
+    if (got < 0 && errno != EINTR) break;
+  }
+  close(ends[0]);
+  if (child < 0) return say_error("cannot start the compiler: %s", strerror(errno)), 3;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFEXITED(status)) return 3;
+  return WEXITSTATUS(status) == 127 ? 1 : WEXITSTATUS(status);
 }

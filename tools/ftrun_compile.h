@@ -1,13 +1,14 @@
 /* ftrun_compile: `ftrun model.ft` has ftc compile it. */
 #ifndef FT_TOOLS_FTRUN_COMPILE_H
 #define FT_TOOLS_FTRUN_COMPILE_H
+#include "base/text.h"
 #include "runtime/data/source.h"
 #include <stdbool.h>
 
 typedef struct {
   const char *source, *artifact, *gpu; /* gpu: NULL: none */
   const SourcePlaces *places;
-  bool opens_data; /* meanwhile */
+  bool opens_data;         /* meanwhile */
   const char *const *pass; /* more arguments */
   int pass_count;
   bool find_batch; /* print its table (ftc --find-batch), compile nothing */
@@ -17,4 +18,6 @@ typedef struct {
 } Compilation;
 /* The exit code; a failure has been told. */
 int compile_source(const Compilation *compilation);
+/* What `ftc SOURCE --hypers` prints. The exit code; a failure has been told by ftc. */
+int compile_ask_hypers(const char *source, const SourcePlaces *places, Text *out);
 #endif

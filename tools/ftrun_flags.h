@@ -13,7 +13,8 @@ enum {
   GENERATE = 64,
   TOKENIZE = 128,
   REPORT = 256, /* these two look at logs: ftrun_view.h */
-  WATCH = 512
+  WATCH = 512,
+  TUNE = 1024 /* ftrun_tune.h */
 };
 enum { COMMAND_TRAIN }; /* its number: the command that is meant where none is named */
 extern const CommandLine ftrun_line;

@@ -1,0 +1,201 @@
+"""ftrun tune: studies that end, go on, are killed and joined by other processes; samplers, pruning, hypers that are compiled in, conditions,
+failures; what it refuses."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+MODEL = """
+hyper width: int = 4
+model M(x: f32[B, 6], y: f32[B, 2]) {
+  loss = mean((Linear(2, name="b")(tanh(Linear(width, name="a")(x))) - y) ** 2)
+}
+data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
+train { model = M; data = D; batch = 16; epochs = 3; seed = 5
+  optimizer = sgd(lr=0.01); eval every 1 epoch
+  checkpoint { dir = "runs"; best = min(valid.loss) }
+}
+"""
+
+
+class Tune(support.Case):
+    def setUp(self):
+        super().setUp()
+        random = numpy.random.default_rng(2)
+        x = random.standard_normal((160, 6)).astype("f4")
+        numpy.save(self.path("x.npy"), x)
+        numpy.save(self.path("y.npy"), (x @ random.standard_normal((6, 2)) + 3).astype("f4"))
+        with open(self.path("m.ft"), "w") as file:
+            file.write(MODEL)
+
+    def line(self, *flags, model="m.so"):
+        return [os.path.join(support.BUILD, "bin", "ftrun"), "tune", model, "--threads", "1", *flags]
+
+    def tune(self, *flags, **options):
+        return support.run("ftrun", *self.line(*flags, **options)[1:], cwd=self.folder)
+
+    def journal(self, folder="m.study"):
+        with open(self.path(folder, "journal.jsonl")) as file:
+            return [json.loads(line) for line in file]
+
+    def ends(self, folder="m.study"):
+        """trial: how it ended"; each ended once, and was begun before."""
+        begun, ends = {}, {}
+        for line in self.journal(folder)[1:]:
+            if "start" in line:
+                self.assertNotIn(line["trial"], ends)
+                self.assertEqual(begun.setdefault(line["trial"], line["start"]), line["start"], "a trial begun again has its point")
+            if "end" in line:
+                self.assertIn(line["trial"], begun)
+                self.assertNotIn(line["trial"], ends)
+                ends[line["trial"]] = line
+        points = [json.dumps(point, sort_keys=True) for point in begun.values()]
+        self.assertEqual(len(points), len(set(points)), "a point was proposed twice")
+        self.assertEqual(sorted(begun), list(range(len(begun))))
+        return begun, ends
+
+    def test_finds_the_rate_and_goes_on(self):
+        support.run("ftc", "m.ft", "-o", "m.so", cwd=self.folder)
+        space = ["--space", "lr=log(1e-5, 10)", "--seed", "3"]
+        first = self.tune(*space, "--trials", "4").stdout
+        self.assertRegex(first, r"study m.study: min\(valid.loss\) by gp over 1 dimension, up to 4 trials\n")
+        self.assertEqual(len(re.findall(r"(?m)^trial ", first)), 4)
+        done = self.tune(*space, "--trials", "16").stdout
+        self.assertIn("goes on behind 4 that have ended", done)
+        begun, ends = self.ends()
+        self.assertEqual(len(ends), 16)
+        values = [line["value"] for line in ends.values() if line["end"] == "complete"]
+        best = re.search(r"best: trial (\d+), min\(valid.loss\) = (\S+) at step 30: lr=(\S+)\n(.*)\n", done)
+        self.assertAlmostEqual(float(best[2]), min(values), delta=1e-4 * min(values))
+        self.assertEqual(ends[int(best[1])]["value"], min(values))
+        # what it proposes trains to that loss; the failures are the rates that are too large
+        log = self.path("again.jsonl")
+        support.run(*best[4].split(), "--threads", "1", "--set", "train.checkpoint.dir=", "--log-jsonl", log, cwd=self.folder)
+        self.assertEqual([line["loss"] for line in support.read_jsonl(log) if line.get("eval")][-1], min(values))
+        for number, line in ends.items():
+            if line["end"] == "failed":
+                self.assertGreater(float(begun[number]["lr"]), 0.1)
+                self.assertIn("not finite", line["why"])
+        self.assertFalse(os.path.exists(self.path("runs")), "trials leave no checkpoints")
+        # the same study by one process in one go has the same points
+        self.tune(*space, "--trials", "6", "--study", "other")
+        self.assertEqual([line["start"] for line in self.journal("other") if "start" in line][:6], [begun[i] for i in range(6)])
+
+    def test_hypers_and_static_settings_are_compiled_in(self):
+        done = self.tune("--space", "width=[2, 8]", "--space", "batch=[16, 32]", "--space", "lr=range(0.01, 0.03, step=0.01)", "--sampler", "grid",
+                         "--trials", "50", "--parallel", "2", model="m.ft")
+        begun, ends = self.ends()
+        self.assertEqual(len(ends), 12, "the whole grid, and no more")
+        self.assertIn("all 12 points of the space have been tried", done.stdout)
+        self.assertEqual({line["step"] for line in ends.values()}, {15, 30}, "160 samples, three times, in batches of 32 and 16")
+        artifacts = [name for name in os.listdir(self.path("m.study")) if name.startswith("model-")]
+        self.assertEqual(len(artifacts), 5, "four choices, and the model as it is")
+        self.assertRegex(done.stdout.splitlines()[-1], r"^ftrun m.ft --threads 1 -D width=8 --set train.batch=16 --set train.lr=0.03$")
+
+    def test_conditions(self):
+        self.tune("--space", "schedule=[constant, cosine]", "--space", "schedule.warmup=int(1, 9) if schedule=cosine", "--trials", "8",
+                  "--sampler", "random", model="m.ft")
+        begun, ends = self.ends()
+        self.assertEqual({line["end"] for line in ends.values()}, {"complete"})
+        for start in begun.values():
+            self.assertEqual("schedule.warmup" in start, start["schedule"] == "cosine")
+
+    def test_pruned_trials_end_early(self):
+        support.run("ftc", "m.ft", "-o", "m.so", cwd=self.folder)
+        self.tune("--space", "lr=log(1e-7, 1e-1)", "--trials", "14", "--sampler", "sobol", "--prune", "asha", "--epochs", "200", "--set",
+                  "train.eval.every=5")
+        begun, ends = self.ends()
+        pruned = {number: line for number, line in ends.items() if line["end"] == "pruned"}
+        self.assertGreater(len(pruned), 3)
+        best = min((line for line in ends.values() if line["end"] == "complete"), key=lambda line: line["value"])
+        self.assertEqual(best["step"], 2000)
+        for line in pruned.values():
+            self.assertLess(line["step"], 2000)
+            self.assertGreater(line["value"], best["value"])
+
+    def test_killed_and_joined(self):
+        """Four processes on one study, killed at any instant and begun anew: no trial is lost, no point is proposed twice."""
+        support.run("ftc", "m.ft", "-o", "m.so", cwd=self.folder)
+        random, trials = numpy.random.default_rng(5), 150
+        line = self.line("--space", "lr=log(1e-5, 1e-1)", "--space", "seed=int(1, 5)", "--trials", str(trials), "--sampler", "tpe", "--parallel", "2", "--epochs", "300")
+        running, kills, ended = [], 0, 0
+        deadline = time.time() + 200
+        while ended < trials and time.time() < deadline:
+            running = [process for process in running if process.poll() is None]
+            while len(running) < 4:
+                running.append(subprocess.Popen(line, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            time.sleep(random.uniform(0.05, 0.3))
+            if kills < 12:
+                running[random.integers(4)].send_signal(signal.SIGKILL)
+                kills += 1
+            if os.path.exists(self.path("m.study", "journal.jsonl")):
+                with open(self.path("m.study", "journal.jsonl"), errors="replace") as file:
+                    ended = file.read().count('"end"')
+        for process in running:
+            process.wait()
+        with open(self.path("m.study", "journal.jsonl"), "a") as file:
+            file.write('{"trial": 0, "en')  # torn
+        self.assertIn("up to", self.tune(*line[5:]).stdout)
+        with open(self.path("m.study", "journal.jsonl")) as file:
+            kept = [text for text in file if text.endswith("}\n")]
+        with open(self.path("m.study", "journal.jsonl"), "w") as file:
+            file.writelines(kept)
+        begun, ends = self.ends()
+        self.assertEqual(len(ends), trials)
+        self.assertEqual(kills, 12)
+        self.assertEqual({line["end"] for line in ends.values()}, {"complete"})
+
+    def test_ctrl_c(self):
+        support.run("ftc", "m.ft", "-o", "m.so", cwd=self.folder)
+        process = subprocess.Popen(self.line("--space", "lr=log(1e-5, 1e-1)", "--trials", "1000", "--sampler", "random"), cwd=self.folder,
+                                   stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        for text in process.stdout:
+            if text.startswith("trial 1 "):
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        self.assertEqual(process.wait(), 128 + signal.SIGINT)
+        self.assertIn("best: trial", rest)
+        self.assertIn("the same command goes on", rest)
+
+    def test_refusals(self):
+        support.run("ftc", "m.ft", "-o", "m.so", cwd=self.folder)
+        rate = ("--space", "lr=log(1e-5, 1e-1)")
+        for code, needle, flags in (
+                (2, "needs what to choose from", ["m.so"]), (2, "needs a model", rate), (2, "one model too many", ["m.so", "m.so", *rate]),
+                (2, "--space lr=1: a range is log(", ["m.so", "--space", "lr=1"]),
+                (2, "the name is given twice", ["m.so", *rate, *rate]),
+                (2, "expected gp, tpe", ["m.so", *rate, "--sampler", "bayes"]), (2, "--prune soon: expected", ["m.so", *rate, "--prune", "soon"]),
+                (2, "--trials", ["m.so", *rate, "--trials", "0"]), (2, "--parallel", ["m.so", *rate, "--parallel", "1000"]),
+                (1, "no such setting; did you mean 'train.momentum'", ["m.so", "--space", "momentun=range(0, 1)"]),
+                (1, "no such hyper in the file, and no setting", ["m.ft", "--space", "depth=int(1, 3)"]),
+                (1, "train.batch is compiled in; give the .ft file in place of m.so", ["m.so", "--space", "batch=[8, 16]"]),
+                (1, "-D width=3 is for .ft files", ["m.so", *rate, "-D", "width=3"]),
+                (1, "none.ft", ["none.ft", *rate]), (1, "none.so", ["none.so", *rate]),
+                (1, "--goal loss: expected min(valid.loss)", ["m.so", *rate, "--goal", "loss"]),
+                (1, "needs dimensions with a number of values", ["m.so", *rate, "--sampler", "grid"])):
+            with self.subTest(needle):
+                self.fails(code, needle, "ftrun", "tune", *flags, cwd=self.folder)
+        self.tune(*rate, "--trials", "1")
+        self.fails(1, "this study has lr=log(1e-05, 0.1) where --space says lr=log(1e-05, 1)", "ftrun", "tune", "m.so", "--space", "lr=log(1e-5, 1)",
+                   cwd=self.folder)
+        self.fails(1, "this study's goal is min(valid.loss), not max(valid.loss)", "ftrun", "tune", "m.so", *rate, "--goal", "max(valid.loss)",
+                   cwd=self.folder)
+        # a model that fails each time does not fail a thousand times
+        done = self.fails(1, "the first 5 trials have failed", "ftrun", "tune", "m.so", *rate, "--study", "s", "--goal", "max(valid.accuracy)", "--trials",
+                          "1000", cwd=self.folder)
+        os.makedirs(self.path("own"))
+        with open(self.path("own", "journal.jsonl"), "w") as file:
+            file.write("something of mine\n")
+        self.fails(1, "this is not the journal of a study", "ftrun", "tune", "m.so", *rate, "--study", "own", cwd=self.folder)
+
+
+support.main()

@@ -1,0 +1,31 @@
+/* ftrun_study: runs a study: trials side by side, each a training as a process of its own, until there are as many as are
+ * wanted. */
+#ifndef FT_TOOLS_FTRUN_STUDY_H
+#define FT_TOOLS_FTRUN_STUDY_H
+#include "runtime/data/source.h"
+#include "runtime/tune/prune.h"
+#include "runtime/tune/study.h"
+
+enum { STUDY_MOST_PARALLEL = 256 };
+
+typedef struct {
+  int command; /* its number, for messages */
+  const char *model, *study, *goal, *device;
+  bool is_source, has_threads;
+  Space space;
+  int trials, parallel;
+  SamplerKind sampler;
+  PruneRule prune;
+  uint64_t seed;
+  SourcePlaces places;
+  const char **pass; /* for the compiler: -D, --preset, --set of static settings */
+  int pass_count;
+  char **kept; /* for each training */
+  int kept_count;
+} TuneOptions;
+
+/* Is "key=value" a setting that is compiled in? */
+bool study_is_static(const char *assignment);
+/* The exit code; failures have been told. */
+int study_run(TuneOptions *options);
+#endif

@@ -1,0 +1,213 @@
+/* ftrun_study_build: see ftrun_study_private.h. */
+#define _GNU_SOURCE
+#include "base/text.h"
+#include "plan/plan.h"
+#include "runtime/artifact/artifact.h"
+#include "runtime/common/fnv.h"
+#include "runtime/device/dev.h"
+#include "tools/ftrun_compile.h"
+#include "tools/ftrun_study_private.h"
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool study_is_static(const char *assignment) {
+  char key[128];
+  snprintf(key, sizeof key, "%.*s", (int)strcspn(assignment, "="), assignment);
+  int index = setting_find(key);
+  return index >= 0 && setting_info[index].when == WHEN_STATIC;
+}
+
+/* `name`, or train.`name`, or data.`name`, as a setting; -1: none. */
+static int find_setting(const char *name, char *key, size_t capacity) {
+  static const char *const before[] = {"", "train.", "data."};
+  for (int i = 0; i < 3; i++) {
+    snprintf(key, capacity, "%s%s", before[i], name);
+    int index = setting_find(key);
+    if (index >= 0 && setting_info[index].when != WHEN_DERIVED) return index;
+  }
+  return -1;
+}
+
+/* A hyper of the model's file goes before a setting of its name. */
+static Status resolve_dim(StudyBuild *b, int dim, const Text *hypers) {
+  const char *name = b->o->space.dim[dim].name;
+  Text line = {0};
+  text_printf(&line, "\n  %s ", name);
+  bool is_hyper = b->o->is_source && strstr(text_cstr(hypers), text_cstr(&line));
+  text_free(&line);
+  if (is_hyper) {
+    b->how[dim] = SETS_HYPER;
+    snprintf(b->key[dim], sizeof b->key[dim], "%s", name);
+    return STATUS_OK;
+  }
+  int index = find_setting(name, b->key[dim], sizeof b->key[dim]);
+  if (index < 0) {
+    char hint[256];
+    setting_hint(name, hint, sizeof hint);
+    return status_fail(STATUS_USER, "--space %s: there is no such %s%s", name,
+                       b->o->is_source ? "hyper in the file, and no setting" : "setting", hint);
+  }
+  b->how[dim] = setting_info[index].when == WHEN_STATIC ? SETS_STATIC : SETS_RUN;
+  if (b->how[dim] == SETS_STATIC && !b->o->is_source)
+    return status_fail(STATUS_USER,
+                       "--space %s: %s is compiled in; give the .ft file in place of %s", name,
+                       b->key[dim], b->o->model);
+  return STATUS_OK;
+}
+
+static Status make_study_folder(const char *path) {
+  if (mkdir(path, 0777) == 0 || errno == EEXIST) return STATUS_OK;
+  return status_errno(errno, "%s", path);
+}
+
+/* model.ft: model.study beside nothing: in the current folder. */
+static char *default_study(const char *model) {
+  const char *slash = strrchr(model, '/'), *name = slash ? slash + 1 : model;
+  const char *dot = strrchr(name, '.');
+  Text path = {0};
+  text_printf(&path, "%.*s.study", (int)(dot ? (size_t)(dot - name) : strlen(name)), name);
+  return path.at;
+}
+
+static void append_assignment(const StudyBuild *b, int dim, const double *point, Text *out) {
+  text_printf(out, "%s=", b->key[dim]);
+  dim_print(&b->o->space.dim[dim], point[dim], out);
+}
+
+/* The compiler's arguments: those of the command line, and what the point says (point NULL: nothing). */
+static char **compile_arguments(const StudyBuild *b, const double *point, int *count) {
+  int room = b->o->pass_count + 2 * b->o->space.count;
+  char **list = calloc((size_t)room + 1, sizeof *list);
+  *count = 0;
+  if (!list) return NULL;
+  for (int i = 0; i < b->o->pass_count; i++) list[(*count)++] = strdup(b->o->pass[i]);
+  for (int d = 0; point && d < b->o->space.count; d++) {
+    Text text = {0};
+    if (b->how[d] == SETS_RUN || isnan(point[d])) continue;
+    append_assignment(b, d, point, &text);
+    list[(*count)++] = strdup(b->how[d] == SETS_HYPER ? "-D" : "--set");
+    list[(*count)++] = text.at;
+  }
+  return list;
+}
+
+static void free_arguments(char **list, int count) {
+  for (int i = 0; list && i < count; i++) free(list[i]);
+  free(list);
+}
+
+/* By what it was compiled from: the file as it is now, and all arguments. */
+static Status name_artifact(const StudyBuild *b, char *const *arguments, int count,
+                            char path[4096]) {
+  Text all = {0};
+  int error = text_read_file(&all, b->o->model);
+  if (error) {
+    text_free(&all);
+    return status_errno(error, "%s", b->o->model);
+  }
+  for (int i = 0; i < count; i++) text_append(&all, arguments[i], strlen(arguments[i]) + 1);
+  text_printf(&all, "%s %d", b->gpu ? b->gpu : "cpu", b->is_ptx);
+  uint64_t sum = fnv_add(FNV_START, all.at, all.count);
+  text_free(&all);
+  snprintf(path, 4096, "%s/model-%016llx.%s", b->o->study, (unsigned long long)sum,
+           b->is_ptx ? "ptx" : "so");
+  return STATUS_OK;
+}
+
+int build_artifact(const StudyBuild *b, const double *point, char path[4096], char why[200]) {
+  if (!b->o->is_source) {
+    snprintf(path, 4096, "%s", b->o->model);
+    return 0;
+  }
+  int count;
+  char **arguments = compile_arguments(b, point, &count);
+  Status status = arguments ? name_artifact(b, arguments, count, path)
+                            : status_fail(STATUS_FAULT, "out of memory");
+  int code = (int)status;
+  if (status) snprintf(why, 200, "%s", status_message());
+  if (!status && access(path, R_OK) < 0) {
+    code = compile_source(&(Compilation){.source = b->o->model,
+                                         .artifact = path,
+                                         .gpu = b->gpu,
+                                         .places = &b->o->places,
+                                         .pass = (const char *const *)arguments,
+                                         .pass_count = count});
+    if (code) snprintf(why, 200, "it does not compile");
+  }
+  free_arguments(arguments, count);
+  return code;
+}
+
+static Status build_first(StudyBuild *b) {
+  char why[200];
+  int code = build_artifact(b, NULL, b->first, why);
+  return code ? status_fail(code == 3 ? STATUS_FAULT : STATUS_USER, "%s: %s", b->o->model, why)
+              : STATUS_OK;
+}
+
+Status build_begin(StudyBuild *b, TuneOptions *o) {
+  Text hypers = {0};
+  *b = (StudyBuild){.o = o};
+  if (o->is_source) {
+    dev_compile_for(o->device, &b->is_ptx, &b->gpu);
+    if (compile_ask_hypers(o->model, &o->places, &hypers))
+      return text_free(&hypers), status_fail(STATUS_USER, "%s: its hypers are not known", o->model);
+  }
+  Status status = STATUS_OK;
+  for (int d = 0; !status && d < o->space.count; d++) status = resolve_dim(b, d, &hypers);
+  text_free(&hypers);
+  if (status) return status;
+  if (!o->study) o->study = default_study(o->model);
+  STATUS_TRY(make_study_folder(o->study));
+  return build_first(b);
+}
+
+/* An artifact that hardly another trial needs: a number was compiled in that a range gave. */
+void build_drop(const StudyBuild *b, const double *point, const char *path) {
+  bool is_single = false;
+  for (int d = 0; d < b->o->space.count; d++)
+    is_single |= b->how[d] != SETS_RUN && !isnan(point[d]) && !dim_values(&b->o->space.dim[d]);
+  if (is_single && b->o->is_source) unlink(path);
+}
+
+Status build_goal(const StudyBuild *b, char *out, size_t capacity) {
+  Artifact *artifact;
+  if (b->o->goal) return snprintf(out, capacity, "%s", b->o->goal), STATUS_OK;
+  STATUS_TRY(artifact_open(b->first, &artifact));
+  const Plan *plan = artifact->plan;
+  const char *best = setting_text(plan->settings, "train.checkpoint.best");
+  bool has_valid = false;
+  for (int i = 0; i < plan->sources.count; i++)
+    has_valid |= !strcmp(plan->sources.at[i].split, "valid");
+  snprintf(out, capacity, "%s", *best ? best : has_valid ? "min(valid.loss)" : "min(train.loss)");
+  artifact_close(artifact);
+  return STATUS_OK;
+}
+
+char **build_runtime_sets(const StudyBuild *b, const double *point) {
+  char **list = calloc((size_t)b->o->space.count + 1, sizeof *list);
+  for (int d = 0, at = 0; list && d < b->o->space.count; d++) {
+    Text text = {0};
+    if (b->how[d] != SETS_RUN || isnan(point[d])) continue;
+    append_assignment(b, d, point, &text);
+    list[at++] = text.at;
+  }
+  return list;
+}
+
+void build_command(const StudyBuild *b, const double *point, Text *out) {
+  text_printf(out, "ftrun %s", b->o->model);
+  for (int i = 0; i < b->o->pass_count; i += 2)
+    text_printf(out, " %s %s", b->o->pass[i], b->o->pass[i + 1]);
+  for (int i = 0; i < b->o->kept_count; i++) text_printf(out, " %s", b->o->kept[i]);
+  for (int d = 0; d < b->o->space.count; d++) {
+    if (isnan(point[d])) continue;
+    text_printf(out, b->how[d] == SETS_HYPER ? " -D " : " --set ");
+    append_assignment(b, d, point, out);
+  }
+}

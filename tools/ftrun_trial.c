@@ -1,0 +1,116 @@
+/* ftrun_trial: see ftrun_trial.h. */
+#define _GNU_SOURCE
+#include "tools/ftrun_trial.h"
+#include "base/text.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static double trial_clock(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static void run_trial(const RunningTrial *trial, char *const *arguments, pid_t parent,
+                      const sigset_t *mask) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);
+  setpgid(0, 0); /* Ctrl-C is for the study, which then ends its trials */
+  int said = open(trial->said_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (said < 0 || nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(said, STDOUT_FILENO) < 0 ||
+      dup2(said, STDERR_FILENO) < 0)
+    _exit(127);
+  sigprocmask(SIG_SETMASK, mask, NULL);
+  execv(arguments[0], arguments);
+  dprintf(STDERR_FILENO, "error: cannot start %s: %s\n", arguments[0], strerror(errno));
+  _exit(127);
+}
+
+Status trial_start(RunningTrial *trial, char *const *arguments) {
+  sigset_t all, before;
+  trial->log = -1;
+  trial->step = -1;
+  trial->value = NAN;
+  trial->began = trial_clock();
+  if (unlink(trial->log_path) < 0 && errno != ENOENT)
+    return status_errno(errno, "%s", trial->log_path);
+  STATUS_TRY(run_log_new(trial->log_path, &trial->reader));
+  pid_t self = getpid();
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  trial->process = fork();
+  if (trial->process == 0) run_trial(trial, arguments, self, &before);
+  int error = errno;
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  if (trial->process < 0) return status_errno(error, "a trial cannot be started");
+  return STATUS_OK;
+}
+
+/* A line of the log is a report if it has the number that the goal names, of its split. */
+static void see_trial_line(void *user, const RunLog *log, RunLineKind kind, json_t *line) {
+  RunningTrial *trial = user;
+  (void)log;
+  bool is_train = !strcmp(trial->rule->split, "train");
+  if (kind != (is_train ? RUN_LINE_STEP : RUN_LINE_EVAL) || trial->status || trial->is_pruned)
+    return;
+  if (!is_train && strcmp(run_text(line, "split"), trial->rule->split)) return;
+  json_t *means = is_train ? json_object_get(line, "means") : NULL;
+  if (!json_object_get(line, trial->rule->name)) return;
+  double step = run_number(line, "step", -1);
+  double value = run_number(means && json_object_get(means, trial->rule->name) ? means : line,
+                            trial->rule->name, NAN);
+  if (step < 0 || step <= trial->step) return;
+  trial->step = step;
+  trial->value = value;
+  trial->status = trial->report(trial->context, trial);
+}
+
+Status trial_read(RunningTrial *trial) {
+  char bytes[65536];
+  ssize_t got;
+  if (trial->log < 0) trial->log = open(trial->log_path, O_RDONLY | O_CLOEXEC);
+  if (trial->log < 0)
+    return errno == ENOENT ? STATUS_OK : status_errno(errno, "%s", trial->log_path);
+  while ((got = read(trial->log, bytes, sizeof bytes)) > 0) {
+    STATUS_TRY(run_log_feed(trial->reader, bytes, (size_t)got, see_trial_line, trial));
+    if (trial->status) return trial->status;
+  }
+  return STATUS_OK;
+}
+
+bool trial_has_ended(RunningTrial *trial, int *wait_status) {
+  pid_t ended;
+  while ((ended = waitpid(trial->process, wait_status, WNOHANG)) < 0 && errno == EINTR) {
+  }
+  return ended != 0;
+}
+
+void trial_last_words(const RunningTrial *trial, char *out, size_t capacity) {
+  Text said = {0};
+  *out = 0;
+  if (text_read_file(&said, trial->said_path) == 0) {
+    const char *at = text_cstr(&said), *error = NULL;
+    for (const char *next = at; (next = strstr(next, "error: ")); next++)
+      if (next == at || next[-1] == '\n' || next[-1] == ' ') error = next + 7;
+    if (error) snprintf(out, capacity, "%.*s", (int)strcspn(error, "\n"), error);
+  }
+  text_free(&said);
+  text_make_printable(out);
+}
+
+void trial_close(RunningTrial *trial) {
+  if (trial->log >= 0) close(trial->log);
+  run_log_free(trial->reader);
+  trial->reader = NULL;
+  trial->log = -1;
+  trial->process = 0;
+}
