@@ -39,6 +39,15 @@ static bool has_params(const Plan *plan, const char *layer) {
   return false;
 }
 
+/* … and none within it that have some? Then what it gives is one value; a block has several. */
+static bool is_leaf_layer(const Plan *plan, const char *layer) {
+  for (int i = 0; layer && i < plan->params.count; i++) {
+    const char *name = plan->params.at[i].name;
+    if (is_layer_within(name, layer) && strchr(name + strlen(layer) + 1, '.')) return false;
+  }
+  return has_params(plan, layer);
+}
+
 static bool is_of_model(const PlanOp *op) {
   return op->phase == PHASE_FORWARD && op->op != OP_CONST && op->op != OP_IOTA;
 }
@@ -186,7 +195,7 @@ static LayerValue layer_value_name(const ValueBody *of, int value, const PlanBuf
   LayerValue out = {.layer = behind ? behind : op->layer ? op->layer : "", .line = op->line};
   if (behind)
     out.what = op->function ? op->function : text;
-  else if (has_params(of->plan, op->layer))
+  else if (is_leaf_layer(of->plan, op->layer))
     out.what = layer_goes_on(of, value, buffer) ? text : "output";
   else
     out.what = op->function ? op->function : text;
