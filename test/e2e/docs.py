@@ -18,7 +18,7 @@ SKIPPED = {
     "export PATH=": "the test has done so",
     "tensorboard ": "a server that needs its package (test/e2e/tensorboard.py reads the files)",
 }
-DEPENDS_ON_SPEED = "data: steps waited "  # a line that only slow machines see
+DEPENDS_ON_SPEED = ("data: steps waited ", "data: at the start ")  # lines that only slow machines see
 UNTIL_CTRL_C = ("ftrun watch --http",)
 
 
