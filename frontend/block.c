@@ -146,6 +146,14 @@ static bool refuse_tensors(Builder *b, const Ast *block, const Arguments *argume
   return true;
 }
 
+/* Conv2d(3, 16, 3) is one more than it needs, and so is PyTorch's order of them. */
+static bool block_takes_more(const Ast *block, const Arguments *arguments) {
+  int needed = 0, given = 0;
+  for (int i = 0; i < block->kid[0]->count; i++) needed += !block->kid[0]->kid[i]->kid[1];
+  for (int i = 0; i < arguments->count; i++) given += !arguments->at[i].name;
+  return given > needed;
+}
+
 Value block_instance(Builder *b, const Ast *block, const Scope *scope, const Ast *call,
                      const Arguments *arguments, const char *bound_to) {
   if (!b->frame->instance) {
@@ -173,6 +181,7 @@ Value block_instance(Builder *b, const Ast *block, const Scope *scope, const Ast
   if (!take_precision(b, block, &rest, instance) || !take_recompute(b, block, &rest, instance))
     return value_error();
   if (!configure(b, instance, call, &rest)) return value_error();
+  instance->has_more = block_takes_more(block, &rest);
   VEC_PUSH(b->arena, parent->children, ((Child){call, instance}));
   if (parent->applications > 1) parent->cursor = parent->children.count;
   return (Value){.kind = VALUE_LAYER, .layer = instance};
@@ -239,7 +248,11 @@ Value block_apply(Builder *b, Instance *instance, Loc loc, const Arguments *argu
   const char *function = b->function, *block = b->std_block;
   b->function = NULL;
   b->std_block = instance->scope == &b->std ? instance->block->name : NULL;
+  int errors = b->diag->errors;
   bool fine = block_run(b, instance, values, locs);
+  bool is_suspect = b->diag->errors > errors && instance->has_more && instance->scope == &b->std;
+  const char *hint = is_suspect ? hint_call(b, instance->block->name) : "";
+  if (*hint) builder_note(b, (Loc){0}, "%s", hint + 2);
   b->function = function;
   b->std_block = block;
   b->region = region;

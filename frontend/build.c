@@ -355,8 +355,9 @@ static void statement(Builder *b, const Ast *ast) {
 static bool fail_batch(Builder *b, const Ast *written, int64_t size, int64_t batch) {
   builder_fail(b, written->loc,
                "the leading dimension of an input is the batch: it is %lld here, but "
-               "train.batch is %lld",
-               (long long)size, (long long)batch);
+               "train.batch is %lld%s",
+               (long long)size, (long long)batch,
+               written->kind == AST_INT ? "; a name, as in f32[B, 8], stands for any batch" : "");
   Variable *bound = written->kind == AST_NAME ? builder_find(b, written->name) : NULL;
   if (bound)
     builder_note(b, bound->loc, "%s = %lld comes from here", written->name, (long long)size);

@@ -78,7 +78,8 @@ struct Instance {
   VEC(Variable) config;
   VEC(Owned) owned;
   VEC(Child) children;
-  int cursor; /* in a second application: the next child to hand out again */
+  bool has_more; /* arguments by place than it needs: in another tool's order? */
+  int cursor;    /* in a second application: the next child to hand out again */
   int applications;
   bool declared; /* some parameter in or below it has been declared */
 };
@@ -123,50 +124,50 @@ typedef struct Builder {
   uint16_t std_first, std_last; /* the files of the standard library */
   int depth, calls;
   int64_t evaluations;
-  int64_t parameters;       /* elements of all params so far, each rounded up to 64 */
-  bool is_again;            /* with another batch: see sizes.c */
-  bool exhausted;           /* a limit was hit and reported: unwind */
-  int streams;              /* random draws so far */
-  Region region;            /* where nodes belong that are made now */
-  const char *function;     /* the one that they are a part of, for people; NULL: none */
-  bool is_std_function;     /* … and it is of the standard library */
-  const char *std_block;    /* the standard block at work; NULL: none */
-  const char *result;       /* the loss or metric that is computed; NULL: none */
-  struct {                  /* the last path that block_layer made, and of what */
+  int64_t parameters;    /* elements of all params so far, each rounded up to 64 */
+  bool is_again;         /* with another batch: see sizes.c */
+  bool exhausted;        /* a limit was hit and reported: unwind */
+  int streams;           /* random draws so far */
+  Region region;         /* where nodes belong that are made now */
+  const char *function;  /* the one that they are a part of, for people; NULL: none */
+  bool is_std_function;  /* … and it is of the standard library */
+  const char *std_block; /* the standard block at work; NULL: none */
+  const char *result;    /* the loss or metric that is computed; NULL: none */
+  struct {               /* the last path that block_layer made, and of what */
     const Instance *instance;
     const char *prefix, *path;
     int renamed;
   } here;
-  int stops;                /* applications at work of stop_gradient(layer) */
+  int stops; /* applications at work of stop_gradient(layer) */
   struct {
     bool is_on;
     double decay;
-  } average;                /* the application at work of average(layer) */
-  VEC(Copied) copies;       /* of this graph */
-  uint32_t regions;         /* so far */
-  int instances;            /* for the numbers of renamed ones */
+  } average;          /* the application at work of average(layer) */
+  VEC(Copied) copies; /* of this graph */
+  uint32_t regions;   /* so far */
+  int instances;      /* for the numbers of renamed ones */
   Node *seed, *step;
   struct {
-    const char *by;        /* mixup, cutmix …; NULL: nothing is mixed */
-    Node *share;           /* f32[]: a sample's own share of what it is mixed to */
-    int64_t batch;         /* samples */
-    VEC(Node *) labels;    /* inputs of classes, which are not mixed themselves */
+    const char *by;          /* mixup, cutmix …; NULL: nothing is mixed */
+    Node *share;             /* f32[]: a sample's own share of what it is mixed to */
+    int64_t batch;           /* samples */
+    VEC(Node *) labels;      /* inputs of classes, which are not mixed themselves */
     VEC(const Node *) mixed; /* what takes a label's partner into account */
-  } mix;                   /* of this graph: mix.c */
-  VEC(Node *) weights;    /* by node: see weight.c */
-  VEC(Declared) declared; /* params and states of this graph, in order */
+  } mix;                     /* of this graph: mix.c */
+  VEC(Node *) weights;       /* by node: see weight.c */
+  VEC(Declared) declared;    /* params and states of this graph, in order */
   Loc number_loss;           /* where loss is a number so far, or nowhere */
   VEC(GroupRule) group_rules;
-  double rest_factor[2];     /* of lr and weight_decay where no rule applies */
+  double rest_factor[2];       /* of lr and weight_decay where no rule applies */
   const Ast *matrix_condition; /* of an optimiser of matrices: which; NULL: all */
   VEC(const Ast *) evaluated;  /* metrics of the train graph that only evaluations have */
   Loc rule_loc[RECIPE_RULES];  /* of `best = max(...)` and the like (recipe_rule.c); or nowhere */
   VEC(Loc) source_locs;        /* of program->sources: where the last transform stands */
-  VEC(Loc) reported;         /* one error for each place: unrolling repeats statements */
-  const Node *about[2];      /* operands of the error that comes next */
+  VEC(Loc) reported;           /* one error for each place: unrolling repeats statements */
+  const Node *about[2];        /* operands of the error that comes next */
   bool is_about_shapes;
-  VEC(Loc) warned;           /* … and one warning (warn.c) */
-  struct Watch *watch;       /* an editor's (watch.h); NULL: nobody's */
+  VEC(Loc) warned;     /* … and one warning (warn.c) */
+  struct Watch *watch; /* an editor's (watch.h); NULL: nobody's */
 } Builder;
 
 /* ── errors (builder.c) ── */
@@ -179,7 +180,7 @@ void builder_note(Builder *b, Loc loc, const char *format, ...)
 /* Before a builder_fail about shapes or types: the operands, or NULL. Its notes then say which layer
  * is at work and how the operands came to be what they are. */
 void builder_about(Builder *b, const Node *x, const Node *y);
-Loc builder_site(const Builder *b, Loc loc); /* the place for nodes caused at loc */
+Loc builder_site(const Builder *b, Loc loc);          /* the place for nodes caused at loc */
 Variable *builder_find(Builder *b, const char *name); /* variable or top-level name */
 /* the same for a dimension in a signature: a top-level function, block, model or data block is no
  * size, so that `data D` leaves D free as the name of a dimension */

@@ -96,6 +96,14 @@ static const char *explain_sign(const Parser *parser, const SyntaxError *error) 
   if (is_step)
     return arena_printf(parser->arena, "there is no '%.2s'; write %s = %s %c 1", at, first, first,
                         *at);
+  if (!strncmp(at, "==", 2) && error->wants_assignment && parser->bracket_count)
+    return "a comparison computes nothing by itself; '=' assigns";
+  const char *method = *at == '.' ? word_at(parser, parser->token_start + 1) : "";
+  const char *advice = foreign_find(FOREIGN_METHOD, method);
+  if (*method && error->wants_assignment && parser->bracket_count)
+    return arena_printf(parser->arena,
+                        "a statement is NAME = ...; the value of '%s.%s' goes nowhere%s%s", first,
+                        method, advice ? "; " : "", advice ? advice : "");
   if (*at && strchr("([.", *at) && error->wants_assignment && parser->bracket_count)
     return arena_printf(parser->arena,
                         "a statement is NAME = ...; the value of '%s%c...' goes nowhere", first,
@@ -107,7 +115,7 @@ static const char *explain_sign(const Parser *parser, const SyntaxError *error) 
 
 /* `retrun x`, `Model M(x)`: a word of ft's own, misspelled; NULL: none. */
 static const char *misspelled(const Parser *parser, const SyntaxError *error, const char *first) {
-  static const char *const top[] = {"import", "hyper", "preset", "block", "fn",
+  static const char *const top[] = {"import", "hyper", "preset", "block",      "fn",
                                     "model",  "data",  "train",  "distributed"};
   static const char *const inside[] = {"param",  "state",  "update", "metric", "output",
                                        "repeat", "return", "check",  "if"};
@@ -115,17 +123,20 @@ static const char *misspelled(const Parser *parser, const SyntaxError *error, co
   if (!begins_name(first)) return NULL;
   if (error->wants_declaration) return text_nearest(first, top, sizeof top / sizeof *top);
   if (!error->wants_assignment || !is_word_letter(*sign)) return NULL;
-  return text_nearest(first, inside, sizeof inside / sizeof *inside);
+  const char *nearest = text_nearest(first, inside, sizeof inside / sizeof *inside);
+  return nearest && strcmp(nearest, first) != 0 ? nearest : NULL;
 }
 
 const char *syntax_explain(const Parser *parser, SyntaxError *error) {
-  const char *foreign = foreign_here(parser, &error->loc), *here = word_at(parser, parser->token_start);
+  const char *foreign = foreign_here(parser, &error->loc),
+             *here = word_at(parser, parser->token_start);
   if (foreign) return foreign;
   const char *first = word_at(parser, statement_start(parser));
   const char *meant = misspelled(parser, error, first);
   if (meant && !error->wants_declaration) {
     error->loc = place_on_line(parser, error->loc, statement_start(parser));
-    return arena_printf(parser->arena, "'%s' begins no statement; did you mean '%s'?", first, meant);
+    return arena_printf(parser->arena, "'%s' begins no statement; did you mean '%s'?", first,
+                        meant);
   }
   if (begins_name(here) && error->may_end && parser->bracket_count) {
     bool is_second = assigns(sign_behind(parser, parser->token_start, strlen(here))) ||
