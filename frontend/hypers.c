@@ -84,7 +84,8 @@ static void print_presets(const Program *program, Text *line, FILE *out) {
 
 void frontend_print_hypers(const Program *program, FILE *out) {
   static const Hyper head = {"name", "value", "type", "what it is", "from"};
-  int name = widen_for(0, head.name), value = widen_for(0, head.value), from = widen_for(0, head.from);
+  int name = widen_for(0, head.name), value = widen_for(0, head.value),
+      from = widen_for(0, head.from);
   for (int i = 0; i < program->hypers.count; i++) {
     name = widen_for(name, program->hypers.at[i].name);
     value = widen_for(value, program->hypers.at[i].value);
