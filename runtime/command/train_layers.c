@@ -13,7 +13,9 @@ Status train_layers_start(Training *training) {
   if (layers_every(training) <= 0 || options->dry_run) return STATUS_OK;
   if (options->trace || options->check_nan) {
     log_say(training->log, "no statistics of layers in a run with %s",
-            options->trace ? "--trace" : "--check=nan");
+            options->trace            ? "--trace"
+            : options->check_overflow ? "--check=overflow"
+                                      : "--check=nan");
     return STATUS_OK;
   }
   return layers_new(training->exec, &training->layers);
