@@ -80,7 +80,7 @@ void diag_error(Diag *diag, Loc loc, const char *format, ...) {
 bool diag_is_meant(const Diag *diag, Loc loc) {
   static const char word[] = "meant";
   size_t length;
-  const char *line = diag_line(diag, loc, &length), *end = line + length;
+  const char *line = diag_line(diag, loc, &length), *end = line ? line + length : NULL;
   bool is_string = false;
   for (const char *c = line; line && c < end; c++) {
     if (is_string && *c == '\\') {

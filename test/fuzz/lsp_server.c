@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static FILE *nowhere;
   static Server server;
   if (!nowhere) nowhere = fopen("/dev/null", "w");
-  if (size < 2 || size > 1 << 15) return 0;
+  if (size < 2 || size > 1 << 13) return 0;
   size_t piece = data[0] ? data[0] : size;
   server_init(&server, -1, nowhere);
   if (data[1] & 1) greet(&server);
