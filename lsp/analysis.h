@@ -29,7 +29,7 @@ typedef struct {
   Watch watch;
   VEC(Finding) findings;
   const AnalysisHost *host; /* while it runs */
-  int64_t begun;            /* by clock.h */
+  int64_t begun;            /* nanoseconds of computing */
   size_t length;
   bool is_parsed, is_good, is_given_up, is_too_long;
 } Analysis;
