@@ -340,6 +340,13 @@ static Node *pool_like(Graph *graph, Node *node, Node *x) {
   return graph_node(graph, node->op, &x, 1, node->attr, node->attr_count, NULL);
 }
 
+/* What was before the pooling is now behind it, and still that operation of its layer. */
+static void belongs_to(Graph *graph, const Node *moved) {
+  graph->origin.loc = moved->origin.loc;
+  graph->origin.layer = moved->origin.layer;
+  graph->origin.function = moved->origin.function;
+}
+
 /* The maximum of rectified values is the rectified maximum: a fourth of the work, and the backward
  * pass needs the small tensor only. At a window without a positive value no gradient flows either
  * way; in the others the same element is the first maximum. */
@@ -347,7 +354,7 @@ static Node *pool_of_relu(Graph *graph, Node *node) {
   Node *x = match_relu(A);
   if (!x || A->op != OP_SELECT) return NULL;
   Node *pooled = pool_like(graph, node, x), *zero = make_like(graph, pooled, 0);
-  graph->origin.loc = A->origin.loc;
+  belongs_to(graph, A);
   return make_select(graph, make_binary(graph, OP_LE, pooled, zero), zero, pooled);
 }
 
@@ -357,7 +364,7 @@ static Node *pool_of_maximum(Graph *graph, Node *node) {
   Node *x = match_relu(A);
   if (!x || A->op != OP_MAX) return NULL;
   Node *pooled = pool_like(graph, node, x);
-  graph->origin.loc = A->origin.loc;
+  belongs_to(graph, A);
   return make_binary(graph, OP_MAX, pooled, make_like(graph, pooled, 0));
 }
 
@@ -369,7 +376,7 @@ static Node *pool_of_bias(Graph *graph, Node *node) {
   int row = strcmp(node_str(node, ATTR_LAYOUT), "nhwc") == 0 ? 1 : 2;
   if (bias->type.shape.dim[row] != 1 || bias->type.shape.dim[row + 1] != 1) return NULL;
   Node *pooled = pool_like(graph, node, A->input[0]);
-  graph->origin.loc = A->origin.loc;
+  belongs_to(graph, A);
   return make_binary(graph, OP_ADD, pooled, bias);
 }
 

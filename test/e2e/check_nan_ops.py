@@ -119,6 +119,13 @@ class CheckNanOps(support.Case):
         self.assertIn("step 1: the data: input x is not finite before anything is computed: NaN at [5,4]", said)
         self.assertIn("it is sample 13 of " + self.path("x.npy"), said)
 
+    def test_labels_of_what_pooling_goes_before(self):
+        """Bias and relu are done behind the pooling, and are still the convolution's."""
+        artifact = self.build(IMAGES + '  f = MaxPool2d(2)(relu(Conv2d(4, 3, name="c1")(x)))\n' + CLASSES, "img lab", "sgd(lr=1)")
+        info = support.run("ftrun", "info", artifact).stdout
+        self.assertRegex(info, r"c1 forward and backward: .*max_pool2d \+ bias \+ relu")
+        self.assertRegex(info, r"c1 backward: relu' \+ bias'")
+
     def test_what_is_between_parameters(self):
         """Moments of no parameter may be NaN: neither --check nor a training of ranks that have a part each minds."""
         model = ROWS + '  p = Linear(3, name="fc2")(x)\n' + SQUARES
