@@ -458,9 +458,11 @@ class Memory(support.Case):
                     os.link(self.path("small", "train", "a", f"{i % 40:04d}.jpg"), path)
         artifact = self.compile(MODEL % dict(type="u8[B, 3, 128, 128]", seed=1, data='train = folder("train") | random_resized_crop(128) | hflip'))
 
-        def run(name, workers, cache=0, epochs=3):
+        def run(name, workers, cache=0, epochs=3, disk=0):
             flags = [os.path.join(support.BUILD, "bin", "ftrun"), artifact, "--data", self.path(name), "--set", f"data.workers={workers}",
                      "--set", f"data.cache={cache}", "--epochs", str(epochs)]
+            if disk:
+                flags += ["--set", f"data.cache_dir={self.path('kept')}", "--set", f"data.disk_cache={disk}"]
             said = support.run("ftrun", *flags[1:], "--dry-run").stdout
             model, unit = re.search(r"memory ([\d.]+) (.)B for the model", said).groups()
             each, loader = map(float, re.search(r"takes ([\d.]+) MiB in each of .* at most ([\d.]+) MiB beside its batches", said).groups())
@@ -473,6 +475,8 @@ class Memory(support.Case):
         one, _ = run("large", 1)
         many, each = run("large", 16)
         kept, _ = run("large", 16, 8 << 20)
+        for _ in range(2):  # that writes all pictures, and that reads them
+            run("large", 16, disk=1 << 30)
         self.assertLessEqual(many - one, 15 * each)
         self.assertLessEqual(many - small, 4)  # all decoded images would be 130
         self.assertGreater(kept - many, 4)  # or this measures nothing
