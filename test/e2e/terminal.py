@@ -103,7 +103,7 @@ class Terminal(support.Case):
     def kept(self, seen):
         """All lines from the first on, without empty ones at the end, nor the advice of a run whose steps waited for data, which depends on times."""
         lines = "\n".join(seen["history"] + seen["shots"][-1]["lines"]).rstrip().split("\n")
-        return [line for line in lines if not line.startswith("data: steps waited")]
+        return [line for line in lines if not line.startswith(("data: steps waited", "data: at the start"))]
 
     def assert_in_order(self, seen):
         self.assertTrue(seen["same_modes"] and seen["shown"] and seen["wraps"])
