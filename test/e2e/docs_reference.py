@@ -16,7 +16,7 @@ import pages
 import support
 
 PAGES = ["README.md", "docs/data.md", "docs/watching.md", "docs/profiling.md", "docs/language.md", "docs/simulate.md", "docs/ir.md", "docs/cuda.md",
-         "docs/sim.md", "docs/design.md", "docs/testing.md"]
+         "docs/sim.md", "docs/design.md", "docs/testing.md", "docs/tune.md", "docs/kernels.md", "docs/editors.md"]
 MODEL = """
 hyper hidden: int = 16
 hyper NAME: int = 3
@@ -47,6 +47,7 @@ SKIPPED = {
 # what is another here: [(text, other)]; "" is put behind the command
 CHANGED = {
     r"ftc -D|ftc --set KEY|ftc --emit=ir$|ftc --memory$|ftc --emit=(plan|steps)$|ftc --preset|ftc --check-memory|ftc --simulate$": [("ftc", "ftc model.ft -o other.so")],
+    r"ftc --disable=layout$": [("ftc", "ftc model.ft -o other.so")],
     r"ftc --simulate$": [("--simulate", '--set distributed.data=any --simulate "gpus=2 gpu=cpu"')],
     r"ftc .*pipeline=4": [("pipeline=4", "pipeline=2")],
     r"cat run\.": [("cat", "cp run.pftrace run.rank1.pftrace && cat")],
@@ -59,6 +60,8 @@ CHANGED = {
     r"ftc model.ft --auto": [("gpus=64", "gpus=2")],
     r"ftc gpt.ft": [("gpt.ft", "model.ft")],
     r"ftrun COMMAND": [("COMMAND", "train")],
+    r"ftrun tune examples/": [("--trials 20 --epochs 2", "--trials 2 --epochs 1")],
+    r"ftrun tune model": [("--trials 40", "--trials 2")],
     r"ftrun --find": [("", " --steps 20"), ("--find-batch model.ft --steps 20", "--find-batch model.ft")],
     r"ftc examples/gpt_bytes": [("FOLDER", "text"), ("", " --steps 2 -D T=16 "), (" -D T=16 ", ""), ("gpt_bytes.ft", "gpt_bytes.ft -D T=16 -D L=1")],
     r"ftrun generate gpt.so": [("", " --tokens 20"), ("w.safetensors", "gpt.safetensors")],
