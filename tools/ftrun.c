@@ -22,6 +22,7 @@
 #include "tools/ftrun_folder.h"
 #include "tools/number.h"
 #include "tools/ftrun_ranks.h"
+#include "tools/ftrun_study.h"
 #include "tools/ftrun_tune.h"
 #include "tools/ftrun_view.h"
 #include <errno.h>
@@ -159,18 +160,10 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
     push_pass(line, flag->name, value);
 }
 
-/* Static settings are the compiler's, the others stay for the run. */
-static bool is_static_setting(const char *assignment) {
-  char key[128];
-  snprintf(key, sizeof key, "%.*s", (int)strcspn(assignment, "="), assignment);
-  int index = setting_find(key);
-  return index >= 0 && setting_info[index].when == WHEN_STATIC;
-}
-
 static void keep_for_ranks(Line *line, const char *name, const char *value, char **from,
                            int count) {
   bool is_compilers = !strcmp(name, "-D") || !strcmp(name, "--preset") ||
-                      (!strcmp(name, "--set") && is_static_setting(value));
+                      (!strcmp(name, "--set") && study_is_static(value));
   for (int i = 0; i < count && !is_compilers && strcmp(name, "--elastic"); i++)
     line->kept[line->kept_count++] = from[i];
 }
@@ -274,10 +267,11 @@ static int parse_line(Line *line, int argc, char **argv) {
 /* ── compiling a .ft file ─────────────────────────────────────────────────────────────────── */
 
 static int split_settings(Line *line) {
-  static const char layers[] = "train.log.layers="; /* of both: the step may have to tell a factor */
+  static const char layers[] =
+      "train.log.layers="; /* of both: the step may have to tell a factor */
   int kept = 0;
   for (int i = 0; i < line->set_count; i++) {
-    bool is_static = is_static_setting(line->set[i]);
+    bool is_static = study_is_static(line->set[i]);
     if (is_static || !strncmp(line->set[i], layers, sizeof layers - 1))
       push_pass(line, "--set", line->set[i]);
     if (!is_static) line->set[kept++] = line->set[i];

@@ -24,7 +24,7 @@ typedef struct {
   int kept_count;
 } TuneOptions;
 
-/* Is "key=value" a setting that is compiled in? */
+/* Is "key=value" a setting that is compiled in, and so the compiler's? */
 bool study_is_static(const char *assignment);
 /* The exit code; failures have been told. */
 int study_run(TuneOptions *options);

@@ -9,7 +9,7 @@
 #define FT_RUNTIME_TUNE_GP_H
 #include <stdbool.h>
 
-enum { GP_MOST_DIMS = 64, GP_MOST = 2000 /* observations */ };
+enum { GP_MOST_DIMS = 64, GP_MOST = 1000 /* observations */ };
 
 typedef struct {
   int dims, count, capacity;

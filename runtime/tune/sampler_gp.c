@@ -210,29 +210,51 @@ static Status best_of(Acquisition *a, const Proposal *p, const double *best, dou
   return STATUS_OK;
 }
 
-/* What is standardised: finite values, a failure as bad as the worst of them. */
-static int collect(const Proposal *p, double *x, double *y) {
-  const Space *space = p->sampler->space;
-  int count = 0;
-  double worst = -INFINITY;
-  for (int i = 0; i < p->count; i++)
-    if (p->seen[i].state != TRIAL_FAILED && p->seen[i].state != TRIAL_RUNNING &&
-        isfinite(p->seen[i].value))
-      worst = fmax(worst, p->seen[i].value);
-  for (int i = p->count > GP_MOST ? p->count - GP_MOST : 0; i < p->count; i++) {
-    const Observation *o = &p->seen[i];
-    if (o->state == TRIAL_RUNNING) continue;
-    bool has_value = o->state != TRIAL_FAILED && isfinite(o->value);
-    if (!has_value && !isfinite(worst)) continue;
-    point_to_model(space, o->point, x + (long)count * space->count);
-    y[count++] = has_value ? o->value : worst;
-  }
-  return count;
-}
-
 static int compare_numbers(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
+}
+
+static bool has_value(const Observation *o) {
+  return (o->state == TRIAL_COMPLETE || o->state == TRIAL_PRUNED) && isfinite(o->value);
+}
+
+/* Of more than GP_MOST finished trials the newest half of that number, and of the older ones those that are as good as this. */
+static bool find_limit(const Proposal *p, int *newest, double *limit) {
+  int count = 0, finished = 0;
+  *newest = 0;
+  *limit = INFINITY;
+  if (proposal_finished(p) <= GP_MOST) return true;
+  double *values = malloc((size_t)p->count * sizeof *values);
+  if (!values) return false;
+  for (*newest = p->count; *newest > 0 && finished < GP_MOST / 2; --*newest)
+    finished += p->seen[*newest - 1].state != TRIAL_RUNNING;
+  for (int i = 0; i < *newest; i++)
+    if (has_value(&p->seen[i])) values[count++] = p->seen[i].value;
+  qsort(values, (size_t)count, sizeof *values, compare_numbers);
+  *limit = count > GP_MOST / 2 ? values[GP_MOST / 2 - 1] : INFINITY;
+  free(values);
+  return true;
+}
+
+/* What is standardised: finite values, a failure as bad as the worst of them. -1: no memory. */
+static int collect(const Proposal *p, double *x, double *y) {
+  const Space *space = p->sampler->space;
+  int count = 0, older = 0, newest;
+  double worst = -INFINITY, limit;
+  if (!find_limit(p, &newest, &limit)) return -1;
+  for (int i = 0; i < p->count; i++)
+    if (has_value(&p->seen[i])) worst = fmax(worst, p->seen[i].value);
+  for (int i = 0; i < p->count && count < GP_MOST; i++) {
+    const Observation *o = &p->seen[i];
+    if (o->state == TRIAL_RUNNING) continue;
+    if (i < newest && !(has_value(o) && o->value <= limit && older < GP_MOST / 2)) continue;
+    if (!has_value(o) && !isfinite(worst)) continue;
+    older += i < newest;
+    point_to_model(space, o->point, x + (long)count * space->count);
+    y[count++] = has_value(o) ? o->value : worst;
+  }
+  return count;
 }
 
 /* Values of a loss reach from almost nothing to any height. Above the median they are drawn together by a logarithm, so that one
@@ -268,6 +290,7 @@ static Status propose_by_model(Sampler *sampler, const Proposal *p, double *x, d
                                double *point) {
   const Space *space = sampler->space;
   int count = collect(p, x, y), best = 0;
+  if (count < 0) return status_fail(STATUS_FAULT, "out of memory for the Gaussian process");
   if (count < 2) return sampler_next_random(p, point), STATUS_OK;
   if (!standardise(y, count) || !gp_fit(&sampler->gp, x, y, count))
     return status_fail(STATUS_FAULT, "out of memory for the Gaussian process");
