@@ -34,6 +34,7 @@ bool artifact_embed_plan(Module *module, const Code *code) {
 }
 
 static bool artifact_fail(Diag *diag, const char *what, const char *path, int error) {
+  if (text_is_fault(error)) diag->is_fault = true;
   diag_error(diag, (Loc){0}, "cannot %s %s: %s", what, path, text_error(error));
   return false;
 }
@@ -98,6 +99,7 @@ static int run_ld(const Beside *files, char *message, size_t size) {
 }
 
 static bool explain_ld(Diag *diag, int status, const char *message) {
+  diag->is_fault |= status && status != 127;
   if (status == 127)
     diag_error(diag, (Loc){0},
                "cannot run 'ld', which makes the .so file: install Debian's package binutils");

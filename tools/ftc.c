@@ -451,7 +451,7 @@ static int write_artifact(Session *session, const Code *code) {
   int64_t start = clock_nanoseconds();
   bool good = codegen_write(&session->diag, code, &request->codegen, request->output);
   say_time(session, start, "artifact");
-  return good ? 0 : EXIT_MACHINE;
+  return good ? 0 : EXIT_USER; /* of a fault of the machine, session_run says so */
 }
 
 static int run_codegen(Session *session, HtmlPage *page) {
