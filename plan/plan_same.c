@@ -32,12 +32,17 @@ static bool has_same_operands(const PlanGraph *graph, const PlanBody *a, const P
   return true;
 }
 
+/* An empty list may be NULL, which memcmp must not be given. */
+static bool is_same_list(const void *a, const void *b, size_t bytes) {
+  return bytes == 0 || !memcmp(a, b, bytes);
+}
+
 static bool is_same_op(const PlanOp *a, const PlanOp *b) {
   return a->op == b->op && a->line == b->line && a->phase == b->phase &&
          a->input_count == b->input_count && a->int_count == b->int_count &&
          memcmp(&a->value, &b->value, sizeof a->value) == 0 && type_equal(&a->type, &b->type) &&
-         !memcmp(a->inputs, b->inputs, sizeof *a->inputs * (size_t)a->input_count) &&
-         !memcmp(a->ints, b->ints, sizeof *a->ints * (size_t)a->int_count) &&
+         is_same_list(a->inputs, b->inputs, sizeof *a->inputs * (size_t)a->input_count) &&
+         is_same_list(a->ints, b->ints, sizeof *a->ints * (size_t)a->int_count) &&
          is_same_or_none(a->function, b->function) && is_same_or_none(a->file, b->file);
 }
 
