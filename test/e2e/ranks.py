@@ -451,7 +451,7 @@ train { optimizer = adam(lr=0.01); batch = 4; seed = 5 }
         values[-1] += 1
         numpy.save(self.path("other", "x.npy"), values)
         self.differ("^error: the train data of rank 1 is not the same as rank 0's$", "--data", self.path("other"))
-        self.differ(r"^error: rank 1 \(host .*\): train: x.npy not found in ", "--data", self.path("ck"))
+        self.differ(r"^error: rank 1 \(host .*\): train: x.npy not found: --data .* is no folder", "--data", self.path("ck"))
         for name, value in (("v", 0), ("w", 1)):
             support.write_safetensors(self.path(name), {"fc1.weight": numpy.zeros((16, 8), "f4"), "fc1.bias": numpy.zeros(16, "f4"),
                                                         "head.weight": numpy.zeros((4, 16), "f4"), "head.bias": numpy.full(4, value, "f4")})
