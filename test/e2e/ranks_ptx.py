@@ -214,7 +214,7 @@ class Gpus(Ptx):
         many = self.train(path, "--gpus", 2, env=self.environment(FT_FAKE_CUDA_SEED=2, FT_FAKE_NCCL_SEED=3))
         self.assert_same(one, many, RECIPES["mlp"][1])
         done = self.start(path, "--gpus=2", "--steps", 1, env=self.environment())
-        self.assertRegex(done.stdout, r"on cuda:0 \(Fake GPU, sm_90\), NCCL 2\.27\.3; [\s\S]*ranks: 2 ranks on 1 machine, TCP\n")
+        self.assertRegex(done.stdout, r"on cuda:0 \(Fake GPU, sm_90\), CUDA 12\.4, NCCL 2\.27\.3; [\s\S]*ranks: 2 ranks on 1 machine, TCP\n")
         for wrong in (["--gpus", 0], ["--gpus", 2, "--ranks", 2], ["--gpus", "two"]):
             self.start(path, *wrong, exit_code=2)
         said = self.start(self.artifact("mlp", 2, "so"), "--gpus", 2, exit_code=2).stderr
