@@ -124,7 +124,7 @@ class Tune(support.Case):
     def test_killed_and_joined(self):
         """Four processes on one study, killed at any instant and begun anew: no trial is lost, no point is proposed twice."""
         support.run("ftc", "m.ft", "-o", "m.so", cwd=self.folder)
-        random, trials = numpy.random.default_rng(5), 150
+        random, trials = numpy.random.default_rng(5), 80
         line = self.line("--space", "lr=log(1e-5, 1e-1)", "--space", "seed=int(1, 5)", "--trials", str(trials), "--sampler", "tpe", "--parallel", "2", "--epochs", "300")
         running, kills, ended = [], 0, 0
         deadline = time.time() + 200
@@ -133,7 +133,7 @@ class Tune(support.Case):
             while len(running) < 4:
                 running.append(subprocess.Popen(line, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
             time.sleep(random.uniform(0.05, 0.3))
-            if kills < 12:
+            if kills < 8:
                 running[random.integers(4)].send_signal(signal.SIGKILL)
                 kills += 1
             if os.path.exists(self.path("m.study", "journal.jsonl")):
@@ -150,7 +150,7 @@ class Tune(support.Case):
             file.writelines(kept)
         begun, ends = self.ends()
         self.assertEqual(len(ends), trials)
-        self.assertEqual(kills, 12)
+        self.assertEqual(kills, 8)
         self.assertEqual({line["end"] for line in ends.values()}, {"complete"})
 
     def test_ctrl_c(self):
