@@ -277,9 +277,10 @@ class Stopping(support.Case):
             reader.readline()
             while not any(name.startswith("step-") for name in os.listdir(self.path("runs"))):
                 reader.readline()
-            while struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, b"1234"))[0] < 60000:  # until the pipe is full
-                time.sleep(0.01)
-            time.sleep(1)
+            before, held = -1, 0
+            while held != before or held < 20000:  # until the pipe is full: a line that does not fit into the rest of a page takes a new one
+                time.sleep(1)
+                before, held = held, struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, b"1234"))[0]
             running.send_signal(signal.SIGINT)
             time.sleep(1)
             self.assertIsNone(running.poll())
