@@ -139,7 +139,7 @@ static Status start_one(Runner *r, bool *began) {
 
 /* What the end of its process means. */
 static Status finish_trial(Runner *r, RunningTrial *trial, int wait_status) {
-  char why[200] = "";
+  char why[300] = "";
   double seconds = study_clock() - trial->began;
   int code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
   STATUS_TRY(trial_read(trial)); /* what it wrote at the end */
