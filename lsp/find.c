@@ -101,6 +101,13 @@ static int name_at(const Outline *outline, size_t offset) {
   return token >= 0 && (outline_is_reference(outline, token) || is_preset) ? token : -1;
 }
 
+/* Every place of the name that stands at `offset`; none where no name is there. */
+static Tokens find_all_at(Arena *arena, const Outline *outline, size_t offset) {
+  bool is_local;
+  int token = name_at(outline, offset);
+  return token < 0 ? (Tokens){0} : find_all(arena, outline, token, &is_local);
+}
+
 /* Is the token where its name is bound or declared? */
 static bool declares(const Outline *outline, int token) {
   const Declaration *d = outline_around(outline, token);
@@ -112,12 +119,9 @@ static bool declares(const Outline *outline, int token) {
 
 json_t *find_references(Desk *desk, OpenFile *file, size_t offset, bool with_declaration) {
   const Outline *outline = desk_outline(file);
-  int token = name_at(outline, offset);
   json_t *list = json_array();
   Arena *arena = arena_new();
-  bool is_local;
-  Tokens tokens = {0};
-  if (token >= 0) tokens = find_all(arena, outline, token, &is_local);
+  Tokens tokens = find_all_at(arena, outline, offset);
   for (int i = 0; i < tokens.count; i++)
     if (with_declaration || !declares(outline, tokens.at[i]))
       json_array_append_new(list, json_pack("{s:o, s:o}", "uri", desk_string(file->uri), "range",
@@ -129,12 +133,9 @@ json_t *find_references(Desk *desk, OpenFile *file, size_t offset, bool with_dec
 json_t *find_highlights(Desk *desk, OpenFile *file, size_t offset) {
   enum { READ = 2, WRITE = 3 };
   const Outline *outline = desk_outline(file);
-  int token = name_at(outline, offset);
   json_t *list = json_array();
   Arena *arena = arena_new();
-  bool is_local;
-  Tokens tokens = {0};
-  if (token >= 0) tokens = find_all(arena, outline, token, &is_local);
+  Tokens tokens = find_all_at(arena, outline, offset);
   for (int i = 0; i < tokens.count; i++)
     json_array_append_new(list, json_pack("{s:o, s:i}", "range",
                                           desk_token_range(desk, file, tokens.at[i]), "kind",

@@ -8,6 +8,8 @@ import sys
 import tempfile
 import os
 
+import sections
+
 MESSAGE = re.compile(r"(?:(\S+?):(\d+:\d+): )?(error|warning|note): (.*)")
 
 
@@ -29,26 +31,4 @@ def messages(ftc, source):
     return found
 
 
-def main():
-    ftc, path = sys.argv[1:3]
-    with open(path) as file:
-        head, *sections = re.split(r"^//--- ", file.read(), flags=re.M)
-    wrong, out = 0, head
-    for section in sections:
-        name, _, body = section.partition("\n")
-        source = "".join(line for line in body.splitlines(True) if not line.startswith("// WANT: "))
-        want = [line[len("// WANT: "):] for line in body.splitlines() if line.startswith("// WANT: ")]
-        got = messages(ftc, source)
-        out += f"//--- {name}\n{source}" + "".join(f"// WANT: {line}\n" for line in got)
-        if got != want or not want:
-            wrong += 1
-            print(f"{path}: {name}:", *(f"  wanted {line}" for line in want), *(f"  got    {line}" for line in got), sep="\n")
-    if "--update" in sys.argv:
-        with open(path, "w") as file:
-            file.write(out)
-        return 0
-    print(f"{len(sections)} mistakes, {wrong} with other messages")
-    return 1 if wrong or len(sections) < 5 else 0
-
-
-sys.exit(main())
+sys.exit(sections.check(sys.argv[2], "--update" in sys.argv, lambda source: messages(sys.argv[1], source)))

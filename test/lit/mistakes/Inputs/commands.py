@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 import numpy
+import sections
 
 MODEL = """hyper width: int = 8
 model M(x: f32[B, 8], y: i32[B]) {
@@ -62,28 +63,16 @@ def said(bin_, folder, change, command):
 
 
 def main():
-    bin_, path = os.path.abspath(sys.argv[1]), sys.argv[2]
-    with open(path) as file:
-        head, *sections = re.split(r"^//--- ", file.read(), flags=re.M)
-    wrong, out = 0, head
+    bin_ = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         write_files(folder, bin_)
-        for section in sections:
-            lines = section.splitlines()
+
+        def said_of(text):
+            lines = text.splitlines()
             change = next((line[len("m.ft: "):] for line in lines if line.startswith("m.ft: ")), None)
             (command,) = [line[2:] for line in lines if line.startswith("$ ")]
-            want = [line[len("// WANT: "):] for line in lines if line.startswith("// WANT: ")]
-            got = said(bin_, folder, change, command)
-            out += f"//--- {lines[0]}\n" + (f"m.ft: {change}\n" if change else "") + f"$ {command}\n" + "".join(f"// WANT: {line}\n" for line in got)
-            if got != want:
-                wrong += 1
-                print(f"{path}: {lines[0]}:", *(f"  wanted {line}" for line in want), *(f"  got    {line}" for line in got), sep="\n")
-    if "--update" in sys.argv:
-        with open(path, "w") as file:
-            file.write(out)
-        return 0
-    print(f"{len(sections)} mistakes, {wrong} with other messages")
-    return 1 if wrong or len(sections) < 5 else 0
+            return said(bin_, folder, change, command)
+        return sections.check(sys.argv[2], "--update" in sys.argv, said_of)
 
 
 sys.exit(main())
