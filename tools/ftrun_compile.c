@@ -6,7 +6,6 @@
 #include "runtime/common/signals.h"
 #include "runtime/data/source_early.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,14 +29,16 @@ static void find_compiler(char *out, size_t capacity) {
   strcpy(out, "ftc");
 }
 
+/* output, errors: where it writes to; -1: as this process does. */
 static int start_and_wait_for(const char *compiler, const char *const *arguments,
-                              const Compilation *c, int output, FILE *to) {
+                              const Compilation *c, int output, int errors, FILE *to) {
   int status = 0;
   pid_t self = getpid(), child = fork();
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);  /* the one that ends a process that is stopped, too */
     if (getppid() != self) _exit(127); /* it has ended since */
-    if (output >= 0 && (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0))
+    if ((output >= 0 && dup2(output, STDOUT_FILENO) < 0) ||
+        (errors >= 0 && dup2(errors, STDERR_FILENO) < 0))
       _exit(127);
     execvp(compiler, (char **)(uintptr_t)arguments);
     say_error("%s is compiled by ftc, which cannot be run: %s; it belongs beside ftrun or on "
@@ -66,7 +67,7 @@ static int compile_as_rank(const char *compiler, const char *const *arguments,
   FILE *said = output >= 0 ? fdopen(output, "r+") : NULL;
   if (!said) return say_error("out of memory"), 3;
   ranks_name_self(self, sizeof self);
-  int code = start_and_wait_for(compiler, arguments, c, output, said);
+  int code = start_and_wait_for(compiler, arguments, c, output, output, said);
   if (code) usleep(200000);
   if (code && signals_pending()) { /* a launcher ends ftc too; communicate/arrivals.c says why */
     fclose(said);
@@ -106,7 +107,7 @@ int compile_source(const Compilation *c) {
   if (c->places->allow_paths) arguments[count++] = "--allow-paths";
   for (int i = 0; i < c->pass_count; i++) arguments[count++] = c->pass[i];
   int code = c->is_rank ? compile_as_rank(compiler, arguments, c)
-                        : start_and_wait_for(compiler, arguments, c, -1, stderr);
+                        : start_and_wait_for(compiler, arguments, c, -1, -1, stderr);
   free(arguments);
   return code;
 }
@@ -116,26 +117,14 @@ int compile_ask_hypers(const char *source, const SourcePlaces *places, Text *out
   const char *arguments[] = {compiler, source, "--hypers",
                              places->allow_paths ? "--allow-paths" : NULL, NULL};
   char bytes[4096];
-  int ends[2], status = 0;
+  ssize_t got;
+  int output = memfd_create("hypers", MFD_CLOEXEC);
+  if (output < 0) return say_error("out of memory"), 3;
   find_compiler(compiler, sizeof compiler);
-  if (pipe2(ends, O_CLOEXEC) < 0)
-    return say_error("cannot start the compiler: %s", strerror(errno)), 3;
-  pid_t child = fork();
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (dup2(ends[1], STDOUT_FILENO) >= 0) execvp(compiler, (char **)(uintptr_t)arguments);
-    say_error("%s is compiled by ftc, which cannot be run: %s", source, strerror(errno));
-    _exit(127);
-  }
-  close(ends[1]);
-  for (ssize_t got; child > 0 && (got = read(ends[0], bytes, sizeof bytes)) != 0;) {
-    if (got > 0) text_append(out, bytes, (size_t)got);
-    if (got < 0 && errno != EINTR) break;
-  }
-  close(ends[0]);
-  if (child < 0) return say_error("cannot start the compiler: %s", strerror(errno)), 3;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status)) return 3;
-  return WEXITSTATUS(status) == 127 ? 1 : WEXITSTATUS(status);
+  int code =
+      start_and_wait_for(compiler, arguments, &(Compilation){.source = source}, output, -1, stderr);
+  for (off_t at = 0; (got = pread(output, bytes, sizeof bytes, at)) > 0; at += got)
+    text_append(out, bytes, (size_t)got);
+  close(output);
+  return code;
 }

@@ -1,5 +1,6 @@
 /* ftrun_study: see ftrun_study.h. What a dimension sets, and the artifacts: ftrun_study_build.c. */
 #define _GNU_SOURCE
+#include "base/clock.h"
 #include "base/say.h"
 #include "runtime/common/signals.h"
 #include "runtime/command/train.h"
@@ -13,7 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct {
@@ -28,11 +28,7 @@ typedef struct {
   char goal[256], self[4096];
 } Runner;
 
-static double study_clock(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
+static double seconds_since(int64_t began) { return 1e-9 * (double)(clock_nanoseconds() - began); }
 
 /* Whether it goes on is asked at each report, however many come at a time. */
 static Status note_report(void *context, RunningTrial *trial) {
@@ -122,11 +118,11 @@ static Status start_one(Runner *r, bool *began) {
   STATUS_TRY(study_begin(&r->study, &r->journal, r->o->trials, &number, &r->is_over));
   *began = number >= 0;
   if (!*began) return STATUS_OK;
-  double before = study_clock();
+  int64_t before = clock_nanoseconds();
   RunningTrial *trial = &r->running[r->running_count];
   *trial = (RunningTrial){.number = number, .rule = &r->rule, .report = note_report, .context = r};
   if (build_artifact(&r->build, r->journal.trial[number].point, trial->artifact, why))
-    return end_trial(r, number, TRIAL_FAILED, 0, NAN, study_clock() - before, why);
+    return end_trial(r, number, TRIAL_FAILED, 0, NAN, seconds_since(before), why);
   snprintf(trial->log_path, sizeof trial->log_path, "%s/trial-%04d.jsonl", r->o->study, number);
   snprintf(trial->said_path, sizeof trial->said_path, "%s/trial-%04d.txt", r->o->study, number);
   Status status = start_process(r, trial);
@@ -140,7 +136,7 @@ static Status start_one(Runner *r, bool *began) {
 /* What the end of its process means. */
 static Status finish_trial(Runner *r, RunningTrial *trial, int wait_status) {
   char why[300] = "";
-  double seconds = study_clock() - trial->began;
+  double seconds = seconds_since(trial->began);
   int code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
   STATUS_TRY(trial_read(trial)); /* what it wrote at the end */
   if (trial->is_pruned)
@@ -271,6 +267,8 @@ static int end_study(Runner *r, Status status) {
     } else {
       if (r->is_over) printf("all %d points of the space have been tried\n", r->journal.count);
       tell_best(r);
+      bool has_none = !signals_pending() && study_best(&r->journal) < 0;
+      if (has_none) code = STATUS_USER;
       if (signals_pending()) printf("stopped; the same command goes on\n");
     }
   }

@@ -33,14 +33,23 @@ static int find_setting(const char *name, char *key, size_t capacity) {
   return -1;
 }
 
+/* In what `ftc --hypers` prints: a title, the heads of columns, and a line for each hyper, up to an empty one. */
+static bool has_hyper(const char *printed, const char *name) {
+  size_t length = strlen(name);
+  for (int line = 0; *printed && *printed != '\n'; line++) {
+    if (line > 1 && !strncmp(printed, "  ", 2) && !strncmp(printed + 2, name, length) &&
+        printed[2 + length] == ' ')
+      return true;
+    printed += strcspn(printed, "\n");
+    printed += *printed == '\n';
+  }
+  return false;
+}
+
 /* A hyper of the model's file goes before a setting of its name. */
 static Status resolve_dim(StudyBuild *b, int dim, const Text *hypers) {
   const char *name = b->o->space.dim[dim].name;
-  Text line = {0};
-  text_printf(&line, "\n  %s ", name);
-  bool is_hyper = b->o->is_source && strstr(text_cstr(hypers), text_cstr(&line));
-  text_free(&line);
-  if (is_hyper) {
+  if (b->o->is_source && has_hyper(text_cstr(hypers), name)) {
     b->how[dim] = SETS_HYPER;
     snprintf(b->key[dim], sizeof b->key[dim], "%s", name);
     return STATUS_OK;
@@ -61,8 +70,11 @@ static Status resolve_dim(StudyBuild *b, int dim, const Text *hypers) {
 }
 
 static Status make_study_folder(const char *path) {
-  if (mkdir(path, 0777) == 0 || errno == EEXIST) return STATUS_OK;
-  return status_errno(errno, "%s", path);
+  struct stat about;
+  if (mkdir(path, 0777) == 0) return STATUS_OK;
+  if (errno != EEXIST) return status_errno(errno, "%s", path);
+  if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) return STATUS_OK;
+  return status_fail(STATUS_USER, "%s is no folder; choose another one with --study", path);
 }
 
 /* model.ft: model.study beside nothing: in the current folder. */

@@ -1,6 +1,7 @@
 /* ftrun_trial: see ftrun_trial.h. */
 #define _GNU_SOURCE
 #include "tools/ftrun_trial.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -10,14 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-static double trial_clock(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static void run_trial(const RunningTrial *trial, char *const *arguments, pid_t parent,
                       const sigset_t *mask) {
@@ -40,7 +34,7 @@ Status trial_start(RunningTrial *trial, char *const *arguments) {
   trial->log = -1;
   trial->step = -1;
   trial->value = NAN;
-  trial->began = trial_clock();
+  trial->began = clock_nanoseconds();
   if (unlink(trial->log_path) < 0 && errno != ENOENT)
     return status_errno(errno, "%s", trial->log_path);
   STATUS_TRY(run_log_new(trial->log_path, &trial->reader));

@@ -14,7 +14,7 @@ typedef struct RunningTrial {
   RunLog *reader;
   const MetricRule *rule;
   double step, value; /* of the newest report; step -1: there was none */
-  double began;       /* seconds */
+  int64_t began;      /* clock_nanoseconds */
   bool is_pruned;     /* by `report`: later reports are not looked at */
   /* of each report */
   Status (*report)(void *context, struct RunningTrial *trial);

@@ -27,11 +27,6 @@ static bool best_until(const Journal *journal, const Trial *trial, double step, 
   return came;
 }
 
-static int compare_losses(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static bool is_below_median(const Journal *journal, int number, double step) {
   const Trial *trial = &journal->trial[number];
   double own, *others = malloc((size_t)(journal->count + 1) * sizeof *others);
@@ -42,7 +37,7 @@ static bool is_below_median(const Journal *journal, int number, double step) {
     if (i != number && best_until(journal, &journal->trial[i], step, &others[count])) count++;
   }
   best_until(journal, trial, step, &own);
-  qsort(others, (size_t)count, sizeof *others, compare_losses);
+  qsort(others, (size_t)count, sizeof *others, value_compare);
   bool is_worse =
       count >= 3 && ended >= 5 && own > (others[(count - 1) / 2] + others[count / 2]) / 2;
   free(others);

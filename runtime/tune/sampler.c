@@ -31,6 +31,16 @@ void sampler_free(Sampler *sampler) {
   free(sampler);
 }
 
+double observation_value(const Observation *o) {
+  bool has_value = o->state == TRIAL_COMPLETE || o->state == TRIAL_PRUNED;
+  return has_value && isfinite(o->value) ? o->value : INFINITY;
+}
+
+int value_compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
 int proposal_finished(const Proposal *proposal) {
   int count = 0;
   for (int i = 0; i < proposal->count; i++) count += proposal->seen[i].state != TRIAL_RUNNING;

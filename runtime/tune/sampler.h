@@ -27,6 +27,11 @@ typedef struct {
   TrialState state;
 } Observation;
 
+/* INFINITY where it has none that is finite, or still runs. */
+double observation_value(const Observation *observation);
+/* For qsort of doubles. */
+int value_compare(const void *a, const void *b);
+
 typedef struct Sampler Sampler;
 
 const char *sampler_name(SamplerKind kind);

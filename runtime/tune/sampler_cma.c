@@ -139,22 +139,17 @@ static void adapt(Cma *s, double (*x)[SPACE_MOST], int generation) {
   decompose(s);
 }
 
-static double value_to_rank(const Observation *o) {
-  bool has_value = (o->state == TRIAL_COMPLETE || o->state == TRIAL_PRUNED) && isfinite(o->value);
-  return has_value ? o->value : INFINITY;
-}
-
 /* The best `parents` of the trials from `first` on, where they stand; false where too few have values. */
 static bool take_parents(const Cma *s, const Proposal *p, int first, double (*x)[SPACE_MOST]) {
   int order[128], count = 0;
   for (int i = 0; i < s->offspring; i++) {
     int at = count++;
-    double value = value_to_rank(&p->seen[first + i]);
-    for (; at > 0 && value_to_rank(&p->seen[first + order[at - 1]]) > value; at--)
+    double value = observation_value(&p->seen[first + i]);
+    for (; at > 0 && observation_value(&p->seen[first + order[at - 1]]) > value; at--)
       order[at] = order[at - 1];
     order[at] = i;
   }
-  if (!isfinite(value_to_rank(&p->seen[first + order[s->parents - 1]]))) return false;
+  if (!isfinite(observation_value(&p->seen[first + order[s->parents - 1]]))) return false;
   for (int i = 0; i < s->parents; i++) {
     const Observation *o = &p->seen[first + order[i]];
     for (int d = 0; d < s->dims; d++)

@@ -210,14 +210,7 @@ static Status best_of(Acquisition *a, const Proposal *p, const double *best, dou
   return STATUS_OK;
 }
 
-static int compare_numbers(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static bool has_value(const Observation *o) {
-  return (o->state == TRIAL_COMPLETE || o->state == TRIAL_PRUNED) && isfinite(o->value);
-}
+static bool has_value(const Observation *o) { return isfinite(observation_value(o)); }
 
 /* Of more than GP_MOST finished trials the newest half of that number, and of the older ones those that are as good as this. */
 static bool find_limit(const Proposal *p, int *newest, double *limit) {
@@ -231,7 +224,7 @@ static bool find_limit(const Proposal *p, int *newest, double *limit) {
     finished += p->seen[*newest - 1].state != TRIAL_RUNNING;
   for (int i = 0; i < *newest; i++)
     if (has_value(&p->seen[i])) values[count++] = p->seen[i].value;
-  qsort(values, (size_t)count, sizeof *values, compare_numbers);
+  qsort(values, (size_t)count, sizeof *values, value_compare);
   *limit = count > GP_MOST / 2 ? values[GP_MOST / 2 - 1] : INFINITY;
   free(values);
   return true;
@@ -263,7 +256,7 @@ static bool standardise(double *y, int count) {
   double *sorted = malloc((size_t)count * sizeof *sorted), mean = 0, square = 0;
   if (!sorted) return false;
   memcpy(sorted, y, (size_t)count * sizeof *y);
-  qsort(sorted, (size_t)count, sizeof *sorted, compare_numbers);
+  qsort(sorted, (size_t)count, sizeof *sorted, value_compare);
   double least = sorted[0], spread = sorted[count / 2] - least;
   free(sorted);
   for (int i = 0; i < count; i++) {

@@ -178,9 +178,7 @@ static void tpe_draw(const Space *space, const Mixture *m, Random *random, doubl
 static int rank_trials(const Proposal *p, Ranked *ranked) {
   int count = 0;
   for (int i = 0; i < p->count; i++) {
-    const Observation *o = &p->seen[i];
-    bool has_value = (o->state == TRIAL_COMPLETE || o->state == TRIAL_PRUNED) && isfinite(o->value);
-    ranked[count++] = (Ranked){has_value ? o->value : INFINITY, i};
+    ranked[count++] = (Ranked){observation_value(&p->seen[i]), i};
   }
   qsort(ranked, (size_t)count, sizeof *ranked, compare_ranked);
   return count;

@@ -15,6 +15,7 @@ import support
 
 MODEL = """
 hyper width: int = 4
+preset narrow { width = 2 }
 model M(x: f32[B, 6], y: f32[B, 2]) {
   loss = mean((Linear(2, name="b")(tanh(Linear(width, name="a")(x))) - y) ** 2)
 }
@@ -177,6 +178,9 @@ class Tune(support.Case):
                 (2, "--trials", ["m.so", *rate, "--trials", "0"]), (2, "--parallel", ["m.so", *rate, "--parallel", "1000"]),
                 (1, "no such setting; did you mean 'train.momentum'", ["m.so", "--space", "momentun=range(0, 1)"]),
                 (1, "no such hyper in the file, and no setting", ["m.ft", "--space", "depth=int(1, 3)"]),
+                (1, "no such hyper in the file, and no setting", ["m.ft", "--space", "name=[a, b]"]),  # a head of a column of --hypers
+                (1, "no such hyper in the file, and no setting", ["m.ft", "--space", "narrow=[a, b]"]),  # a preset
+                (1, "x.npy is no folder; choose another one with --study", ["m.so", *rate, "--study", "x.npy"]),
                 (1, "train.batch is compiled in; give the .ft file in place of m.so", ["m.so", "--space", "batch=[8, 16]"]),
                 (1, "-D width=3 is for .ft files", ["m.so", *rate, "-D", "width=3"]),
                 (1, "none.ft", ["none.ft", *rate]), (1, "none.so", ["none.so", *rate]),
@@ -189,6 +193,8 @@ class Tune(support.Case):
                    cwd=self.folder)
         self.fails(1, "this study's goal is min(valid.loss), not max(valid.loss)", "ftrun", "tune", "m.so", *rate, "--goal", "max(valid.loss)",
                    cwd=self.folder)
+        none = self.fails(1, "", "ftrun", "tune", "m.so", *rate, "--study", "none", "--goal", "max(valid.accuracy)", "--trials", "2", cwd=self.folder)
+        self.assertIn("no trial has come to its end with a value", none.stdout)
         # a model that fails each time does not fail a thousand times
         done = self.fails(1, "the first 5 trials have failed", "ftrun", "tune", "m.so", *rate, "--study", "s", "--goal", "max(valid.accuracy)", "--trials",
                           "1000", cwd=self.folder)
