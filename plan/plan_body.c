@@ -63,7 +63,7 @@ static Belonging belonging_at_first(const PlanGraph *graph, const PlanBody *body
   return (Belonging){step->line, NULL, step->layer, NULL, step->phase, NULL};
 }
 
-static bool is_same_text(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
+bool body_is_same_name(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
 
 static void print_value(Text *out, double value) {
   text_printf(out, " value ");
@@ -83,15 +83,15 @@ static void print_op(Text *out, const PlanOp *op, Belonging *last) {
   for (int i = 0; i < op->int_count; i++)
     text_printf(out, "%s%" PRId64, i ? " " : " with ", op->ints[i]);
   if (op->value != 0) print_value(out, op->value);
-  if (!is_same_text(op->file, last->file)) {
+  if (!body_is_same_name(op->file, last->file)) {
     text_printf(out, " file ");
     plan_print_text(out, op->file ? op->file : "");
   }
   if (op->line != last->line) text_printf(out, " line %" PRIu32, op->line);
-  if (!is_same_text(op->layer, last->layer))
+  if (!body_is_same_name(op->layer, last->layer))
     text_printf(out, op->layer ? " layer \"%s\"" : " layer none", op->layer);
   if (op->phase != last->phase) text_printf(out, " phase %s", phase_text(op->phase));
-  if (!is_same_text(op->function, last->function))
+  if (!body_is_same_name(op->function, last->function))
     text_printf(out, op->function ? " function \"%s\"" : " function none", op->function);
   text_printf(out, "\n");
   *last = (Belonging){op->line, op->file, op->layer, op->function, op->phase, &op->type};

@@ -1,6 +1,6 @@
 /* plan_body: what kernels compute, operation by operation, so that a value that is not finite can be
- * followed to the operation that made it (--check=nan). Nothing else asks for it: devices run the
- * kernels.
+ * followed to the operation that made it (--check=nan), and values have the names of the operations
+ * that made them (train.log.layers). Devices do not ask for it: they run the kernels.
  *
  *   does 4 6 (3 4) -> (5)                                  steps 4 and 5, of their operands and results
  *   op sub f32[64,10] of 0 1 line 12 layer "fc" function "softmax"
@@ -27,6 +27,8 @@ bool body_read_results(Words *words, PlanGraph *graph);
 bool bodies_are_whole(const PlanGraph *graph); /* does the last one have all of its lines? */
 /* What computes step `index`; NULL: the plan does not tell. */
 const PlanBody *body_of_step(const PlanGraph *graph, int index);
+/* Of layers, functions, files: NULL is a name, too, that of none. */
+bool body_is_same_name(const char *a, const char *b);
 /* The type of a value. */
 const Type *body_type(const PlanGraph *graph, const PlanBody *body, int value);
 #endif

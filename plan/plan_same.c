@@ -4,8 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-static bool is_same_or_none(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
-
 /* The layers of its operations, each once, in their order; NULL is one of them. */
 typedef struct {
   const char *at[BODY_MOST_OPS];
@@ -14,7 +12,7 @@ typedef struct {
 
 static int layer_in(const LayerList *list, const char *layer) {
   int i = list->count - 1;
-  while (i >= 0 && !is_same_or_none(list->at[i], layer)) i--;
+  while (i >= 0 && !body_is_same_name(list->at[i], layer)) i--;
   return i;
 }
 
@@ -43,7 +41,7 @@ static bool is_same_op(const PlanOp *a, const PlanOp *b) {
          memcmp(&a->value, &b->value, sizeof a->value) == 0 && type_equal(&a->type, &b->type) &&
          is_same_list(a->inputs, b->inputs, sizeof *a->inputs * (size_t)a->input_count) &&
          is_same_list(a->ints, b->ints, sizeof *a->ints * (size_t)a->int_count) &&
-         is_same_or_none(a->function, b->function) && is_same_or_none(a->file, b->file);
+         body_is_same_name(a->function, b->function) && body_is_same_name(a->file, b->file);
 }
 
 static bool does_same(const PlanGraph *graph, const PlanBody *a, const PlanBody *b,

@@ -19,10 +19,6 @@ static const PlanOp *op_at(const PlanBody *body, int value) {
   return value < body->input_count ? NULL : &body->ops.at[value - body->input_count];
 }
 
-static bool is_named_alike(const char *a, const char *b) {
-  return a == b || (a && b && !strcmp(a, b));
-}
-
 /* Is the layer `inner` within `outer`, which may be none? */
 static bool is_layer_within(const char *inner, const char *outer) {
   size_t length = outer ? strlen(outer) : 0;
@@ -98,8 +94,8 @@ static bool is_means(const ValueBody *of, const PlanOp *op) {
     const PlanBody *body = &of->graph->bodies.at[b];
     for (int i = 0; i < body->ops.count; i++) {
       const PlanOp *other = &body->ops.at[i];
-      if (is_of_model(other) && is_named_alike(other->layer, op->layer) &&
-          (is_layer || is_named_alike(other->function, op->function)) &&
+      if (is_of_model(other) && body_is_same_name(other->layer, op->layer) &&
+          (is_layer || body_is_same_name(other->function, op->function)) &&
           shape_elements(&other->type.shape) > elements)
         return true;
     }
@@ -111,7 +107,8 @@ static bool is_of_loss(const PlanGraph *graph, const char *layer) {
   for (int i = 0; layer && i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
     bool is_scored = output->kind == OUTPUT_LOSS || output->kind == OUTPUT_METRIC;
-    if (is_scored && (is_named_alike(layer, output->name) || is_layer_within(layer, output->name)))
+    if (is_scored &&
+        (body_is_same_name(layer, output->name) || is_layer_within(layer, output->name)))
       return true;
   }
   return false;
@@ -146,7 +143,7 @@ static bool is_read_in(const PlanBody *body, bool *reached, const char *layer) {
     for (int k = 0; k < op->input_count; k++) {
       if (!reached[op->inputs[k]]) continue;
       if (is_of_model(op) && !is_copy(op->op) && op->op != OP_BROADCAST &&
-          is_named_alike(op->layer, layer))
+          body_is_same_name(op->layer, layer))
         return true;
       if (is_copy(op->op) || op->op == OP_BROADCAST) reached[body->input_count + i] = true;
     }
@@ -243,8 +240,8 @@ static bool is_by_product(const PlanBody *body, const PlanGraph *graph, int resu
 static int list_value(LayerPoints *points, const LayerValue *value) {
   for (int i = 0; i < points->value_count; i++) {
     const LayerValue *other = &points->value[i];
-    if (other->line == value->line && is_named_alike(other->layer, value->layer) &&
-        is_named_alike(other->what, value->what))
+    if (other->line == value->line && body_is_same_name(other->layer, value->layer) &&
+        body_is_same_name(other->what, value->what))
       return i;
   }
   LayerValue *more =
