@@ -158,13 +158,22 @@ static Samples samples_product(const Finder *f, const Node *node) {
   return axis < 0 ? samples_total(level) : each(axis, x->inner, level);
 }
 
-/* conv, attention: samples side by side along the first dimension. */
+/* Heads of attention know nothing of each other, unless several of q share one of k and v: samples may stand in their
+ * dimension, as in [B, T, D]. */
+static bool may_be_heads(const Node *node) {
+  if (node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD) return false;
+  AttentionForm form = attention_form(node);
+  return !form.is_beside && form.heads == form.groups;
+}
+
+/* conv, attention: samples side by side along the first dimension, or the heads'. */
 static Samples contracted(const Finder *f, const Node *node) {
   if (node->op == OP_DOT) return samples_product(f, node);
   Samples all = samples_joined(f, node->input, node->input_count);
   if (all.kind != SAMPLES_EACH) return all;
   bool is_weight = node->op == OP_CONV && samples_at(f, node->input[1])->kind == SAMPLES_EACH;
-  return all.axis == 0 && !is_weight ? all : samples_mixed();
+  bool is_apart = all.axis == 0 || (all.axis == 1 && may_be_heads(node));
+  return is_apart && !is_weight ? all : samples_mixed();
 }
 
 /* ── the whole ──────────────────────────────────────────────────────────────────────────────── */

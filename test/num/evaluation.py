@@ -53,6 +53,7 @@ model M(x: f32[B, 6], y: f32[B], t: i32[B], s: i32[B, 5]) {
   metric turned = mean(max(transpose(h), axis=0) * y)
   metric share = max(softmax(y, axis=0))
   metric seen = mean(attention(reshape(h, B, 1, 2, 4), reshape(h, B, 1, 2, 4), reshape(h, B, 1, 2, 4)))
+  metric seen_alone = mean(attention(reshape(h, B, 2, 4), reshape(h, B, 2, 4), reshape(h, B, 2, 4)))
   output p
 }
 data D { train = npy("x.npy", "y.npy", "t.npy", "s.npy"); valid = npy("x.npy", "y.npy", "t.npy", "s.npy") }
@@ -87,6 +88,7 @@ def oracle(w, x, y, t, s):
         "log_sum": numpy.log(numpy.exp(y).sum()), "both": (e.mean() + y.mean()) / 2, "joined": ((e**2).mean() + ((y + 1) ** 2).mean()) / 2,
         "turned": (h.max(1) * y).mean(), "share": (numpy.exp(y) / numpy.exp(y).sum()).max(),
         "seen": (softmax(b @ b.transpose(0, 2, 1) / 2) @ b).mean(),
+        "seen_alone": (softmax(b @ b.transpose(0, 2, 1) / 2) @ b).mean(),  # one head, without a dimension for it
     }
     return out
 
