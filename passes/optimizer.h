@@ -28,6 +28,7 @@ typedef struct {
   Node *grads;            /* f32[N] */
   Node *factor;           /* what the sum of the parts' gradients is multiplied with; NULL: nothing */
   Node *is_finite;        /* bool[]; fp16: false if the step is skipped; NULL: it never is */
+  bool has_padding;       /* zeros lie behind the end of a param that ranks have uneven parts of */
   int totals;             /* collectives between stages of a pipeline, so far */
   VEC(Segment) segments;  /* in order, covering the arena; at least one */
   Node **rates, **decays; /* f64[] by segment: the learning rate, the weight decay */
@@ -39,6 +40,9 @@ Node *update_sub(Update *u, Node *a, Node *b);
 Node *update_mul(Update *u, Node *a, Node *b);
 Node *update_div(Update *u, Node *a, Node *b);
 Node *update_op(Update *u, Op op, Node *a, Node *b);
+/* What an optimizer divides by the root of its squares, with eps = 0 too: 0 / 0 is 0 where params
+ * have padding, which must stay zero. A NaN in either stays one. */
+Node *update_quotient(Update *u, Node *a, Node *b);
 Node *update_number(Update *u, double value); /* f64[] */
 Node *update_one_minus(Update *u, Node *x);
 Node *update_sqrt(Update *u, Node *x);

@@ -29,6 +29,7 @@ static void find_segments(Update *u) {
                    .decay_factor = node_float(param, ATTR_DECAY_FACTOR, 1),
                    .is_matrix = node_int(param, ATTR_AS_MATRIX, 0) != 0,
                    .is_cut = node_attr(param, ATTR_CUT) != NULL};
+    u->has_padding |= one.is_cut && node_attr(param, ATTR_CUT)->count == 3;
     VEC_PUSH(arena, all, one);
   }
   if (!all.count) VEC_PUSH(arena, all, ((Segment){.lr_factor = 1, .decay_factor = 1}));

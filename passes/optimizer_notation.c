@@ -8,6 +8,14 @@ Node *update_sub(Update *u, Node *a, Node *b) { return update_op(u, OP_SUB, a, b
 Node *update_mul(Update *u, Node *a, Node *b) { return update_op(u, OP_MUL, a, b); }
 Node *update_div(Update *u, Node *a, Node *b) { return update_op(u, OP_DIV, a, b); }
 
+Node *update_quotient(Update *u, Node *a, Node *b) {
+  if (!u->has_padding) return update_div(u, a, b);
+  Node *is_nothing = update_op(u, OP_EQ, a, make_like(u->graph, a, 0));
+  Node *is_zero = update_op(u, OP_EQ, b, make_like(u->graph, b, 0));
+  Node *not_zero = make_select(u->graph, is_zero, make_like(u->graph, b, 1), b);
+  return update_div(u, a, make_select(u->graph, is_nothing, not_zero, b));
+}
+
 Node *update_number(Update *u, double value) {
   return make_const(u->graph, DT_F64, shape_scalar(), value);
 }

@@ -77,7 +77,7 @@ static Node *either_adam(Update *u, const char *name, bool is_decoupled) {
     if (!sizes[s]) sizes[s] = update_div(u, u->rates[s], correction1);
   }
   Node *quotient =
-      update_div(u, m, update_add(u, root, update_fill(u, update_setting(u, "train.eps"))));
+      update_quotient(u, m, update_add(u, root, update_fill(u, update_setting(u, "train.eps"))));
   return update_sub(u, params, update_piecewise_scaled(u, quotient, sizes));
 }
 
@@ -101,7 +101,7 @@ static Node *adagrad(Update *u) {
   Node *sum = update_add(u, before, update_mul(u, grads, grads));
   update_assign(u, "@adagrad.sum", sum);
   Node *eps = update_fill(u, update_setting(u, "train.eps"));
-  Node *direction = update_div(u, grads, update_add(u, update_sqrt(u, sum), eps));
+  Node *direction = update_quotient(u, grads, update_add(u, update_sqrt(u, sum), eps));
   Node *wear = update_add(u, update_number(u, 1),
                           update_mul(u, u->step, update_setting(u, "train.lr_decay")));
   return update_sub(u, u->params, by_rate(u, update_div(u, direction, update_fill(u, wear))));
@@ -120,7 +120,7 @@ static Node *rmsprop(Update *u) {
     spread = update_op(u, OP_MAX, spread, make_like(u->graph, spread, 0));
   }
   Node *eps = update_fill(u, update_setting(u, "train.eps"));
-  Node *direction = update_div(u, grads, update_add(u, update_sqrt(u, spread), eps));
+  Node *direction = update_quotient(u, grads, update_add(u, update_sqrt(u, spread), eps));
   if (setting_number(u->settings, "train.momentum") != 0) {
     Node *buffer = update_moment(u, "@rmsprop.momentum");
     direction =
@@ -146,7 +146,7 @@ static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *count) {
   update_assign(u, "@muon.v", v);
   Node *root = update_div(u, update_sqrt(u, v), make_cast(u->graph, correction2, DT_F32));
   Node *eps = make_cast(u->graph, update_setting(u, "train.eps"), DT_F32);
-  Node *direction = update_div(u, m, update_add(u, root, eps));
+  Node *direction = update_quotient(u, m, update_add(u, root, eps));
   return update_div(u, direction, make_cast(u->graph, correction1, DT_F32));
 }
 

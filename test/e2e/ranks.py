@@ -224,6 +224,13 @@ train { optimizer = muon(lr=0.01) on rank == 2 and not ("head.*"); accumulate = 
 """, 2e-5),
 }
 WHOLE = 8
+MLP_UNEVEN = """
+model M(x: f32[B, 8], y: i32[B]) {
+  loss = mean(cross_entropy(Linear(4, name="head")(relu(Linear(33, name="fc1")(x))), y))
+}
+data D { train = npy("x.npy", "y.npy") }
+train { optimizer = OPTIMIZER(lr=0.01, eps=0.0); batch = 8 }
+"""
 
 
 def write_tokens(case):
@@ -284,6 +291,21 @@ class Joined(Ranks):
                     for name in averages:
                         have = support.read_safetensors(self.path("ema.safetensors"))[name]
                         numpy.testing.assert_allclose(have, averages[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+    def test_padding_stays_zero(self):
+        """Behind the end of an uneven part of a parameter, gradients and moments are 0, and eps = 0 divides 0 by 0 there."""
+        for turn, optimizer in enumerate(("adam", "adagrad", "rmsprop", "muon")):
+            source = MLP_UNEVEN.replace("OPTIMIZER", optimizer)
+            trained = []
+            for tensor, zero in ((1, 0), (2, 0)) + (((2, 2),) if turn == 0 else ()):
+                ranks = 1 if tensor == 1 else tensor * (2 if zero else 1)
+                shares = [f"--set=distributed.{name}={value}" for name, value in (("data", ranks // tensor), ("zero", zero), ("tensor", tensor))]
+                path = self.compile(source, *shares, "--set", f"train.batch={WHOLE * tensor // ranks}", name=f"{optimizer}-{tensor}-{zero}.so")
+                self.start(path, "--steps", 10, "--save", "w.safetensors", ranks=ranks)
+                trained.append(support.read_safetensors(self.path("w.safetensors")))
+            for other in trained[1:]:
+                for name, value in trained[0].items():
+                    numpy.testing.assert_allclose(other[name], value, rtol=2e-5, atol=2e-5, err_msg=f"{optimizer} {name}")
 
     def test_pieces_train_as_one(self):
         """So they do where what layers join and gather is cut into pieces of the batch, beside the products of the others; and from
