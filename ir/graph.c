@@ -265,6 +265,23 @@ DotForm dot_form(const Node *dot) {
   return f;
 }
 
+int64_t contraction_flops(const Node *node) {
+  if (node->op == OP_DOT) {
+    DotForm f = dot_form(node);
+    return 2 * f.batch * f.m * f.n * f.k;
+  }
+  if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) {
+    /* Two products forward, five backward, of which the causal order hides half. */
+    AttentionForm f = attention_form(node);
+    int64_t flops = f.batch * f.heads * f.rows * f.keys * f.features;
+    return flops * (node->op == OP_ATTENTION ? 4 : 10) / (node_int(node, ATTR_CAUSAL, 0) ? 2 : 1);
+  }
+  if (op_info[node->op].op_class != CLASS_CONTRACT) return 0;
+  ConvForm f = conv_form(node);
+  return 2 * f.images * f.groups * f.out * f.out_height * f.out_width * f.in * f.kernel_height *
+         f.kernel_width;
+}
+
 void node_drop_attr(Node *node, AttrId id) {
   int kept = 0;
   for (int i = 0; i < node->attr_count; i++)

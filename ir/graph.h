@@ -204,6 +204,9 @@ typedef struct {
   bool is_nhwc;
 } ConvForm;
 ConvForm conv_form(const Node *node);
+/* Operations of a dot, a convolution or an attention, or one's gradient: a multiplication with an
+ * addition counts two. 0 for any other node. */
+int64_t contraction_flops(const Node *node);
 
 /* Nodes with several results (fused, attention, attention_grad, all_reduce) are read only through `result`
  * nodes; their own type is that of result 0. */

@@ -32,26 +32,10 @@ StepTimes step_times(const PassContext *context) {
   return times;
 }
 
-static int64_t product_flops(const Node *node) {
-  if (node->op == OP_DOT) {
-    DotForm form = dot_form(node);
-    return 2 * form.batch * form.m * form.n * form.k;
-  }
-  if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) {
-    AttentionForm f = attention_form(node);
-    int64_t flops = f.batch * f.heads * f.rows * f.keys * f.features;
-    return flops * (node->op == OP_ATTENTION ? 4 : 10) / (node_int(node, ATTR_CAUSAL, 0) ? 2 : 1);
-  }
-  bool is_conv = op_info[node->op].op_class == CLASS_CONTRACT;
-  const Shape *filter = is_conv ? &node->input[1]->type.shape : NULL;
-  if (!is_conv || filter->rank < 1 || !filter->dim[0]) return 0;
-  return 2 * shape_elements(&node->type.shape) * (shape_elements(filter) / filter->dim[0]);
-}
-
 int64_t step_flops(const Node *node) {
-  if (node->op != OP_FUSED) return product_flops(node);
+  if (node->op != OP_FUSED) return contraction_flops(node);
   const Node *product = kernel_contraction(node);
-  return product ? product_flops(product) : 0;
+  return product ? contraction_flops(product) : 0;
 }
 
 double step_seconds(const StepTimes *times, const Node *node) {
