@@ -67,6 +67,7 @@ CHANGED = {
     r"ftrun generate gpt.so": [("", " --tokens 20"), ("w.safetensors", "gpt.safetensors")],
     r".*\bFILE\b": [("--json FILE", "--json times.json model.so"), ("--log-jsonl FILE", "--log-jsonl other.jsonl"), ("FILE", "traced")],
     r"ftrun model.ft --init W": [("--init W", "--init w.safetensors")],
+    r"ftrun quantised.ft": [("trained.safetensors", "w.safetensors")],
     r"ftrun eval --split": [("eval", "eval model.so --weights w.safetensors")],
     r"ftrun predict MODEL": [("MODEL", "model.so"), (" W ", " w.safetensors "), ("=x.npy", "=image.npy")],
     r"ftrun predict --input": [("--input", "model.so --weights w.safetensors --input"), ("image=x.npy", "x=x.npy --output image.npy")],
@@ -92,8 +93,8 @@ class Reference(unittest.TestCase):
         numpy.save(cls.path("y.npy"), numbers.integers(0, 4, 64).astype("i4"))
         os.symlink(support.EXAMPLES, cls.path("examples"))
         os.mkdir(cls.path("text"))
-        for name, text in (("model.ft", MODEL), ("averaged.ft", MODEL.replace("seed", "ema = 0.9; seed")), ("text/train.txt", "The cat sat. " * 200),
-                           ("text/valid.txt", "The cat sat. " * 20)):
+        for name, text in (("model.ft", MODEL), ("averaged.ft", MODEL.replace("seed", "ema = 0.9; seed")), ("quantised.ft", MODEL.replace("Linear", "QuantLinear")),
+                           ("text/train.txt", "The cat sat. " * 200), ("text/valid.txt", "The cat sat. " * 20)):
             with open(cls.path(name), "w") as file:
                 file.write(text)
         cls.run_all("ftc model.ft -o model.so", "ftc averaged.ft -o averaged.so", "ftc model.ft -o model.ptx", "ftc model.ft --emit=ir -o x.ftir",
