@@ -91,6 +91,9 @@ class Docs(Page):
     def test_recipes(self):
         self.follow("recipes.md")
 
+    def test_faster_training(self):
+        self.follow("faster-training.md")
+
     def test_links_lead_somewhere(self):
         def anchors(path):
             with open(path) as file:
