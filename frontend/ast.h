@@ -19,6 +19,7 @@
   X(DATA, "data")               /* name; entry... */                                               \
   X(TRAIN, "train")             /* entry... */                                                     \
   X(DISTRIBUTED, "distributed") /* entry... */                                                     \
+  X(TUNE, "tune")               /* entry... */                                                     \
   X(ENTRY, "entry")             /* name; value? (missing: a bare flag) */                          \
   X(SECTION, "section")         /* name; entry... */                                               \
   X(PARAMETERS, "parameters")   /* parameter... */                                                 \
@@ -58,6 +59,7 @@
   X(BINARY, "binary")           /* name: operator; left, right */                                  \
   X(ON, "on")                   /* value, which parameters: `0.1x on "head.*"` */                  \
   X(PER, "per")                 /* value, samples: `0.1 per 256` */                                \
+  X(ONLY, "only")               /* range, dimension, its values: `range(0, 1) if kind = a|b` */    \
   X(OF, "of")                   /* name: of which split, text: by what?, or integer; share */      \
   X(CONDITIONAL, "conditional") /* condition, value, other value */
 

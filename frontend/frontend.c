@@ -4,6 +4,7 @@
 #include "frontend/builder.h"
 #include "frontend/hypers.h"
 #include "frontend/parse.h"
+#include "frontend/tune.h"
 #include "frontend/watch.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -459,6 +460,7 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
   b->frame = &top;
   for (int i = 0; i < source.files.count; i++) define_file(b, &b->user, source.files.at[i]);
   define_hypers(&source);
+  tune_read(b, source.files.at[source.files.count - 1]);
   if (source.options->hypers_only) return diag->errors == errors;
   if (b->watch && is_for_imports(&source)) return diag->errors == errors;
   const Ast *model = NULL;

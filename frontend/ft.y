@@ -40,7 +40,7 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
 %token END 0 "the end of the file"
 %token NEWLINE "the end of the line"
 %token IMPORT "import" HYPER "hyper" PRESET "preset" BLOCK "block" FN "fn" MODEL "model"
-%token DATA "data" TRAIN "train" DISTRIBUTED "distributed"
+%token DATA "data" TRAIN "train" DISTRIBUTED "distributed" TUNE "tune"
 %token PARAM "param" STATE "state" UPDATE "update" METRIC "metric"
 %token OUTPUT "output" CHECK "check" ON "on" PER "per" OF "of" BY "by" EVERY "every" IF "if" ELSE "else" REPEAT "repeat" IN "in"
 %token AS "as" RETURN "return" AND "and" OR "or" NOT "not" TRUE "true" FALSE "false" NONE "none"
@@ -62,6 +62,9 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
 %precedence NEGATIVE
 %right POWER
 
+%type <AstVec *> tune_group tune_entries tune_seq choices
+%type <Ast *> tune_entry range
+%type <const char *> dotted
 %type <AstVec *> declarations declaration_seq statements statement_seq group entries entry_seq
 %type <AstVec *> parameters parameter_list dimensions dimension_list types names more_values
 %type <AstVec *> arguments argument_list subscripts items
@@ -98,6 +101,7 @@ declaration: IMPORT TEXT { $$ = LEAF(IMPORT, @2, $2); }
     | DATA name group { $$ = LIST(DATA, @2, $2, $3); }
     | TRAIN group { $$ = LIST(TRAIN, @1, NULL, $2); }
     | DISTRIBUTED group { $$ = LIST(DISTRIBUTED, @1, NULL, $2); }
+    | TUNE tune_group { $$ = LIST(TUNE, @1, NULL, $2); }
     ;
 
 /* ── data, train, preset ── */
@@ -137,6 +141,31 @@ setting: expr
 share: operation OF name { $$ = NODE(OF, @2, $3, 1, $1); }
     | operation OF name BY name { $$ = NODE(OF, @2, $3, 1, $1); $$->text = $5; }
     | share '|' primary { $$ = BINARY(@2, "|", $1, $3); }
+    ;
+
+/* ── tune ── */
+tune_group: '{' tune_entries '}' { $$ = $2; }
+    | '{' tune_seq error '}' { yyerrok; $$ = $2; }
+    ;
+tune_entries: tune_seq
+    | tune_seq tune_entry { $$ = $1; APPEND($$, $2); }
+    ;
+tune_seq: %empty { $$ = NULL; APPEND($$, NULL); }
+    | tune_seq separator
+    | tune_seq tune_entry separator { $$ = $1; APPEND($$, $2); }
+    | tune_seq error separator { yyerrok; $$ = $1; }
+    ;
+tune_entry: dotted '=' range { $$ = NODE(ENTRY, @1, $1, 1, $3); }
+    ;
+dotted: name
+    | dotted '.' name { $$ = arena_printf(parser->arena, "%s.%s", $1, $3); }
+    ;
+/* `range(0.5, 0.99) if optimizer = sgd|lion` */
+range: expr
+    | operation IF primary '=' choices { $$ = NODE(ONLY, @2, NULL, 3, $1, $3, LIST(LIST, @5, NULL, $5)); }
+    ;
+choices: primary { $$ = NULL; APPEND($$, $1); }
+    | choices '|' primary { $$ = $1; APPEND($$, $3); }
     ;
 
 /* ── signatures ── */
@@ -330,7 +359,7 @@ name: IDENTIFIER
     | IMPORT { $$ = "import"; } | HYPER { $$ = "hyper"; } | PRESET { $$ = "preset"; }
     | BLOCK { $$ = "block"; } | FN { $$ = "fn"; } | MODEL { $$ = "model"; }
     | DATA { $$ = "data"; } | TRAIN { $$ = "train"; }
-    | DISTRIBUTED { $$ = "distributed"; } | PARAM { $$ = "param"; }
+    | DISTRIBUTED { $$ = "distributed"; } | TUNE { $$ = "tune"; } | PARAM { $$ = "param"; }
     | STATE { $$ = "state"; } | UPDATE { $$ = "update"; } | METRIC { $$ = "metric"; }
     | OUTPUT { $$ = "output"; } | CHECK { $$ = "check"; } | ON { $$ = "on"; }
     | PER { $$ = "per"; } | OF { $$ = "of"; } | BY { $$ = "by"; } | EVERY { $$ = "every"; }

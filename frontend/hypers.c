@@ -82,6 +82,17 @@ static void print_presets(const Program *program, Text *line, FILE *out) {
   }
 }
 
+/* ftrun reads it: tools/ftrun_tune_block.c. */
+static void print_tune(const Program *program, FILE *out) {
+  Text line = {0};
+  if (program->tune.count) fprintf(out, "\ntune, flags of `ftrun tune`\n");
+  for (int i = 0; i < program->tune.count; i++) {
+    text_printf(&line, "  %s %s", program->tune.at[i].flag, program->tune.at[i].value);
+    put_line(&line, out);
+  }
+  text_free(&line);
+}
+
 void frontend_print_hypers(const Program *program, FILE *out) {
   static const Hyper head = {"name", "value", "type", "what it is", "from"};
   int name = widen_for(0, head.name), value = widen_for(0, head.value),
@@ -93,6 +104,7 @@ void frontend_print_hypers(const Program *program, FILE *out) {
   }
   if (!program->hypers.count) {
     fprintf(out, "%s has no hypers\n", program->path);
+    print_tune(program, out);
     return;
   }
   Text line = {0};
@@ -104,5 +116,6 @@ void frontend_print_hypers(const Program *program, FILE *out) {
     put_line(&line, out);
   }
   if (program->presets.count) print_presets(program, &line, out);
+  print_tune(program, out);
   text_free(&line);
 }

@@ -27,11 +27,15 @@ typedef struct {
   const char *name, *values, *doc; /* "D = 768; L = 12", as written */
 } Preset;
 
+typedef struct {
+  const char *flag, *value; /* "--space", "lr=log(1e-05, 0.1)": as `ftrun tune` takes it */
+} TuneLine;
+
 typedef struct Program {
   Arena *arena;
   const char *model_name, *path;
   VEC(const char *) files; /* by Loc.file - 1: what was read */
-  Graph *train, *eval; /* STAGE_FORWARD from the front end */
+  Graph *train, *eval;     /* STAGE_FORWARD from the front end */
   Graph *micro; /* train without its update: for all parts of a batch but the last. Made by the
                    passes where train.accumulate is more than 1; else NULL */
   Graph *decode,
@@ -47,6 +51,7 @@ typedef struct Program {
   VEC(const char *) params; /* of a stage: the names of those of the whole program, in its order */
   VEC(Hyper) hypers;
   VEC(Preset) presets;
+  VEC(TuneLine) tune; /* what the tune block says */
 } Program;
 
 /* The compiler's graphs, in the order of the plan's; NULL where there is none. */
@@ -62,10 +67,10 @@ typedef struct {
   int define_count;
   const char *const *sets; /* "train.batch=64": --set */
   int set_count;
-  const char *preset; /* NULL: none */
-  bool allow_paths;   /* imports may come from outside of the main file's folder */
-  bool parse_only;    /* stop after parsing (for --emit=ast) */
-  bool hypers_only;   /* stop before the recipe and the graphs (for --hypers) */
+  const char *preset;  /* NULL: none */
+  bool allow_paths;    /* imports may come from outside of the main file's folder */
+  bool parse_only;     /* stop after parsing (for --emit=ast) */
+  bool hypers_only;    /* stop before the recipe and the graphs (for --hypers) */
   struct Watch *watch; /* an editor's: frontend/watch.h; NULL: nobody's */
 } FrontendOptions;
 

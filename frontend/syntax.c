@@ -115,8 +115,8 @@ static const char *explain_sign(const Parser *parser, const SyntaxError *error) 
 
 /* `retrun x`, `Model M(x)`: a word of ft's own, misspelled; NULL: none. */
 static const char *misspelled(const Parser *parser, const SyntaxError *error, const char *first) {
-  static const char *const top[] = {"import", "hyper", "preset", "block",      "fn",
-                                    "model",  "data",  "train",  "distributed"};
+  static const char *const top[] = {"import", "hyper", "preset", "block",       "fn",
+                                    "model",  "data",  "train",  "distributed", "tune"};
   static const char *const inside[] = {"param",  "state",  "update", "metric", "output",
                                        "repeat", "return", "check",  "if"};
   const char *sign = sign_behind(parser, statement_start(parser), strlen(first));
@@ -174,7 +174,8 @@ static bool begins_declaration(const Parser *parser, const char *word) {
   static const char *const named[] = {"model", "block", "fn", "data", "preset", "hyper", NULL};
   const char *next = parser->text + parser->offset;
   next += strspn(next, " \t");
-  if (!strcmp(word, "train") || !strcmp(word, "distributed")) return *next == '{';
+  if (!strcmp(word, "train") || !strcmp(word, "distributed") || !strcmp(word, "tune"))
+    return *next == '{';
   bool is_named = false;
   for (int i = 0; named[i]; i++) is_named = is_named || strcmp(named[i], word) == 0;
   if (!is_named || !is_word_letter(*next)) return false;

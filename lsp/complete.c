@@ -1,4 +1,5 @@
 /* complete: what may stand where somebody types. The editor filters by what is typed already. */
+#include "frontend/tune.h"
 #include "lsp/words.h"
 #include <string.h>
 
@@ -352,6 +353,31 @@ static void complete_attribute(Completion *c) {
     add_words(c, "shape rank size dtype", ITEM_PROPERTY, "of a tensor");
 }
 
+/* A name of the block, of a hyper or of a setting, or what may stand behind `=`. */
+static void complete_tune(Completion *c) {
+  const Scan *scan = c->place.outline->scan;
+  const char *entry = scan_word(c->arena, scan, c->place.statement);
+  if (c->place.brace < 0) return;
+  if (c->place.statement < 0) {
+    for (const TuneSetting *s = tune_settings; s->name; s++)
+      add_item(c, s->name, ITEM_PROPERTY, s->form, s->doc);
+    add_top_level(c, DECLARES_HYPER, DECLARES_HYPER);
+    for (int i = 0; i < setting_count; i++)
+      if (setting_info[i].when != WHEN_DERIVED)
+        add_item(c, setting_info[i].key, ITEM_PROPERTY, "", words_setting_text(c->arena, i));
+    return;
+  }
+  const TuneSetting *setting = tune_setting_find(entry);
+  if (words_sign(scan, c->place.before) == '(' && setting && setting->kind == TUNE_GOAL)
+    add_words(c, "valid test train", ITEM_VALUE, "");
+  else if (words_sign(scan, c->place.before) != '=')
+    add_words(c, "if", ITEM_KEYWORD, "");
+  else if (setting && setting->words)
+    add_words(c, setting->words, ITEM_VALUE, "");
+  else if (!setting)
+    add_words(c, "log range int log_int", ITEM_FUNCTION, "a range");
+}
+
 static void complete_place(Completion *c) {
   const Declaration *d = c->place.declaration;
   const Scan *scan = c->place.outline->scan;
@@ -359,7 +385,7 @@ static void complete_place(Completion *c) {
   if (words_sign(scan, c->place.before) == '.') {
     complete_attribute(c);
   } else if (!d || (d->keyword == scan_at(scan, c->place.from) && d->name < 0)) {
-    for (int i = 0; i <= DECLARES_DISTRIBUTED; i++)
+    for (int i = 0; i <= DECLARES_TUNE; i++)
       add_item(c, outline_kind((DeclarationKind)i), ITEM_KEYWORD, "",
                page_of(c, REFERENCE_DECLARATION, outline_kind((DeclarationKind)i)));
   } else if (d->kind == DECLARES_PRESET) {
@@ -372,6 +398,8 @@ static void complete_place(Completion *c) {
       add_expression(c);
   } else if (d->kind == DECLARES_BLOCK || d->kind == DECLARES_FN || d->kind == DECLARES_MODEL) {
     complete_body(c);
+  } else if (d->kind == DECLARES_TUNE) {
+    complete_tune(c);
   } else if (d->kind != DECLARES_IMPORT && c->place.brace >= 0) {
     if (c->place.statement < 0)
       add_settings(c);

@@ -242,7 +242,8 @@ json_t *find_symbols(Desk *desk, OpenFile *file) {
   static const int kinds[] = {
       [DECLARES_HYPER] = CONSTANT, [DECLARES_PRESET] = OBJECT,      [DECLARES_BLOCK] = CLASS,
       [DECLARES_FN] = FUNCTION,    [DECLARES_MODEL] = STRUCT,       [DECLARES_DATA] = OBJECT,
-      [DECLARES_TRAIN] = OBJECT,   [DECLARES_DISTRIBUTED] = OBJECT, [DECLARES_IMPORT] = MODULE};
+      [DECLARES_TRAIN] = OBJECT,   [DECLARES_DISTRIBUTED] = OBJECT, [DECLARES_TUNE] = OBJECT,
+      [DECLARES_IMPORT] = MODULE};
   const Outline *outline = desk_outline(file);
   Arena *arena = arena_new();
   json_t *list = json_array();

@@ -2,8 +2,8 @@
 #include "lsp/outline.h"
 #include <string.h>
 
-static const char *const kinds[] = {"import", "hyper", "preset", "block",      "fn",
-                                    "model",  "data",  "train",  "distributed"};
+static const char *const kinds[] = {"import", "hyper", "preset", "block",       "fn",
+                                    "model",  "data",  "train",  "distributed", "tune"};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 const char *outline_kind(DeclarationKind kind) { return kinds[kind]; }
@@ -40,7 +40,8 @@ static void find_declarations(Arena *arena, Outline *outline) {
     Declaration d = {.keyword = i, .name = -1, .first_open = -1, .second_open = -1, .body = -1};
     for (int k = 0; k < KINDS; k++)
       if (scan_is(scan, i, kinds[k])) d.kind = (DeclarationKind)k;
-    if (d.kind != DECLARES_TRAIN && d.kind != DECLARES_DISTRIBUTED) d.name = scan_next(scan, i);
+    if (d.kind != DECLARES_TRAIN && d.kind != DECLARES_DISTRIBUTED && d.kind != DECLARES_TUNE)
+      d.name = scan_next(scan, i);
     if (d.kind == DECLARES_HYPER && d.name >= 0) {
       const ScanToken *t = &scan->tokens.at[d.name];
       lookup_add(&outline->hypers, scan->text + t->start, t->end - t->start, d.name);

@@ -15,7 +15,8 @@ typedef enum {
   DECLARES_MODEL,
   DECLARES_DATA,
   DECLARES_TRAIN,
-  DECLARES_DISTRIBUTED
+  DECLARES_DISTRIBUTED,
+  DECLARES_TUNE
 } DeclarationKind;
 
 typedef struct {

@@ -86,7 +86,7 @@ static bool is_declared_by(const char *word, size_t length, const char *rest) {
   static const char *const named[] = {"model", "block", "fn", "data", "preset", "hyper"};
   rest += strspn(rest, " \t");
   if (length == 6 && !memcmp(word, "import", 6)) return *rest == '"';
-  if ((length == 5 && !memcmp(word, "train", 5)) ||
+  if ((length == 5 && !memcmp(word, "train", 5)) || (length == 4 && !memcmp(word, "tune", 4)) ||
       (length == 11 && !memcmp(word, "distributed", 11)))
     return *rest == '{';
   for (size_t i = 0; i < sizeof named / sizeof *named; i++)

@@ -43,7 +43,9 @@ typedef struct {
 enum { SETTING_AUTO = -1, SETTING_MOST_AUTO_PREFETCH = 32 /* batches, whatever is measured */ };
 /* An array of setting_count values, all at their defaults. */
 SettingValue *settings_new(Arena *arena);
-int setting_find(const char *key);            /* index, or -1 */
+int setting_find(const char *key); /* index, or -1 */
+/* NAME, train.NAME or data.NAME, whose whole name is put into key; index, or -1. */
+int setting_find_short(const char *name, char *key, size_t capacity);
 const char *setting_nearest(const char *key); /* for "did you mean", or NULL */
 /* What to write in place of a key behind --set that there is not, "; did you mean 'train.lr'?", or
  * "". */
@@ -321,8 +323,9 @@ typedef struct {
   X(METRIC, "metric")                                                                              \
   X(RESULT, "output")                                                                              \
   X(AUC, "auc")                                                                                    \
-  X(PASSES, "passes") X(RATE, "rate") X(LOSS_SCALE, "loss_scale") X(SKIPPED, "skipped")     \
-  X(GRAD_NORM, "grad_norm") X(GRAD_FACTOR, "grad_factor")
+  X(PASSES, "passes")                                                                              \
+  X(RATE, "rate") X(LOSS_SCALE, "loss_scale") X(SKIPPED, "skipped") X(GRAD_NORM, "grad_norm")      \
+      X(GRAD_FACTOR, "grad_factor")
 typedef enum {
 #define X(ID, text) OUTPUT_##ID,
   OUTPUTS(X)
@@ -352,7 +355,7 @@ typedef struct {
 typedef struct {
   int graph;
   int64_t times;
-  int64_t positions; /* GENERATE: tokens of each text that a run takes; else 0 */
+  int64_t positions;     /* GENERATE: tokens of each text that a run takes; else 0 */
   int reads, instead_of; /* it reads place `reads`, which may be a window, where its buffers say
                             `instead_of`; equal: it reads what its buffers say */
 } PlanRun;

@@ -149,6 +149,16 @@ int setting_find(const char *key) {
   return -1;
 }
 
+int setting_find_short(const char *name, char *key, size_t capacity) {
+  static const char *const before[] = {"", "train.", "data."};
+  for (int i = 0; i < 3; i++) {
+    snprintf(key, capacity, "%s%s", before[i], name);
+    int index = setting_find(key);
+    if (index >= 0 && setting_info[index].when != WHEN_DERIVED) return index;
+  }
+  return -1;
+}
+
 /* A person may leave out the section: "lr" means train.lr. */
 const char *setting_nearest(const char *key) {
   const char *keys[COUNT], *tails[COUNT];
@@ -169,8 +179,10 @@ void setting_hint(const char *key, char *out, size_t size) {
   const char *tail = strrchr(key, '.'), *nearest = setting_nearest(key);
   const char *advice = foreign_find(FOREIGN_SET, tail ? tail + 1 : key);
   out[0] = 0;
-  if (advice) snprintf(out, size, "; %s", advice);
-  else if (nearest) snprintf(out, size, "; did you mean '%s'?", nearest);
+  if (advice)
+    snprintf(out, size, "; %s", advice);
+  else if (nearest)
+    snprintf(out, size, "; did you mean '%s'?", nearest);
 }
 
 static bool is_choice(const char *list, const char *value) {

@@ -13,6 +13,9 @@ typedef struct {
   const char *model, *study, *goal, *device;
   bool is_source, has_threads;
   Space space;
+  const char *spaces[SPACE_MOST]; /* --space, as given */
+  int space_count;
+  Text hypers; /* what `ftc --hypers` says of the .ft file */
   int trials, parallel;
   SamplerKind sampler;
   PruneRule prune;

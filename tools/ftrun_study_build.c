@@ -22,17 +22,6 @@ bool study_is_static(const char *assignment) {
   return index >= 0 && setting_info[index].when == WHEN_STATIC;
 }
 
-/* `name`, or train.`name`, or data.`name`, as a setting; -1: none. */
-static int find_setting(const char *name, char *key, size_t capacity) {
-  static const char *const before[] = {"", "train.", "data."};
-  for (int i = 0; i < 3; i++) {
-    snprintf(key, capacity, "%s%s", before[i], name);
-    int index = setting_find(key);
-    if (index >= 0 && setting_info[index].when != WHEN_DERIVED) return index;
-  }
-  return -1;
-}
-
 /* In what `ftc --hypers` prints: a title, the heads of columns, and a line for each hyper, up to an empty one. */
 static bool has_hyper(const char *printed, const char *name) {
   size_t length = strlen(name);
@@ -54,7 +43,7 @@ static Status resolve_dim(StudyBuild *b, int dim, const Text *hypers) {
     snprintf(b->key[dim], sizeof b->key[dim], "%s", name);
     return STATUS_OK;
   }
-  int index = find_setting(name, b->key[dim], sizeof b->key[dim]);
+  int index = setting_find_short(name, b->key[dim], sizeof b->key[dim]);
   if (index < 0) {
     char hint[256];
     setting_hint(name, hint, sizeof hint);
@@ -163,16 +152,10 @@ static Status build_first(StudyBuild *b) {
 }
 
 Status build_begin(StudyBuild *b, TuneOptions *o) {
-  Text hypers = {0};
   *b = (StudyBuild){.o = o};
-  if (o->is_source) {
-    dev_compile_for(o->device, &b->is_ptx, &b->gpu);
-    if (compile_ask_hypers(o->model, &o->places, &hypers))
-      return text_free(&hypers), status_fail(STATUS_USER, "%s: its hypers are not known", o->model);
-  }
+  if (o->is_source) dev_compile_for(o->device, &b->is_ptx, &b->gpu);
   Status status = STATUS_OK;
-  for (int d = 0; !status && d < o->space.count; d++) status = resolve_dim(b, d, &hypers);
-  text_free(&hypers);
+  for (int d = 0; !status && d < o->space.count; d++) status = resolve_dim(b, d, &o->hypers);
   if (status) return status;
   if (!o->study) o->study = default_study(o->model);
   STATUS_TRY(make_study_folder(o->study));

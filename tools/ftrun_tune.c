@@ -6,8 +6,10 @@
 #include "plan/plan.h"
 #include "runtime/command/ranks.h"
 #include "runtime/common/guard.h"
+#include "tools/ftrun_compile.h"
 #include "tools/ftrun_flags.h"
 #include "tools/ftrun_study.h"
+#include "tools/ftrun_tune_block.h"
 #include "tools/number.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,9 +25,10 @@ static int tune_wrong(const TuneOptions *o, const char *why, const char *what) {
 }
 
 static int take_space(TuneOptions *o, const char *value) {
-  if (space_add(&o->space, value) == STATUS_OK) return 0;
-  say_error("%s", status_message());
-  return FLAG_EXIT_USAGE;
+  if (o->space_count == SPACE_MOST)
+    return tune_wrong(o, "--space %s: at most 64 dimensions", value);
+  o->spaces[o->space_count++] = value;
+  return 0;
 }
 
 static int take_named(TuneOptions *o, const char *flag, const char *value) {
@@ -108,8 +111,6 @@ static int parse_tune_line(TuneOptions *o, int argc, char **argv) {
     if (code) return code;
   }
   if (!o->model) return tune_wrong(o, "%s needs a model: a .ft file, a .so or a .ptx", "tune");
-  if (!o->space.count)
-    return tune_wrong(o, "%s needs what to choose from: --space lr=\"log(1e-5, 1e-1)\"", "tune");
   o->is_source = text_ends_with(o->model, ".ft");
   if (o->pass_count && !o->is_source)
     return say_error("%s %s is for .ft files; %s is compiled already", o->pass[0], o->pass[1],
@@ -118,15 +119,54 @@ static int parse_tune_line(TuneOptions *o, int argc, char **argv) {
   return 0;
 }
 
+static bool is_given(int argc, char **argv, const char *flag) {
+  size_t length = strlen(flag);
+  for (int i = 2; i < argc; i++)
+    if (!strncmp(argv[i], flag, length) && (!argv[i][length] || argv[i][length] == '='))
+      return true;
+  return false;
+}
+
+/* What the file's tune block says and the command line does not, and the space of both. */
+static int take_block(TuneOptions *o, TuneBlock *block, int argc, char **argv) {
+  Status status = STATUS_OK;
+  if (o->is_source) {
+    if (compile_ask_hypers(o->model, &o->places, &o->hypers))
+      return say_error("%s: its hypers are not known", o->model), 1;
+    status = block_read(text_cstr(&o->hypers), block);
+  }
+  if (!status) status = block_space(block, o->spaces, o->space_count, &o->space);
+  if (status)
+    return say_error("%s", status_message()), status == STATUS_FAULT ? 3 : FLAG_EXIT_USAGE;
+  for (int i = 0; i < block->count; i++) {
+    char *words[] = {argv[0], argv[1], (char *)(uintptr_t)block->line[i].flag, block->line[i].value,
+                     NULL};
+    const Flag *flag;
+    const char *value;
+    int64_t count = 0;
+    int at = 2;
+    if (!strcmp(words[2], "--space") || is_given(argc, argv, words[2])) continue;
+    int code = flags_parse(&ftrun_line, o->command, 4, words, &at, &flag, &value, &count);
+    if (!code) code = take_tune_flag(o, flag, value, count, NULL, 0);
+    if (code) return code;
+  }
+  if (o->space.count) return 0;
+  return tune_wrong(o, "%s needs what to choose from: --space lr=\"log(1e-5, 1e-1)\"", "tune");
+}
+
 int tune_start(int argc, char **argv) {
   TuneOptions options = {.command = flags_command(&ftrun_line, argv[1]),
                          .trials = 20,
                          .parallel = 1,
                          .prune = {PRUNE_NONE, 0, 3}};
   int code = parse_tune_line(&options, argc, argv);
+  TuneBlock block = {.count = 0};
   if (!code && ranks_refuse("tune") != STATUS_OK) code = STATUS_USER;
+  if (!code) code = take_block(&options, &block, argc, argv);
   if (!code) code = study_run(&options);
   space_free(&options.space);
+  text_free(&options.hypers);
+  block_free(&block);
   free(options.pass);
   free(options.kept);
   return code;

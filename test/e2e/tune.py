@@ -101,6 +101,35 @@ class Tune(support.Case):
         self.assertEqual(len(artifacts), 5, "four choices, and the model as it is")
         self.assertRegex(done.stdout.splitlines()[-1], r"^ftrun m.ft --threads 1 -D width=8 --set train.batch=16 --set train.lr=0.03$")
 
+    def test_block_of_the_file(self):
+        """A tune block is what the command line does not say otherwise; what is compiled is the same without it."""
+        support.run("ftc", "m.ft", "-o", "plain.so", cwd=self.folder)
+        with open(self.path("m.ft"), "a") as file:
+            file.write("""tune {
+  lr = log(1e-4, 1e-1)
+  schedule = [constant, cosine]
+  schedule.warmup = int(1, 9) if schedule = cosine   // only there
+  goal = max(train.loss); sampler = random; trials = 3
+}
+""")
+        support.run("ftc", "m.ft", "-o", "block.so", cwd=self.folder)
+        with open(self.path("plain.so"), "rb") as plain, open(self.path("block.so"), "rb") as block:
+            self.assertEqual(plain.read(), block.read())
+        self.assertIn("max(train.loss) by random over 3 dimensions, up to 3 trials", self.tune(model="m.ft").stdout)
+        begun, ends = self.ends()
+        self.assertEqual(len(ends), 3)
+        for start in begun.values():
+            self.assertEqual("schedule.warmup" in start, start["schedule"] == "cosine")
+        self.tune("--space", "train.lr=[0.01, 0.02]", "--space", "width=[2, 8]", "--goal", "min(valid.loss)", "--sampler=sobol", "--trials", "2", "--study", "t",
+                  "--space", "schedule=[constant, linear, cosine]", model="m.ft")
+        head = self.journal("t")[0]
+        self.assertEqual(head["goal"], "min(valid.loss)")
+        self.assertEqual([dim.split("=")[0] for dim in head["space"]], ["train.lr", "schedule", "schedule.warmup", "width"])
+        self.assertEqual(len(self.ends("t")[1]), 2)
+        with open(self.path("m.ft"), "a") as file:
+            file.write("// a comment\ntune { lr = 3 }\n")
+        self.fails(1, "a second tune block", "ftrun", "tune", "m.ft", cwd=self.folder)
+
     def test_conditions(self):
         self.tune("--space", "schedule=[constant, cosine]", "--space", "schedule.warmup=int(1, 9) if schedule=cosine", "--trials", "8",
                   "--sampler", "random", model="m.ft")

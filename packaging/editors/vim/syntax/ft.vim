@@ -7,7 +7,7 @@ syn match ftFunction /\<\h\w*\ze\s*(/
 syn match ftBlock /\<\u\w*\ze\s*(/
 syn match ftArgument /\<\h\w*\ze\s*==\@!/
 syn match ftDeclaration /^\s*\zs\%(block\|fn\|model\|data\|preset\|hyper\)\ze\s\+[A-Za-z_"]/ nextgroup=ftName skipwhite
-syn match ftDeclaration /^\s*\zs\%(train\|distributed\)\ze\s*{/
+syn match ftDeclaration /^\s*\zs\%(train\|distributed\|tune\)\ze\s*{/
 syn match ftDeclaration /^\s*\zsimport\ze\s*"/
 syn match ftName /\h\w*/ contained
 syn match ftStatement /\<\%(param\|state\|update\|metric\|output\|check\)\ze\s\+[A-Za-z_(]/
