@@ -280,6 +280,13 @@ class Server(support.Case):
             labels = set(file.labels(file.text[:file.text.index(old)] + before, ""))
             self.assertFalse(wanted - labels, f"{old}|{before}: {wanted - labels}")
             self.assertFalse(unwanted & labels, f"{old}|{before}: {unwanted & labels}")
+        for entry, wanted, unwanted in (("", {"goal", "sampler", "hidden", "train.lr"}, {"relu"}), ("sampler = ", {"gp", "cma"}, {"log"}),
+                                        ("hidden = ", {"log", "int"}, {"gp"}), ("goal = max(", {"valid"}, {"log"}), ("hidden = [1, 2] ", {"if"}, {"gp"})):
+            text = file.text
+            file.replace(text + "\ntune {\n  " + entry)
+            labels = set(file.labels(file.text, ""))
+            file.replace(text)
+            self.assertFalse((wanted - labels) | (unwanted & labels), f"tune: {entry}")
         file.edit(("  log {", "  checkpoint { best = max(valid."))
         self.assertEqual(set(file.labels("max(valid.")), {"loss", "good"})
         file.edit(("h = relu(fc1(flatten(x, from=1)))", "h = x."))
