@@ -14,10 +14,16 @@ train { model = M; batch = 8; optimizer = sgd(lr=0.1) }
 """
 PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES C)
-find_package(ft 0.1 REQUIRED)
+find_package(ft VERSION REQUIRED)
 add_executable(program program.c)
 target_link_libraries(program PRIVATE ft::ft)
 """
+
+
+def version():
+    """Its first two numbers: what a program that is written today asks for."""
+    with open(os.path.join(support.ROOT, "base/version.h")) as file:
+        return re.search(r'FT_VERSION "(\d+\.\d+)', file.read())[1]
 
 
 def program():
@@ -60,7 +66,7 @@ class Install(support.Case):
         flags = self.shell("pkg-config", "--cflags", "--libs", "ft", env={**os.environ, "PKG_CONFIG_PATH": os.path.dirname(config)}).split()
         self.shell("gcc", self.path("program.c"), "-o", self.path("by-pkg-config"), *flags)
         with open(self.path("CMakeLists.txt"), "w") as file:
-            file.write(PROJECT)
+            file.write(PROJECT.replace("VERSION REQUIRED", version() + " REQUIRED"))
         self.shell("cmake", "-S", self.folder, "-B", self.path("build"), f"-DCMAKE_PREFIX_PATH={prefix}")
         self.shell("cmake", "--build", self.path("build"))
         library = os.path.dirname(os.path.dirname(config))
