@@ -282,7 +282,8 @@ static void define_hyper(Source *source, const Ast *hyper, const Ast *preset) {
                .value = value_text(b->arena, &v),
                .type = type,
                .doc = hypers_comment(b->arena, b->diag, hyper->loc),
-               .from = origin_of(source, hyper, text, chosen != hyper->kid[1])};
+               .from = origin_of(source, hyper, text, chosen != hyper->kid[1]),
+               .loc = chosen->loc};
   VEC_PUSH(b->arena, b->program->hypers, row);
 }
 

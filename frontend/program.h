@@ -21,6 +21,7 @@ typedef struct {
   const char *name; /* of the hyper */
   const char *value, *type, *doc;
   const char *from; /* "default", with the formula where it is one; "preset NAME"; "-D" */
+  Loc loc;          /* of the value that the file gives: of its line, or of the chosen preset */
 } Hyper;
 
 typedef struct {
@@ -44,8 +45,9 @@ typedef struct Program {
   const char *decode_refused;
   int stage; /* of distributed.pipeline ones, from 0: what this compilation is of */
   SettingValue *settings;
-  Loc batch_loc; /* of batch = auto(...), or nowhere */
-  Loc auto_loc;  /* of distributed { auto(...) }, or nowhere */
+  Loc batch_loc;                            /* of batch = auto(...), or nowhere */
+  Loc auto_loc;                             /* of distributed { auto(...) }, or nowhere */
+  Loc train_loc, data_loc, distributed_loc; /* of the blocks that were read, or nowhere */
   VEC(DataSource) sources;
   VEC(Layer) layers;
   VEC(const char *) params; /* of a stage: the names of those of the whole program, in its order */

@@ -319,6 +319,9 @@ bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendO
   if (chosen_data) data = chosen_data;
   if (data) fine = data_block(b, data, *model) && fine;
   Loc loc = train ? train->loc : (Loc){.file = file, .line = 1, .column = 1};
+  if (train) b->program->train_loc = train->loc;
+  if (data) b->program->data_loc = data->loc;
+  if (distributed) b->program->distributed_loc = distributed->loc;
   if (datas > 1 && !data && fine)
     fine = builder_fail(b, loc, "there are %d data blocks; `train { data = ... }` chooses", datas);
   if (!*model && fine)

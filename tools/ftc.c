@@ -9,6 +9,7 @@
 #include "lsp/server.h"
 #include "passes/pass.h"
 #include "passes/recompute.h"
+#include "frontend/apply.h"
 #include "tools/ftc_auto.h"
 #include "tools/ftc_batch.h"
 #include "tools/ftc_flags.h"
@@ -28,7 +29,8 @@ typedef struct {
   const char *input, *output, *emit, *memory, *stage;
   bool asks_auto, find_batch, summary, hypers,
       is_done; /* done: --help and the like have said it all */
-  const char *defines[MAX_WORDS], *sets[MAX_WORDS];
+  const char *defines[MAX_WORDS], *sets[MAX_WORDS], *applied[MAX_WORDS];
+  int applied_count;
   Text disabled; /* all that --disable names, however often it is given */
   FrontendOptions frontend;
   PassOptions passes;
@@ -167,6 +169,9 @@ static int add_define(Request *r, const char *value) {
 static int add_set(Request *r, const char *value) {
   return append_word(r->sets, &r->frontend.set_count, value, "--set");
 }
+static int add_applied(Request *r, const char *value) {
+  return append_word(r->applied, &r->applied_count, value, "--apply");
+}
 static int list_ops(Request *r, const char *value) {
   (void)value;
   report_ops(stdout);
@@ -189,6 +194,7 @@ static const Action actions[] = {
     {"--gpu", set_gpu},
     {"--emit", set_emit},
     {"--hypers", set_hypers},
+    {"--apply", add_applied},
     {"--summary", set_summary},
     {"--memory", set_memory},
     {"--stage", set_stage},
@@ -288,9 +294,11 @@ static int check_request(Request *request) {
                    request->passes.stop_after || request->passes.time_passes ||
                    request->simulate.spec || request->asks_auto || request->find_batch;
   request->frontend.hypers_only = request->hypers && !asks_more;
-  if (!asks_more && !request->emit && !request->hypers)
+  if (request->applied_count && (asks_more || request->emit || request->hypers))
+    return fail_usage("%s", "--apply writes into the program's file, and nothing else at a time");
+  if (!asks_more && !request->emit && !request->hypers && !request->applied_count)
     return fail_usage("%s", "nothing to do: give -o OUT.so, -o OUT.ptx, --emit=KIND, --summary, "
-                            "--hypers, --memory, --auto, --find-batch or --simulate");
+                            "--hypers, --apply, --memory, --auto, --find-batch or --simulate");
   return 0;
 }
 
@@ -537,6 +545,11 @@ static int compile(Session *session) {
   const char *emit = request->emit ? request->emit : "";
   int code = !strcmp(emit, "ast") ? emit_ast(session) : 0;
   if (code || (!strcmp(emit, "ast") && !request->hypers)) return code;
+  if (request->applied_count)
+    return apply_write(session->arena, &session->diag, request->input, &request->frontend,
+                       request->applied, request->applied_count, stdout)
+               ? 0
+               : EXIT_USER;
   code = run_frontend(session);
   if (!code && request->hypers) frontend_print_hypers(&session->program, stdout);
   if (!code && !request->frontend.hypers_only) code = apply_choices(session);

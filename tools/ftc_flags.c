@@ -30,6 +30,9 @@ static const Flag ftc_flags[] = {
      "graph after every pass, and the plan's steps"},
     {"--hypers", FLAG_SWITCH, 1, NULL, NULL,
      "the program's hypers and presets: types, values and what their comments say"},
+    {"--apply", FLAG_TEXT, 1, "NAME=VALUE", NULL,
+     "write a value of a hyper or setting into the file itself, and nothing else of it (may be "
+     "repeated; docs/tune.md)"},
     {"--summary", FLAG_SWITCH, 1, NULL, NULL,
      "layers, shapes, parameters, FLOPs; equal layers that follow each other are one row"},
     {"--memory", FLAG_OPTIONAL, 1, "F.svg", NULL,

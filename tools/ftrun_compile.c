@@ -97,8 +97,10 @@ int compile_source(const Compilation *c) {
   find_compiler(compiler, sizeof compiler);
   arguments[count++] = compiler;
   arguments[count++] = c->source;
-  arguments[count++] = "-o";
-  arguments[count++] = c->artifact;
+  if (c->artifact) {
+    arguments[count++] = "-o";
+    arguments[count++] = c->artifact;
+  }
   if (c->gpu) {
     arguments[count++] = "--gpu";
     arguments[count++] = c->gpu;

@@ -26,7 +26,8 @@ static const Command ftrun_commands[] = {
     {"report", "ftrun report RUN.jsonl.. [-o FILE]    a page of HTML: curves, settings, times",
      "Writes a page of HTML of one or several runs. RUN.jsonl is a log of JSON lines (ftrun "
      "--log-jsonl FILE, "
-     "log { jsonl }), or a folder with a log.jsonl."},
+     "log { jsonl }), or a folder with a log.jsonl; or the folder of a study of ftrun tune, "
+     "alone."},
     {"watch", "ftrun watch RUN.jsonl [--http [PORT]]  follows a training from another terminal",
      "Follows a training by its log of JSON lines, or a folder with a log.jsonl. Waits for a log "
      "that is not there yet, "
@@ -158,6 +159,8 @@ static const Flag ftrun_flags[] = {
     {"--parallel", FLAG_COUNT, TUNE, "N", NULL, "trials side by side, which share the cores (1)"},
     {"--study", FLAG_TEXT, TUNE, "DIR", FLAG_FOLDERS,
      "the study's folder: its journal, logs, artifacts (MODEL.study)"},
+    {"--apply", FLAG_SWITCH, TUNE, NULL, NULL,
+     "at the end, write the best trial's choices into the .ft file: docs/tune.md"},
     {"-o", FLAG_TEXT, REPORT, "FILE", FLAG_FILES " .html", "where to write it (report.html)"},
     {"--output", FLAG_TEXT, REPORT, "FILE", FLAG_FILES " .html", "the same"},
     {"--http", FLAG_OPTIONAL_COUNT, WATCH, "PORT", NULL,

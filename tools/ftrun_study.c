@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/say.h"
 #include "runtime/common/signals.h"
+#include "runtime/command/report_study.h"
 #include "runtime/command/train.h"
 #include "tools/ftrun_study_private.h"
 #include "tools/ftrun_trial.h"
@@ -115,6 +116,7 @@ static Status start_process(Runner *r, RunningTrial *trial) {
 static Status start_one(Runner *r, bool *began) {
   int number;
   char why[200];
+  build_source(&r->build, r->journal.source);
   STATUS_TRY(study_begin(&r->study, &r->journal, r->o->trials, &number, &r->is_over));
   *began = number >= 0;
   if (!*began) return STATUS_OK;
@@ -231,12 +233,31 @@ static void tell_best(const Runner *r) {
   }
   const Trial *trial = &r->journal.trial[best];
   Text point = {0}, command = {0};
+  Importance importance;
+  if (r->journal.space.count > 1 && importance_of(&r->journal, &importance)) {
+    report_tell_importance(&r->journal.space, &importance, &command);
+    printf("%s", text_cstr(&command));
+    command.count = 0;
+  }
   study_print_point(&r->journal.space, trial->point, &point);
   build_command(&r->build, trial->point, &command);
   printf("best: trial %d, %s = %.6g at step %.0f: %s\n%s\n", best, r->goal, trial->value,
          trial->step, text_cstr(&point), text_cstr(&command));
   text_free(&point);
   text_free(&command);
+}
+
+/* Of a study that has come to its end; one that was stopped may find better. */
+static int apply_best(Runner *r, int code) {
+  if (code) {
+    printf("nothing is written into %s\n", r->o->model);
+    return code;
+  }
+  const Trial *best = &r->journal.trial[study_best(&r->journal)];
+  build_source(&r->build, r->journal.source);
+  if (*best->source && strcmp(best->source, r->journal.source))
+    printf("note: %s has changed since that trial (as an --apply changes it)\n", r->o->model);
+  return build_apply(&r->build, best->point);
 }
 
 static Status open_study(Runner *r) {
@@ -270,6 +291,7 @@ static int end_study(Runner *r, Status status) {
       bool has_none = !signals_pending() && study_best(&r->journal) < 0;
       if (has_none) code = STATUS_USER;
       if (signals_pending()) printf("stopped; the same command goes on\n");
+      if (r->o->applies) code = apply_best(r, code);
     }
   }
   study_close(&r->study);

@@ -11,7 +11,7 @@ enum { STUDY_MOST_PARALLEL = 256 };
 typedef struct {
   int command; /* its number, for messages */
   const char *model, *study, *goal, *device;
-  bool is_source, has_threads;
+  bool is_source, has_threads, applies;
   Space space;
   const char *spaces[SPACE_MOST]; /* --space, as given */
   int space_count;

@@ -1,5 +1,6 @@
 /* ftrun_study_build: see ftrun_study_private.h. */
 #define _GNU_SOURCE
+#include "base/say.h"
 #include "base/text.h"
 #include "plan/plan.h"
 #include "runtime/artifact/artifact.h"
@@ -193,6 +194,36 @@ char **build_runtime_sets(const StudyBuild *b, const double *point) {
     list[at++] = text.at;
   }
   return list;
+}
+
+void build_source(const StudyBuild *b, char out[20]) {
+  Text all = {0};
+  *out = 0;
+  if (b->o->is_source && !text_read_file(&all, b->o->model))
+    snprintf(out, 20, "%016llx", (unsigned long long)fnv_add(FNV_START, all.at, all.count));
+  text_free(&all);
+}
+
+int build_apply(const StudyBuild *b, const double *point) {
+  int fixed = b->o->pass_count, count = fixed;
+  char **list = calloc((size_t)fixed + 2 * (size_t)b->o->space.count + 1, sizeof *list);
+  if (!list) return say_error("out of memory"), 3;
+  for (int i = 0; i < fixed; i++) list[i] = (char *)(uintptr_t)b->o->pass[i];
+  for (int d = 0; d < b->o->space.count; d++) {
+    Text text = {0};
+    if (isnan(point[d])) continue;
+    append_assignment(b, d, point, &text);
+    list[count++] = (char *)(uintptr_t)"--apply";
+    list[count++] = text.at;
+  }
+  fflush(stdout);
+  int code = compile_source(&(Compilation){.source = b->o->model,
+                                           .places = &b->o->places,
+                                           .pass = (const char *const *)list,
+                                           .pass_count = count});
+  for (int i = fixed + 1; i < count; i += 2) free(list[i]);
+  free(list);
+  return code;
 }
 
 void build_command(const StudyBuild *b, const double *point, Text *out) {

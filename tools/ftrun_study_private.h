@@ -25,6 +25,10 @@ int build_artifact(const StudyBuild *build, const double *point, char path[4096]
 void build_drop(const StudyBuild *build, const double *point, const char *path);
 /* "train.lr=0.003" …, ends with NULL; owned by the caller. NULL: no memory. */
 char **build_runtime_sets(const StudyBuild *build, const double *point);
+/* A sum of the .ft file's text as it is now; "" of an artifact, or if it cannot be read. */
+void build_source(const StudyBuild *build, char out[20]);
+/* Writes them into the .ft file: an exit code; failures have been told. */
+int build_apply(const StudyBuild *build, const double *point);
 /* A command line that trains with these. */
 void build_command(const StudyBuild *build, const double *point, Text *out);
 #endif

@@ -72,6 +72,7 @@ static int take_tune_flag(TuneOptions *o, const Flag *flag, const char *value, i
   if (!strcmp(name, "--sampler") || !strcmp(name, "--prune")) return take_named(o, name, value);
   if (!strcmp(name, "--goal")) return o->goal = value, 0;
   if (!strcmp(name, "--study")) return o->study = value, 0;
+  if (!strcmp(name, "--apply")) return o->applies = true, 0;
   if (!strcmp(name, "--seed")) return o->seed = (uint64_t)count, 0;
   if (!strcmp(name, "--prune-from"))
     return number_in_range(name, value, 1, most, &o->prune.least) ? 0 : FLAG_EXIT_USAGE;
@@ -112,6 +113,8 @@ static int parse_tune_line(TuneOptions *o, int argc, char **argv) {
   }
   if (!o->model) return tune_wrong(o, "%s needs a model: a .ft file, a .so or a .ptx", "tune");
   o->is_source = text_ends_with(o->model, ".ft");
+  if (o->applies && !o->is_source)
+    return tune_wrong(o, "--apply writes into a .ft file: give it in place of %s", o->model);
   if (o->pass_count && !o->is_source)
     return say_error("%s %s is for .ft files; %s is compiled already", o->pass[0], o->pass[1],
                      o->model),

@@ -3,6 +3,7 @@
 #include "runtime/command/report.h"
 #include "runtime/command/report_data.h"
 #include "runtime/command/report_plan.h"
+#include "runtime/command/report_study.h"
 #include "runtime/command/report_times.h"
 #include "runtime/command/run_file.h"
 #include <errno.h>
@@ -11,6 +12,7 @@
 
 extern const char embed_report_css[], embed_report_css_end[];
 extern const char embed_report_js[], embed_report_js_end[];
+extern const char embed_report_study_js[], embed_report_study_js_end[];
 
 #define PAGE_HEAD                                                                                  \
   "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"                        \
@@ -20,24 +22,42 @@ extern const char embed_report_js[], embed_report_js_end[];
   "<body>\n<main id=\"main\"><noscript>This page draws its curves with a script of its own; "      \
   "scripts are switched off here.</noscript></main>\n"
 
-static const char security[] =
-    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-    "'sha256-" FT_REPORT_CSS_HASH "'; script-src 'sha256-" FT_REPORT_JS_HASH
-    "'; base-uri 'none'; form-action 'none'\">\n";
+#define PAGE_MAY(scripts)                                                                          \
+  "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "          \
+  "'sha256-" FT_REPORT_CSS_HASH "'; script-src " scripts                                           \
+  "; base-uri 'none'; form-action 'none'\">\n"
+
+static const char security[] = PAGE_MAY("'sha256-" FT_REPORT_JS_HASH "'");
+/* what it draws with is report.js, which begins and asks for the other where the data are a study's */
+static const char study_security[] =
+    PAGE_MAY("'sha256-" FT_REPORT_JS_HASH "' 'sha256-" FT_REPORT_STUDY_JS_HASH "'");
 
 static void page_append(Text *out, const char *from, const char *to) {
   text_append(out, from, (size_t)(to - from));
 }
 
-void report_page(Text *out, const Text *data) {
-  text_printf(out, "%s%s<style>", PAGE_HEAD, security);
+static void append_script(Text *out, const char *from, const char *to) {
+  text_printf(out, "<script>");
+  page_append(out, from, to);
+  text_printf(out, "</script>\n");
+}
+
+static void append_page(Text *out, const Text *data, const char *may, bool is_study) {
+  text_printf(out, "%s%s<style>", PAGE_HEAD, may);
   page_append(out, embed_report_css, embed_report_css_end);
   text_printf(out, "</style>\n</head>\n%s<script type=\"application/json\" id=\"data\">",
               PAGE_MAIN);
   text_append(out, data->at, data->count);
-  text_printf(out, "</script>\n<script>");
-  page_append(out, embed_report_js, embed_report_js_end);
-  text_printf(out, "</script>\n</body>\n</html>\n");
+  text_printf(out, "</script>\n");
+  if (is_study) append_script(out, embed_report_study_js, embed_report_study_js_end);
+  append_script(out, embed_report_js, embed_report_js_end);
+  text_printf(out, "</body>\n</html>\n");
+}
+
+void report_page(Text *out, const Text *data) { append_page(out, data, security, false); }
+
+void report_study_page(Text *out, const Text *data) {
+  append_page(out, data, study_security, true);
 }
 
 const ReportFile *report_file(int index) {
@@ -108,6 +128,16 @@ static Status write_report(const ReportOptions *options, RunFile **files) {
 Status report_run(const ReportOptions *options) {
   RunFile *files[REPORT_MOST_RUNS] = {0};
   Status status = STATUS_OK;
+  bool has_parts = options->parts.model_count || options->parts.times_count;
+  for (int i = 0; i < options->run_count; i++) {
+    if (!report_is_study(options->run[i])) continue;
+    if (options->run_count == 1 && !has_parts)
+      return report_study_run(options->run[i], options->output);
+    return status_fail(STATUS_USER,
+                       "%s is a study of ftrun tune, which has a page of its own: give it alone, "
+                       "without --model and --times",
+                       options->run[i]);
+  }
   for (int i = 0; i < options->run_count && status == STATUS_OK; i++)
     status = read_log(options->run[i], &files[i]);
   if (status == STATUS_OK) status = write_report(options, files);

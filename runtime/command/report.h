@@ -19,6 +19,8 @@ typedef struct {
 STATUS_CHECKED Status report_append_parts(Text *out, const ReportParts *parts, bool is_live);
 /* The page's head up to its style, and what it runs: with live the two stand beside it as files. */
 void report_page(Text *out, const Text *data);
+/* The same of a study: report_study.h. */
+void report_study_page(Text *out, const Text *data);
 typedef struct {
   const char *name, *type, *bytes;
   size_t count;

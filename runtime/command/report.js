@@ -550,4 +550,8 @@ async function poll(tag) {
   setTimeout(poll, 1000, tag);
 }
 const embedded = document.getElementById("data");
-if (embedded) { take(JSON.parse(embedded.textContent)); build(); } else poll(null);
+if (embedded) {
+  const read = JSON.parse(embedded.textContent);
+  if (read.study !== undefined) showStudy(read); // report_study.js
+  else { take(read); build(); }
+} else poll(null);

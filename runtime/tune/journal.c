@@ -166,6 +166,7 @@ Status journal_start(Journal *journal, int number, const double *point, const ch
   text_printf(&value, "%s:%d", host, (int)getpid());
   text_printf(&line, ", \"by\": ");
   text_append_json(&line, text_cstr(&value));
+  if (*journal->source) text_printf(&line, ", \"source\": \"%s\"", journal->source);
   text_printf(&line, ", \"time\": %.3f}", journal_clock());
   Status status = append_own_line(journal, &line);
   text_free(&line);

@@ -3,7 +3,7 @@
  * them go with a client that dies). A line that has no end, as its writer was killed, is passed over by all.
  *
  *   {"study": 1, "goal": "min(valid.loss)", "space": ["lr=log(1e-05, 0.1)", …], "seed": 0, "program": "ft 0.1.0"}
- *   {"trial": 0, "start": {"lr": "0.003"}, "sampler": "gp", "by": "host:1234", "time": 1732500000.1}
+ *   {"trial": 0, "start": {"lr": "0.003"}, "sampler": "gp", "by": "host:1234", "source": "9c1…", "time": 1732500000.1}
  *   {"trial": 0, "step": 100, "value": 0.41}
  *   {"trial": 0, "end": "complete", "step": 300, "value": 0.38, "seconds": 4.1}       or "pruned", "failed" with "why"
  *
@@ -28,7 +28,7 @@ typedef struct {
   double value, step, seconds, time;
   Report *report; /* owned; in the order of their steps */
   int report_count, report_room, attempts;
-  char why[200];
+  char why[200], source[20];
 } Trial;
 
 typedef struct {
@@ -37,6 +37,7 @@ typedef struct {
   Space space;
   bool is_max, has_header;
   char goal[256];
+  char source[20]; /* of the model that this process trains, a sum of its text; "": not known */
   uint64_t seed;
   Trial *trial; /* owned; by number */
   int count, room;

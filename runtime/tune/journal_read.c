@@ -69,6 +69,8 @@ static Status take_trial_start(Journal *journal, int64_t number, json_t *line) {
   trial->report_count = 0; /* it begins again */
   trial->attempts++;
   trial->time = number_of(line, "time");
+  const char *source = json_string_value(json_object_get(line, "source"));
+  snprintf(trial->source, sizeof trial->source, "%s", source ? source : "");
   return STATUS_OK;
 }
 

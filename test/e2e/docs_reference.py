@@ -61,6 +61,7 @@ CHANGED = {
     r"ftc gpt.ft": [("gpt.ft", "model.ft")],
     r"ftrun COMMAND": [("COMMAND", "train")],
     r"ftrun tune examples/": [("--trials 20 --epochs 2", "--trials 2 --epochs 1")],
+    r"ftc model.ft --apply": [("ftc", "cp model.ft applied.ft && ftc"), ("model.ft --apply", "applied.ft --apply")],
     r"ftrun tune model": [("--trials 40", "--trials 2")],
     r"ftrun --find": [("", " --steps 20"), ("--find-batch model.ft --steps 20", "--find-batch model.ft")],
     r"ftc examples/gpt_bytes": [("FOLDER", "text"), ("", " --steps 2 -D T=16 "), (" -D T=16 ", ""), ("gpt_bytes.ft", "gpt_bytes.ft -D T=16 -D L=1")],
