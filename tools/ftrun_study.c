@@ -249,11 +249,12 @@ static void tell_best(const Runner *r) {
 
 /* Of a study that has come to its end; one that was stopped may find better. */
 static int apply_best(Runner *r, int code) {
-  if (code) {
+  int number = study_best(&r->journal);
+  if (code || number < 0) {
     printf("nothing is written into %s\n", r->o->model);
     return code;
   }
-  const Trial *best = &r->journal.trial[study_best(&r->journal)];
+  const Trial *best = &r->journal.trial[number];
   build_source(&r->build, r->journal.source);
   if (*best->source && strcmp(best->source, r->journal.source))
     printf("note: %s has changed since that trial (as an --apply changes it)\n", r->o->model);
