@@ -60,10 +60,11 @@ static int widen_for(int width, const char *text) {
   return length > width ? length : width;
 }
 
-/* Comments and texts may be anyone's. */
+/* Comments and texts may be anyone's, and a string of several lines would look like lines of the table, which ftrun reads. */
 static void put_line(Text *line, FILE *out) {
   while (line->count && line->at[line->count - 1] == ' ') line->at[--line->count] = 0;
   text_make_printable(line->at);
+  for (char *c = line->at; (c = strchr(c, '\n'));) *c = '?';
   fprintf(out, "%s\n", line->at);
   line->count = 0;
 }

@@ -130,6 +130,14 @@ class Tune(support.Case):
             file.write("// a comment\ntune { lr = 3 }\n")
         self.fails(1, "a second tune block", "ftrun", "tune", "m.ft", cwd=self.folder)
 
+    def test_a_text_of_several_lines(self):
+        """A hyper's text that looks like the lines by which ftc tells ftrun of the block is a text."""
+        with open(self.path("m.ft"), "a") as file:
+            file.write('hyper note = "a\\n\\ntune, flags\\n  --trials 1"\ntune { lr = [0.01, 0.02]; trials = 2; goal = min(train.loss) }\n')
+        self.assertIn("a??tune, flags?  --trials 1", support.run("ftc", "m.ft", "--hypers", cwd=self.folder).stdout)
+        self.tune(model="m.ft")
+        self.assertEqual(len(self.ends()[1]), 2)
+
     def test_conditions(self):
         self.tune("--space", "schedule=[constant, cosine]", "--space", "schedule.warmup=int(1, 9) if schedule=cosine", "--trials", "8",
                   "--sampler", "random", model="m.ft")
