@@ -2,6 +2,7 @@
  * the text, and taken only if that is one number, word or string that means what the program has. */
 #include "frontend/apply.h"
 #include "base/text.h"
+#include "frontend/ast.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -41,16 +42,11 @@ static bool is_plain_word(const char *text) {
 }
 
 static const char *quoted_text(Arena *arena, const char *value) {
-  Text text = {0};
-  text_append(&text, "\"", 1);
-  for (; *value; value++) {
-    if (strchr("\"\\", *value)) text_append(&text, "\\", 1);
-    text_append(&text, value, 1);
-  }
-  text_append(&text, "\"", 1);
-  const char *copy = arena_strdup(arena, text_cstr(&text));
-  text_free(&text);
-  return copy;
+  return ast_to_text(arena, &(Ast){.kind = AST_STRING, .name = value});
+}
+
+static const char *bool_text(const char *value) {
+  return *value == '1' || *value == 't' ? "true" : "false";
 }
 
 /* A float stays one where its type is that of its value. */
@@ -67,11 +63,11 @@ static const char *text_of_value(const Applying *a, const Edit *edit) {
   if (edit->hyper >= 0) {
     const char *type = a->before.hypers.at[edit->hyper].type;
     if (!strcmp(type, "str")) return quoted_text(a->arena, value);
-    if (!strcmp(type, "bool")) return *value == '1' || *value == 't' ? "true" : "false";
+    if (!strcmp(type, "bool")) return bool_text(value);
     return !strcmp(type, "float") ? float_text(a->arena, value) : value;
   }
   SettingKind kind = setting_info[edit->setting].kind;
-  if (kind == SET_BOOL) return *value == '1' || *value == 't' ? "true" : "false";
+  if (kind == SET_BOOL) return bool_text(value);
   if (is_number && kind != SET_STR) return value;
   bool is_quoted = edit->old && *edit->old == '"';
   return is_plain_word(value) && !is_quoted ? value : quoted_text(a->arena, value);
@@ -267,15 +263,15 @@ static void apply_find_block(Applying *a, Edit *edit) {
       arena_printf(a->arena, "%s%s%s", is_first ? " " : "; ", entry, last == end ? " " : "");
 }
 
+static bool apply_same_setting(const SettingValue *a, const SettingValue *b) {
+  return a->number == b->number && !strcmp(a->text ? a->text : "", b->text ? b->text : "");
+}
+
 static bool apply_has_value(const Applying *a, const Edit *edit) {
-  if (edit->hyper >= 0)
-    return !strcmp(a->before.hypers.at[edit->hyper].value, a->wanted.hypers.at[edit->hyper].value);
-  const SettingValue *before = &a->before.settings[edit->setting];
-  const SettingValue *wanted = &a->wanted.settings[edit->setting];
-  return setting_info[edit->setting].kind == SET_STR
-             ? !strcmp(before->text ? before->text : "", wanted->text ? wanted->text : "")
-             : before->number == wanted->number &&
-                   !strcmp(before->text ? before->text : "", wanted->text ? wanted->text : "");
+  int at = edit->hyper;
+  return at >= 0 ? !strcmp(a->before.hypers.at[at].value, a->wanted.hypers.at[at].value)
+                 : apply_same_setting(&a->before.settings[edit->setting],
+                                      &a->wanted.settings[edit->setting]);
 }
 
 /* ── the same program? ────────────────────────────────────────────────────────────────────── */
@@ -289,10 +285,6 @@ static char *graph_text(Arena *arena, const Graph *graph) {
   char *copy = arena_strdup(arena, bytes);
   free(bytes);
   return copy;
-}
-
-static bool apply_same_setting(const SettingValue *a, const SettingValue *b) {
-  return a->number == b->number && !strcmp(a->text ? a->text : "", b->text ? b->text : "");
 }
 
 /* What differs, or NULL. */

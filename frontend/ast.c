@@ -53,18 +53,19 @@ void ast_adopt(Arena *arena, Ast *parent, Ast *kid) {
 }
 
 /* ── the tree ─────────────────────────────────────────────────────────────────────────────── */
-static void ast_print_string(FILE *out, const char *text) {
-  fputc('"', out);
+/* As the language has it: what the lexer reads back. */
+static void write_string(Text *out, const char *text) {
+  text_append(out, "\"", 1);
   for (const char *c = text; *c; c++) {
-    if (*c == '"' || *c == '\\') fputc('\\', out);
+    if (*c == '"' || *c == '\\') text_append(out, "\\", 1);
     if (*c == '\n')
-      fputs("\\n", out);
+      text_append(out, "\\n", 2);
     else if (*c == '\t')
-      fputs("\\t", out);
+      text_append(out, "\\t", 2);
     else
-      fputc(*c, out);
+      text_append(out, c, 1);
   }
-  fputc('"', out);
+  text_append(out, "\"", 1);
 }
 
 static void print_tree(const Ast *ast, int indent, FILE *out) {
@@ -75,8 +76,10 @@ static void print_tree(const Ast *ast, int indent, FILE *out) {
   }
   fputs(ast_kind_text[ast->kind], out);
   if (ast->kind == AST_STRING || ast->kind == AST_IMPORT) {
-    fputc(' ', out);
-    ast_print_string(out, ast->name);
+    Text text = {0};
+    write_string(&text, ast->name);
+    fprintf(out, " %s", text_cstr(&text));
+    text_free(&text);
   } else if (ast->name) {
     fprintf(out, " %s", ast->name);
   }
@@ -128,7 +131,7 @@ static void write_leaf(Text *out, const Ast *ast) {
     text_printf(out, "...");
     break;
   case AST_STRING:
-    text_printf(out, "\"%s\"", ast->name);
+    write_string(out, ast->name);
     break;
   case AST_NAME:
     text_printf(out, "%s", ast->name);

@@ -72,6 +72,7 @@ class Apply(support.Case):
         self.assertIn("m.ft:2: width: 4 -> 8\nm.ft:15: train.lr: 1e-2 -> 0.003\n", said)
         self.assertEqual(self.apply("width=9", flags=("--preset", "narrow"))[0], self.changed(("width = 2 }", "width = 9 }")))
         self.assertEqual(self.apply("width=4", "lr=0.01"), (self.model, "m.ft: width is 4 already\nm.ft: train.lr is 0.01 already\n"))
+        self.assertEqual(self.apply('kind=a\n\tb"\\c')[0], self.changed(('"tanh"', r'"a\n\tb\"\\c"')))
         windows = self.model.replace("\n", "\r\n")
         self.assertEqual(self.apply("width=8", "clip=1", model=windows)[0], self.changed(("width: int = 4", "width: int = 8"), ("epoch\n}", "epoch\n  clip = 1\n}")).replace("\n", "\r\n"))
 
