@@ -226,6 +226,15 @@ const char *text_bytes(int64_t bytes, char buffer[32]) {
   return buffer;
 }
 
+void text_append_shortest(Text *text, double value) {
+  char digits[40];
+  for (int count = 6; count <= 17; count++) {
+    snprintf(digits, sizeof digits, "%.*g", count, value);
+    if (strtod(digits, NULL) == value) break;
+  }
+  text_append(text, digits, strlen(digits));
+}
+
 void text_make_printable(char *text) {
   for (unsigned char *at = (unsigned char *)text; *at; at++)
     if ((*at < ' ' && *at != '\n') || *at == 0x7f) *at = '?';

@@ -47,6 +47,8 @@ bool text_ends_with(const char *text, const char *end);
 bool text_is_one_of(const char *word, const char *const *list); /* which ends with NULL */
 /* As a string of JSON, with its quotes. */
 void text_append_json(Text *text, const char *value);
+/* With the fewest digits that read back as this number: 0.1, 1e-05. */
+void text_append_shortest(Text *text, double value);
 /* "1.50 MiB", into the caller's buffer, which it returns. */
 const char *text_bytes(int64_t bytes, char buffer[32]);
 /* Control characters become '?', but for newlines: what comes from a file must not steer a

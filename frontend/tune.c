@@ -1,5 +1,6 @@
 /* tune: see tune.h. What it lets pass is what space_add (runtime/tune/space_text.c) takes. */
 #include "frontend/tune.h"
+#include "base/text.h"
 #include "plan/metric_rule.h"
 #include "plan/plan.h"
 #include <ctype.h>
@@ -58,12 +59,11 @@ static bool tune_number(const Ast *ast, double *out) {
 }
 
 static const char *number_as_text(Arena *arena, double value) {
-  char text[40];
-  for (int digits = 6; digits <= 17; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, value);
-    if (strtod(text, NULL) == value) break;
-  }
-  return arena_strdup(arena, text);
+  Text text = {0};
+  text_append_shortest(&text, value);
+  const char *copy = arena_strdup(arena, text_cstr(&text));
+  text_free(&text);
+  return copy;
 }
 
 /* One of [ … ]; NULL: it cannot be one. */

@@ -106,14 +106,12 @@ static void append_count(Text *out, const char *key, int64_t value) {
   text_printf(out, "%lld", (long long)value);
 }
 
-/* As the shortest text that is this number; JSON has no infinity. */
+/* JSON has no infinity. */
 static void append_shortest(Text *out, double value) {
-  char text[40];
-  for (int digits = 6; digits <= 17; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, value);
-    if (strtod(text, NULL) == value) break;
-  }
-  text_printf(out, "%s", isfinite(value) ? text : "null");
+  if (isfinite(value))
+    text_append_shortest(out, value);
+  else
+    text_printf(out, "null");
 }
 
 static void header_setting(Text *out, const SettingInfo *info, const SettingValue *value) {

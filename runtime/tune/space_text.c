@@ -174,23 +174,13 @@ Status space_add(Space *space, const char *text) {
   return status;
 }
 
-/* The shortest decimal number that reads back as this one. */
-static void print_shortest(double value, Text *out) {
-  char text[40];
-  for (int digits = 6; digits <= 17; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, value);
-    if (strtod(text, NULL) == value) break;
-  }
-  text_printf(out, "%s", text);
-}
-
 void dim_print(const Dim *dim, double value, Text *out) {
   if (dim->kind == DIM_CHOICE)
     text_printf(out, "%s", dim->choice[(int)value]);
   else if (dim->kind == DIM_INT)
     text_printf(out, "%.0f", value);
   else
-    print_shortest(value, out);
+    text_append_shortest(out, value);
 }
 
 bool dim_read(const Dim *dim, const char *text, double *value) {
@@ -215,12 +205,12 @@ void dim_describe(const Space *space, int dim, Text *out) {
                 d->kind == DIM_REAL ? d->is_log ? "log" : "range"
                 : d->is_log         ? "log_int"
                                     : "int");
-    print_shortest(d->low, out);
+    text_append_shortest(out, d->low);
     text_printf(out, ", ");
-    print_shortest(d->high, out);
+    text_append_shortest(out, d->high);
     if (d->step != (d->kind == DIM_INT)) {
       text_printf(out, ", step=");
-      print_shortest(d->step, out);
+      text_append_shortest(out, d->step);
     }
     text_printf(out, ")");
   }
