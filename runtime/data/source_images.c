@@ -470,13 +470,25 @@ uint64_t images_list_sum(const SourceImages *images) {
 /* Of a thread: its stack, and what malloc does not give back. */
 enum { IMAGES_THREAD = 256 << 10 };
 
-/* Makes the largest one, for what a thread needs for that. */
+/* Of a set, from all over it. */
+static int64_t tried_count(const SourceImages *images) {
+  return images->set->count < 16 ? images->set->count : 16;
+}
+static int64_t tried_index(const SourceImages *images, int64_t i) {
+  return i * (images->set->count / tried_count(images));
+}
+
+/* Makes some and the largest file, for what a thread needs for that at most: a smaller progressive JPEG may need more. */
 static Status try_largest(const SourceImages *images, int64_t index, int *height, int *width,
                           int64_t *memory) {
   const ImageLayout *layout = &images->pipe.layout;
   SourceWorker worker = {.takes_whole = true};
   uint8_t *out = malloc((size_t)(layout->channels * layout->height * layout->width));
   Status status = out ? pipe_worker_new(&worker.pipe) : status_errno(ENOMEM, "%s", images->label);
+  for (int64_t i = 0; status == STATUS_OK && i < tried_count(images); i++) {
+    int64_t other = tried_index(images, i);
+    if (images_make(images, &worker, 0, &other, out) != STATUS_OK) break; /* the training will say */
+  }
   if (status == STATUS_OK) status = images_make(images, &worker, 0, &index, out);
   *memory = pipe_worker_memory(&worker.pipe) + (int64_t)worker.sample.room + IMAGES_THREAD;
   if (status == STATUS_OK)
@@ -490,7 +502,6 @@ static Status try_largest(const SourceImages *images, int64_t index, int *height
 /* What a worker reads and makes in a second, by samples from all over the set; 0: not known. Nothing is kept;
  * *kept: what all of them would take in a cache. */
 static double try_rate(const SourceImages *images, double *kept) {
-  enum { MOST = 16 };
   const ImageLayout *layout = &images->pipe.layout;
   SourceImages plain = *images;
   SourceWorker worker = {0};
@@ -501,8 +512,8 @@ static double try_rate(const SourceImages *images, double *kept) {
   plain.cache = NULL;
   plain.disk = NULL;
   plain.damaged = NULL;
-  for (; status == STATUS_OK && made < MOST && made < count && took < 500000000; made++) {
-    int64_t index = made * (count / (count < MOST ? count : MOST));
+  for (; status == STATUS_OK && made < tried_count(images) && took < 500000000; made++) {
+    int64_t index = tried_index(images, made);
     status = images_make(&plain, &worker, 0, &index, out);
     took = clock_nanoseconds() - start;
   }
@@ -556,7 +567,7 @@ Status images_describe(const SourceImages *images, int workers, Text *out) {
   text_printf(out, ", has %.1f KiB", (double)largest / 0x1p10);
   if (images->image)
     text_printf(out,
-                " and %d x %d pixels (height x width), which takes %.1f MiB in each of %d worker%s",
+                " and %d x %d pixels (height x width); an image takes %.1f MiB in each of %d worker%s",
                 height, width, (double)memory / 0x1p20, workers, workers == 1 ? "" : "s");
   double all = 0, rate = images->image ? try_rate(images, &all) : 0;
   if (rate > 0) text_printf(out, "; a worker makes about %.0f samples a second", rate);
