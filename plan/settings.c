@@ -75,6 +75,8 @@ static const struct {
     {"train.max_time.spare", 0, 1e9},
     {"train.log.histograms", 0, 9007199254740992.0},
     {"train.log.samples", 0, 64},
+    {"train.log.prompt_tokens", 1, 1 << 20},
+    {"train.log.temperature", 0, INFINITY},
     {"train.log.layers", 0, 9007199254740992.0},
     {"train.log.every", 1, 9007199254740992.0},
     {"data.fold", 1, 1 << 20},

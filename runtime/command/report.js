@@ -491,17 +491,25 @@ function waiting() {
   return parts.length ? [h("p", {}, "Steps waited for their batches:"), h("ul", {}, parts)] : [missing("How long steps waited for their batches (", code("data_wait"), ") is in logs that ftrun writes.")];
 }
 
+// ── what models write ──
+function written() {
+  const parts = visible().filter(run => run.generated.length).map(run => h("div", {}, h("h3", {}, swatch(run)),
+    table(["step", "text"], run.generated.map(([step, text]) => ({ cells: [number(step, 12), h("span", { class: "written" }, text)] })), { label: "What " + run.name + " writes" })));
+  return parts.length ? parts : missing("No log has a text that a model wrote. ", code("log { prompt = \"Once \"; jsonl }"), " in ", code("train { }"), " lets a model of tokens go on with a text at every evaluation.");
+}
+
 // ── the page ──
 function controls() {
   const radio = (value, text) => h("label", {}, h("input", { type: "radio", name: "axis", checked: state.axis === value, onchange: () => { state.axis = value; redraw(); } }), " " + text);
   const box = (name, text) => h("label", {}, h("input", { type: "checkbox", checked: state[name], onchange: event => { state[name] = event.target.checked; redraw(); } }), " " + text);
-  const runs = data.runs.length > 1 ? h("fieldset", {}, h("legend", {}, "runs"), data.runs.map(run => h("label", { class: "run " + colour(run) }, h("input", { type: "checkbox", checked: !state.hidden.has(run.path), onchange: event => { event.target.checked ? state.hidden.delete(run.path) : state.hidden.add(run.path); redraw(); replaceSections(["evaluations", "waiting", "layers"]); } }), " ", h("i", { class: "swatch" }), run.name))) : "";
+  const runs = data.runs.length > 1 ? h("fieldset", {}, h("legend", {}, "runs"), data.runs.map(run => h("label", { class: "run " + colour(run) }, h("input", { type: "checkbox", checked: !state.hidden.has(run.path), onchange: event => { event.target.checked ? state.hidden.delete(run.path) : state.hidden.add(run.path); redraw(); replaceSections(["evaluations", "generated", "waiting", "layers"]); } }), " ", h("i", { class: "swatch" }), run.name))) : "";
   return h("div", { class: "bar" }, runs, h("fieldset", {}, h("legend", {}, "by"), radio("step", "step"), radio("time", "time")), box("log", "logarithmic"), box("raw", "single steps"));
 }
 const sections = {
   runs: ["Runs", () => overview()],
   curves: ["Curves", () => { const names = listNames(); return names.length ? h("div", {}, controls(), h("div", { class: "charts" }, names.map(chart))) : missing("No log has a line of a step yet. ", code("log { jsonl; every=50 steps }"), " in ", code("train { }"), ", or ", code("ftrun --log-jsonl FILE"), ", writes one every so many steps."); }],
   evaluations: ["Evaluations", () => evaluations()],
+  generated: ["What the model writes", () => written()],
   waiting: ["Data wait", () => waiting()],
   layers: ["Layer by layer", () => layers()],
   times: ["Where the time goes", () => data.times.length ? data.times.map(times) : missing("Not measured here: ", code("ftrun bench model.so --json bench.json"), ", then ", code("ftrun report RUN --times bench.json"), " shows time by kernel and by layer; so does a trace, ", code("ftrun model.so --trace trace.json"), ".")],
@@ -539,7 +547,7 @@ async function poll(tag) {
       tag = answer.headers.get("ETag");
       if (!places.runs) build();
       else if (JSON.stringify([listNames(), data.runs.map(run => run.name)]) !== shape) { redraws = []; replaceSections(Object.keys(sections)); redraw(); }
-      else { replaceSections(["runs", "evaluations", "waiting", "layers"]); redraw(); }
+      else { replaceSections(["runs", "evaluations", "generated", "waiting", "layers"]); redraw(); }
     } else if (answer.status === 304) { if (places.runs) replaceSections(["runs"]); } else throw new Error("answer " + answer.status);
     const over = data.runs.every(run => run.state === "ended" || run.state === "failed");
     document.getElementById("live").textContent = over ? "All runs have ended." : "Live: follows the logs as they grow.";

@@ -187,7 +187,13 @@ void report_append_run(Text *out, const RunLog *log, const char *name, int most_
   append_curves(out, log, most_buckets);
   text_printf(out, ",\"layers\":");
   run_layers_append_json(out, &log->layers, report_string);
-  text_printf(out, ",\"tables\":[");
+  text_printf(out, ",\"generated\":[");
+  for (int i = 0; i < log->written_count; i++) {
+    text_printf(out, "%s[%.0f,", i ? "," : "", log->written[i].step);
+    report_string(out, log->written[i].text);
+    text_printf(out, "]");
+  }
+  text_printf(out, "],\"tables\":[");
   for (int i = 0; i < log->evaluation_count; i++) append_tables(out, log->evaluation[i], &is_first);
   text_printf(out, "]}");
 }

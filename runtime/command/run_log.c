@@ -22,6 +22,7 @@ static void forget_all(RunLog *log) {
   json_decref(log->last);
   for (int i = 0; i < log->evaluation_count; i++) json_decref(log->evaluation[i]);
   for (int i = 0; i < log->curve_count; i++) run_series_free(&log->curve[i].series);
+  for (int i = 0; i < log->written_count; i++) free(log->written[i].text);
   text_free(&log->rest);
   run_layers_free(&log->layers);
 }
@@ -133,6 +134,25 @@ static void keep_line(json_t **kept, json_t *line) {
   *kept = json_incref(line);
 }
 
+/* Where there is no room every second one goes: what is kept is from all over the run. */
+static Status take_written(RunLog *log, double step, const char *text) {
+  if (log->written_count == RUN_MOST_TEXTS) {
+    int kept = 0;
+    for (int i = 0; i < RUN_MOST_TEXTS; i++)
+      if (i % 2)
+        free(log->written[i].text);
+      else
+        log->written[kept++] = log->written[i];
+    log->written_count = kept;
+  }
+  size_t length = strlen(text), size = (length < RUN_MOST_TEXT ? length : RUN_MOST_TEXT) + 1;
+  char *copy = malloc(size);
+  if (!copy) return status_errno(ENOMEM, "%s", log->path);
+  keep_text(copy, size, text);
+  log->written[log->written_count++] = (RunWritten){step, copy};
+  return STATUS_OK;
+}
+
 /* A run that goes on where an earlier one was: what it repeats goes. */
 static void take_header(RunLog *log, json_t *line) {
   double first = run_number(line, "first_step", 0);
@@ -149,6 +169,8 @@ static void take_header(RunLog *log, json_t *line) {
   for (int i = 0; i < log->curve_count; i++) run_series_cut(&log->curve[i].series, first);
   while (log->checkpoint_count && log->checkpoint[log->checkpoint_count - 1].step > first)
     log->checkpoint_count--, log->checkpoints--;
+  while (log->written_count && log->written[log->written_count - 1].step > first)
+    free(log->written[--log->written_count].text);
   log->step = first;
   add_mark(log->resumed, &log->resumed_count, (RunMark){first, log->time});
 }
@@ -189,8 +211,9 @@ static bool kind_of_line(json_t *line, RunLineKind *kind) {
     const char *key;
     RunLineKind kind;
   } texts[] = {
-      {"error", RUN_LINE_ERROR}, {"end", RUN_LINE_END}, {"checkpoint", RUN_LINE_CHECKPOINT}};
-  for (int i = 0; i < 3; i++)
+      {"error", RUN_LINE_ERROR}, {"end", RUN_LINE_END}, {"checkpoint", RUN_LINE_CHECKPOINT},
+      {"generated", RUN_LINE_GENERATED}};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     if (json_is_string(json_object_get(line, texts[i].key))) return *kind = texts[i].kind, true;
   if (json_is_object(json_object_get(line, "parameters"))) return *kind = RUN_LINE_LAYERS, true;
   *kind = json_is_true(json_object_get(line, "eval")) ? RUN_LINE_EVAL : RUN_LINE_STEP;
@@ -209,6 +232,8 @@ static Status take_line(RunLog *log, RunLineKind kind, json_t *line) {
   case RUN_LINE_END:
     take_end(log, run_text(line, "end"), false);
     return STATUS_OK;
+  case RUN_LINE_GENERATED:
+    return take_written(log, step, run_text(line, "generated"));
   case RUN_LINE_LAYERS:
     return run_layers_take(&log->layers, step, line);
   case RUN_LINE_CHECKPOINT:

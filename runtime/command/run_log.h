@@ -9,7 +9,7 @@
 #include "runtime/common/json.h"
 #include <stdbool.h>
 
-enum { RUN_MOST_SERIES = 256, RUN_MOST_SPLITS = 4, RUN_MOST_MARKS = 256, RUN_NAME = 96 };
+enum { RUN_MOST_SERIES = 256, RUN_MOST_SPLITS = 4, RUN_MOST_MARKS = 256, RUN_MOST_TEXTS = 32, RUN_NAME = 96 };
 enum { RUN_MOST_LINE = 8 << 20 }; /* bytes; a longer line is passed over */
 
 typedef enum { RUN_STEP, RUN_MEAN, RUN_EVAL } RunCurveKind;
@@ -23,12 +23,20 @@ typedef struct {
   double step, time;
 } RunMark;
 
+/* What the model wrote at an evaluation (train.log.prompt). */
+typedef struct {
+  double step;
+  char *text; /* owned; its first RUN_MOST_TEXT bytes */
+} RunWritten;
+enum { RUN_MOST_TEXT = 8 << 10 };
+
 typedef enum {
   RUN_LINE_HEADER,
   RUN_LINE_STEP,
   RUN_LINE_EVAL,
   RUN_LINE_CHECKPOINT,
   RUN_LINE_LAYERS, /* statistics by layer (log_layers.h) */
+  RUN_LINE_GENERATED,
   RUN_LINE_END,
   RUN_LINE_ERROR
 } RunLineKind;
@@ -45,6 +53,8 @@ typedef struct {
   RunMark resumed[RUN_MOST_MARKS], checkpoint[RUN_MOST_MARKS];
   int resumed_count, checkpoint_count;
   int64_t checkpoints; /* all, of which the newest are kept */
+  RunWritten written[RUN_MOST_TEXTS]; /* the first, the newest, and some between */
+  int written_count;
   bool is_over, has_failed;
   char end[512];     /* is_over: the sentence that it ended with */
   double step, time; /* the newest: steps done, and seconds of training up to there */

@@ -266,7 +266,12 @@ static Status train_open_all(Training *training) {
   training->threads = ranks_threads(&training->ranks, options->run.threads);
   ExecOptions exec = {options->run.device, training->threads, options->deterministic,
                       .comm = training->ranks.comm};
-  STATUS_TRY(exec_new(training->artifact, &exec, &training->exec));
+  const char **only;
+  STATUS_TRY(train_write_programmes(training, &only));
+  exec.only = only;
+  Status made = exec_new(training->artifact, &exec, &training->exec);
+  free(only);
+  STATUS_TRY(made);
   if (!training->train) return STATUS_OK;
   if (options->save_ema && !exec_has_ema(training->exec))
     return status_fail(STATUS_USER,
@@ -314,6 +319,7 @@ static Status start_work(Training *training) {
   if (training->valid)
     STATUS_TRY(
         evaluate_new(training->exec, training->valid, &training->ranks, &training->evaluator));
+  STATUS_TRY(train_write_start(training));
   train_say_header(training);
   train_stop_start(training);
   return train_begin_log(training);
@@ -346,6 +352,7 @@ static Status tear_down(Training *training, Status status) {
   feed_free(training->feed);
   replay_free(training->check.replay);
   layers_free(training->layers);
+  train_write_free(training->text);
   trace_free(training->trace); /* whose spans the writer and the feed have noted */
   evaluate_free(training->evaluator);
   source_close(training->train);
@@ -362,7 +369,7 @@ static int64_t steps_until_pause(const Training *training, int64_t step) {
   const struct {
     const char *section;
     bool is_wanted;
-  } pauses[] = {{"train.eval", training->evaluator != NULL},
+  } pauses[] = {{"train.eval", training->evaluator || training->text},
                 {"train.checkpoint", train_text(training, "train.checkpoint.dir")[0] != 0}};
   int64_t most = training->total_steps - step, seen = train_layers_until(training, step);
   if (seen < most) most = seen;

@@ -187,15 +187,17 @@ Status train_end_writing(Training *training, Status status) {
 
 Status train_after_step(Training *training, int64_t step) {
   bool is_end = step == training->total_steps;
-  bool evaluates = training->evaluator && (is_end || train_is_due(training, "train.eval", step));
+  bool is_due = is_end || train_is_due(training, "train.eval", step);
+  bool evaluates = training->evaluator && is_due, writes = training->text && is_due;
   bool saves = train_text(training, "train.checkpoint.dir")[0] &&
                train_is_due(training, "train.checkpoint", step);
   STATUS_TRY(train_look_at_writing(training, false));
-  if (!evaluates && !saves) return STATUS_OK;
+  if (!evaluates && !writes && !saves) return STATUS_OK;
   double start = log_now();
   bool is_finite;
   STATUS_TRY(train_check_params(training, step, &is_finite));
   if (evaluates) STATUS_TRY(train_evaluate(training, step));
+  if (writes && !training->owes_evaluation) STATUS_TRY(train_write(training, step));
   if (saves) STATUS_TRY(train_checkpoint(training, step));
   STATUS_TRY(
       train_start_writing(training, step < training->total_steps && !training->stop.is_over));

@@ -27,8 +27,8 @@ typedef struct {
 } Samples;
 
 /* ── texts ────────────────────────────────────────────────────────────────────────────────── */
-/* As it is, in a cell of a table: Markdown and HTML mean nothing in it, and what is no UTF-8 is '?'. */
-static void append_literally(Text *out, const char *at, size_t count) {
+void train_append_text(Text *out, const char *at, size_t count, TrainTextForm form) {
+  bool is_markdown = form == TRAIN_TEXT_CELL || form == TRAIN_TEXT_PARAGRAPH;
   for (size_t i = 0, length; i < count; i += length) {
     unsigned char byte = (unsigned char)at[i];
     length = (size_t)utf8_length(byte);
@@ -36,15 +36,28 @@ static void append_literally(Text *out, const char *at, size_t count) {
     for (size_t k = 1; k < length && is_whole; k++)
       is_whole = utf8_continues(byte, (int)k, (unsigned char)at[i + k]);
     if (!is_whole) length = 1;
-    if (byte == '\n')
-      text_printf(out, " ↵ ");
+    if (form == TRAIN_TEXT_SOUND && (is_whole && byte))
+      text_append(out, at + i, length);
+    else if (form == TRAIN_TEXT_SOUND)
+      text_printf(out, "\xef\xbf\xbd"); /* U+FFFD */
+    else if (byte == '\n')
+      text_printf(out, form == TRAIN_TEXT_PARAGRAPH ? "  \n" : " ↵ ");
     else if (!is_whole || (byte < ' ' && byte != '\t') || byte == 0x7f)
       text_printf(out, "?");
-    else if (byte < 0x80 && ispunct(byte))
+    else if (byte < 0x80 && ispunct(byte) && is_markdown)
       text_printf(out, "&#%d;", byte);
     else
       text_append(out, at + i, length);
   }
+}
+
+/* Without a tokenizer. */
+bool train_tokens_are_bytes(const DataSource *data) {
+  return !strcmp(data->kind, "bytes") || !strcmp(data->kind, "jsonl");
+}
+
+static void append_literally(Text *out, const char *at, size_t count) {
+  train_append_text(out, at, count, TRAIN_TEXT_CELL);
 }
 
 static void append_tokens(Samples *samples, const int64_t *token, int64_t count) {
@@ -290,7 +303,7 @@ static Status write_samples(Samples *samples, bool has_outputs, uint64_t epoch) 
   const PlanGraph *plan = has_outputs ? exec_graph_plan(training->exec, graph) : NULL;
   int most = (int)(sizeof value / sizeof *value);
   if (plan && plan->outputs.count > most) plan = NULL;
-  samples->is_bytes = !strcmp(data->kind, "bytes") || !strcmp(data->kind, "jsonl");
+  samples->is_bytes = train_tokens_are_bytes(data);
   STATUS_TRY(
       source_text_tokenizer(training->plan, data, &training->options->run.places, &samples->bpe));
   Status status = fill_samples(samples, epoch);

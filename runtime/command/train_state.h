@@ -62,6 +62,7 @@ typedef struct {
   Evaluator *evaluator;
   Trace *trace;
   Layers *layers; /* NULL: nobody asks for statistics by layer */
+  struct TrainWriter *text; /* NULL: no text is to be gone on with */
   struct EventsHistogram *gradients; /* by param of the plan, of a step that is looked at; else NULL */
   Log *log;
   Ranks ranks;
@@ -133,6 +134,18 @@ STATUS_CHECKED Status train_gradients_begin(Training *training);
 Status train_gradients_end(Training *training, int64_t step, Status status);
 /* Samples of the data; is_evaluated: with what the model makes of those of valid. */
 STATUS_CHECKED Status train_samples(Training *training, int64_t step, bool is_evaluated);
+/* How a text of tokens is shown: in a cell of a Markdown table, as a paragraph of Markdown, or on one line of a console: line
+ * ends and what cannot be shown have signs; or as UTF-8 with U+FFFD for what is none. */
+typedef enum { TRAIN_TEXT_CELL, TRAIN_TEXT_PARAGRAPH, TRAIN_TEXT_LINE, TRAIN_TEXT_SOUND } TrainTextForm;
+void train_append_text(Text *out, const char *at, size_t count, TrainTextForm form);
+/* Of a split without a tokenizer. */
+bool train_tokens_are_bytes(const DataSource *data);
+/* ── train_write.c: train.log.prompt, a text that the model goes on with at evaluations ── */
+/* The programmes of an ExecOptions.only, to be freed; NULL: all but that of generation. */
+STATUS_CHECKED Status train_write_programmes(const Training *training, const char ***only);
+STATUS_CHECKED Status train_write_start(Training *training); /* before the first step */
+STATUS_CHECKED Status train_write(Training *training, int64_t step);
+void train_write_free(struct TrainWriter *writer); /* NULL is fine */
 /* "ema_loss" for index 0, "ema_…" of the metric index - 1 else, made once. */
 STATUS_CHECKED Status train_ema_name(Training *training, int index, const char *plain,
                                      const char **out);

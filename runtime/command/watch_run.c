@@ -195,6 +195,12 @@ static void see_line(void *user, const RunLog *log, RunLineKind kind, json_t *li
   case RUN_LINE_EVAL:
     watch_evaluation(watch, line);
     return;
+  case RUN_LINE_GENERATED:
+    text_printf(&watch->line, "step %.0f writes: ", run_number(line, "step", 0));
+    for (const char *at = run_text(line, "generated"); *at; at++)
+      text_append(&watch->line, *at == '\n' ? " ↵ " : at, *at == '\n' ? strlen(" ↵ ") : 1);
+    say_line(watch);
+    return;
   case RUN_LINE_CHECKPOINT:
     text_printf(&watch->line, "checkpoint of step %.0f in %s", run_number(line, "step", 0),
                 run_text(line, "checkpoint"));

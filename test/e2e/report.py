@@ -173,7 +173,7 @@ class Report(support.Case):
         self.assertEqual(page.errors(), [])
         self.assertEqual(page.requests(), ["file://" + self.path("r.html")])
         titles = page.run("[...document.querySelectorAll('h2')].map(e => e.textContent)")
-        self.assertEqual(titles, ["Runs", "Curves", "Evaluations", "Data wait", "Layer by layer", "Where the time goes", "Memory over a step", "Graph of a step", "Settings"])
+        self.assertEqual(titles, ["Runs", "Curves", "Evaluations", "What the model writes", "Data wait", "Layer by layer", "Where the time goes", "Memory over a step", "Graph of a step", "Settings"])
         charts = page.run("[...document.querySelectorAll('.charts h3')].map(e => e.textContent)")
         self.assertEqual(charts[:6], ["loss", "accuracy", "learning rate", "samples per second", "data wait, ms a step", f"confusion, valid after step {a[-1]['step']} a"])
         heat = page.run("[...document.querySelector('.heat').querySelectorAll('text.in, text.on')].map(e => Number(e.textContent))")

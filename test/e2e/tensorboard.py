@@ -7,6 +7,7 @@ import html
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,20 @@ train { batch = 8; epochs = 3; seed = 5; optimizer = adam(lr=0.01)
   eval every 1 epoch
   checkpoint { dir="runs"; every=1 epoch; keep=100 }
   log { jsonl; every=2 steps; tensorboard="tb/a" }
+}
+"""
+
+WRITER = """
+model G(tokens: i32[B, 8], target: i32[B, 8]) {
+  x = Embedding(256, 12, name="bytes")(tokens)
+  output logits = Linear(256, name="head")(relu(Linear(16, name="up")(x)))
+  loss = mean(cross_entropy(logits, target))
+}
+data D { train = bytes("t.txt"); valid = bytes("t.txt") }
+train { batch = 19; epochs = 3; seed = 9; optimizer = adam(lr=0.02)
+  eval every 10 steps
+  checkpoint { dir="runs-%(name)s"; every=10 steps; keep=100 }
+  log { jsonl="%(name)s.jsonl"; every=5 steps; tensorboard="tb/%(name)s"; %(log)s }
 }
 """
 
@@ -156,6 +171,61 @@ class TensorBoard(support.Case):
                 for figure in ("mean", "std", "max", "zeros"):
                     numpy.testing.assert_allclose(at(f"layers_output_{figure}/{told['layer']}.{told['value']}"), told[figure], rtol=1e-6)
         self.assertEqual(steps, [8, 16, 24])
+
+    def test_generated_text(self):
+        """What a model writes at an evaluation is what ftrun generate draws from the weights of that step; training does not change for it."""
+        with open(self.path("t.txt"), "w") as file:
+            file.write("the cat sat on the mat; *the* dog ate <b>the hat</b>.\n" * 20)
+        weights, artifact = [], None
+        for name, prompt in ("without", ""), ("with", "the "):
+            artifact = self.compile(WRITER % dict(name=name, log=f'prompt = "{prompt}"; prompt_tokens = 30' if prompt else ""), name=name + ".so")
+            done = support.run("ftrun", artifact, "--data", self.folder, "--save", self.path("w"), "--threads", "1", cwd=self.folder)
+            weights.append(support.read_safetensors(self.path("w")))
+        for name, value in weights[0].items():
+            numpy.testing.assert_array_equal(value, weights[1][name])
+        self.assertNotIn("generated", open(self.path("without.jsonl")).read())
+
+        def written():
+            with open(self.path("with.jsonl")) as file:
+                return [(line["step"], line["generated"]) for line in map(json.loads, file) if "generated" in line]
+
+        def drawn(path):
+            return support.run("ftrun", "generate", artifact, "--weights", path, "--prompt", "the ", "--tokens", "30", "--seed", "9", "--threads", "1").stdout[:-1]
+
+        found = written()
+        self.assertEqual([step for step, _ in found], [10, 20, 21])
+        for step, text in found:
+            self.assertEqual(len(text), 34)
+            if step != 21:
+                self.assertEqual(text, drawn(self.path(f"runs-with/step-{step:08d}.safetensors")))
+        self.assertEqual(found[-1][1], drawn(self.path("w")))
+        self.assertEqual(len({text for _, text in found}), 3)  # or nothing is measured
+        shown = [(step, html.unescape(text).replace("  \n", "\n")) for step, text in self.read("tb/with")["texts"]["generated"]]
+        plain = [(step, re.sub("[^\n -~]", "?", text)) for step, text in found]  # what is no text
+        self.assertEqual(shown, plain)
+        for step, text in plain:
+            self.assertIn(f"step {step} writes: " + text.replace("\n", " ↵ "), done.stdout)
+        support.run("ftrun", "report", self.path("with.jsonl"), "-o", self.path("r.html"))
+        with open(self.path("r.html")) as file:
+            self.assertIn('"generated":[[10,"the ', file.read())
+        # a resumed training says what it repeats once
+        os.remove(self.path("runs-with/step-00000020.safetensors"))
+        support.run("ftrun", artifact, "--data", self.folder, "--resume", self.path("runs-with"), "--threads", "1", cwd=self.folder)
+        self.assertEqual(written(), found)
+
+    def test_prompts_that_are_refused(self):
+        with open(self.path("t.txt"), "w") as file:
+            file.write("the cat sat on the mat\n" * 20)
+        artifact = self.compile(WRITER % dict(name="a", log=""), name="a.so")
+        plain = self.compile(MODEL, name="m.so")
+        numpy.save(self.path("x.npy"), numpy.zeros((16, 6), "f4")), numpy.save(self.path("y.npy"), numpy.zeros(16, "i4"))
+        for of, flags, said in ((plain, ["train.log.prompt=a"], r"train\.log\.prompt: generate needs a model of tokens i32\[B,T\]"),
+                                (artifact, ["train.log.prompt=a", "train.log.tokenizer=nowhere"], r"train\.log\.tokenizer: nowhere not found"),
+                                (artifact, ["train.log.prompt=a", "train.log.prompt_tokens=0"], r"train\.log\.prompt_tokens=0: 0 is less than 1"),
+                                (artifact, ["train.log.prompt=a", "train.log.temperature=-1"], r"-1 is less than 0")):
+            done = support.run("ftrun", of, "--data", self.folder, *[word for flag in flags for word in ("--set", flag)], check=False, cwd=self.folder)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, said)
 
     @staticmethod
     def cells(markdown):
