@@ -30,6 +30,7 @@ static double slope_at(const LrCurve *curve, int64_t i, int64_t first, int64_t l
 
 int64_t lr_curve_suggest(const LrCurve *curve) {
   int64_t first = SKIP_FIRST, last = curve->count - SKIP_LAST - 1, best = -1;
+  if (last > curve->lowest) last = curve->lowest; /* behind it the model may fall back from a peak */
   double least = 0;
   for (int64_t i = first; i <= last && last > first; i++) {
     double slope = slope_at(curve, i, first, last);

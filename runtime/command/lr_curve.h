@@ -1,5 +1,6 @@
 /* lr_curve: the numbers of a learning-rate range test (Smith 2017, "Cyclical Learning Rates"; the
- * smoothing, the end and the suggestion as fastai and Lightning have them), and their pictures. */
+ * smoothing and the end as fastai and Lightning have them; the suggestion is theirs up to the lowest smoothed loss), and
+ * their pictures. */
 #ifndef FT_RUNTIME_LR_CURVE_H
 #define FT_RUNTIME_LR_CURVE_H
 #include <stdbool.h>
@@ -22,7 +23,8 @@ typedef struct {
 double lr_curve_rate(double low, double high, int64_t i, int64_t count);
 /* A loss that is not finite is no point. */
 void lr_curve_add(LrCurve *curve, double lr, double loss);
-/* Where the smoothed loss falls fastest by step, but for the first ten and the last; -1: nowhere. */
+/* Where the smoothed loss falls fastest by step on the way to its lowest point, but for the first ten steps and the last;
+ * -1: nowhere. */
 int64_t lr_curve_suggest(const LrCurve *curve);
 /* The smoothed loss over the rate, 64 x 16 characters. */
 void lr_curve_print(const LrCurve *curve, FILE *out);

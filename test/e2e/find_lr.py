@@ -40,7 +40,8 @@ class FindLr(support.Case):
         return done.stdout, support.read_jsonl(self.path("log"))
 
     def by_torch(self, make, low, high, steps, batch):
-        """As Lightning's lr_find: an exponential range, the mean with bias correction, the end at four times the lowest, the steepest fall."""
+        """As Lightning's lr_find: an exponential range, the mean with bias correction, the end at four times the lowest, the steepest fall, but only up
+        to the lowest point: behind it weights are ruined, and the loss falls back from a peak."""
         weights = support.read_safetensors(self.path("w"))
         a, b = torch.nn.Linear(6, 16), torch.nn.Linear(16, 2)
         for layer, name in ((a, "a"), (b, "b")):
@@ -64,7 +65,8 @@ class FindLr(support.Case):
             if best is not None and rows[-1][2] > 4 * best:
                 break
             best = min(best, rows[-1][2]) if best is not None else rows[-1][2]
-        falls = numpy.gradient([row[2] for row in rows][10:-1])
+        lowest = int(numpy.argmin([row[2] for row in rows]))
+        falls = numpy.gradient([row[2] for row in rows][10:min(len(rows) - 1, lowest + 1)])
         return rows, rows[10 + int(numpy.argmin(falls))][0] if falls.min() < 0 else None
 
     def test_as_torch_does(self):
