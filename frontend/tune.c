@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "plan/metric_rule.h"
 #include "plan/plan.h"
+#include "plan/where.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 #define TUNE_RANGES "log(1e-5, 1e-1), range(0, 0.5), int(1, 8), log_int(16, 1024) or [64, 128, 256]"
 
-enum { MOST_VALUES = 64, MOST_DIMENSIONS = 64, VALUE_LETTERS = 95 };
+enum { MOST_VALUES = 64, MOST_DIMENSIONS = 64, VALUE_LETTERS = 95, MOST_CONDITIONS = 16 };
 
 const TuneSetting tune_settings[] = {
     {"goal", "--goal", TUNE_GOAL, "min max", 0, 0, "max(valid.accuracy)", "what is best"},
@@ -25,6 +26,8 @@ const TuneSetting tune_settings[] = {
      "asha, hyperband: steps of the first rung"},
     {"prune_factor", "--prune-factor", TUNE_NUMBER, NULL, 1.5, 100, "3",
      "asha, hyperband: one in so many goes on"},
+    {"where", "--where", TUNE_WHERE, NULL, 0, 0, "\"hidden * layers <= 1024\"",
+     "what every trial keeps; again for more"},
     {0}};
 
 const TuneSetting *tune_setting_find(const char *name) {
@@ -45,6 +48,7 @@ typedef struct {
   Builder *b;
   VEC(Dimension) dims;
   VEC(const Ast *) given; /* entries of settings */
+  VEC(const Ast *) wheres; /* texts of conditions */
   SettingValue *trial;    /* to try values of settings on */
 } TuneBlock;
 
@@ -212,9 +216,14 @@ static bool check_tuned_range(const TuneBlock *t, const Ast *call, const Dimensi
   if (!strcmp(dim->type, "bool") || !strcmp(dim->type, "str"))
     return builder_fail(b, loc, "'%s' is no number but a %s: write its values in [ ]", dim->key,
                         dim->type);
-  if (!strcmp(dim->type, "int") && !is_int && !(n[2] > 0 && is_whole))
+  if (!strcmp(dim->type, "int") && !is_int && !(n[2] > 0 && is_whole)) {
+    double low = ceil(n[0]), high = floor(n[1]);
+    if (low >= high)
+      return builder_fail(b, loc, "'%s' is an int, of which this range has %s: write int(1, 8) or "
+                          "the like", dim->key, low > high ? "none" : "one");
     return builder_fail(b, loc, "'%s' is an int: write %s(%.0f, %.0f)", dim->key,
-                        is_log ? "log_int" : "int", fmax(ceil(n[0]), is_log), fmax(floor(n[1]), 1));
+                        is_log ? "log_int" : "int", low, high);
+  }
   return value_fits(t, dim, number_as_text(b->arena, n[0]), call->kid[1]->loc) &&
          value_fits(t, dim, number_as_text(b->arena, n[1]), call->kid[2]->loc);
 }
@@ -329,10 +338,23 @@ static bool fail_no_dimension(const TuneBlock *t, const Ast *entry, const TuneSe
                       name, setting->form, instead);
 }
 
+/* Read at the end, when all dimensions are known. */
+static bool keep_where(TuneBlock *t, const Ast *entry, const TuneSetting *setting) {
+  const Ast *value = entry->kid[0];
+  if (value->kind == AST_LIST || value->kind == AST_ONLY || value->kind == AST_CALL)
+    return fail_no_dimension(t, entry, setting);
+  if (value->kind != AST_STRING)
+    return builder_fail(t->b, value->loc, "a condition stands in quotes: where = \"%s\"",
+                        ast_to_text(t->b->arena, value));
+  VEC_PUSH(t->b->arena, t->wheres, value);
+  return true;
+}
+
 static bool read_study_setting(TuneBlock *t, const Ast *entry, const TuneSetting *setting) {
   const Ast *value = entry->kid[0];
   const char *text = ast_to_text(t->b->arena, value);
   double number;
+  if (setting->kind == TUNE_WHERE) return keep_where(t, entry, setting);
   for (int i = 0; i < t->given.count; i++)
     if (strcmp(t->given.at[i]->name, entry->name) == 0) {
       builder_fail(t->b, entry->loc, "'%s' is given twice", entry->name);
@@ -364,6 +386,67 @@ static bool read_study_setting(TuneBlock *t, const Ast *entry, const TuneSetting
   return true;
 }
 
+/* ── conditions ───────────────────────────────────────────────────────────────────────────── */
+static int find_where_dim(const void *context, const char *name, size_t length) {
+  const TuneBlock *t = context;
+  Dimension dim = {0};
+  const char *written = arena_strndup(t->b->arena, name, length);
+  char key[128];
+  dim.key = strncmp(written, "hyper.", 6) == 0 ? written + 6 : written;
+  dim.setting = -1;
+  if (!hyper_type(t->b->program, dim.key) && dim.key == written) {
+    dim.setting = setting_find_short(written, key, sizeof key);
+    if (dim.setting >= 0) dim.key = arena_strdup(t->b->arena, key);
+  }
+  const Dimension *known = same_dimension(t, &dim);
+  return known ? (int)(known - t->dims.at) : -1;
+}
+
+static const char *where_dim_words(const void *context, int dim, char *out, size_t capacity) {
+  const Dimension *d = &((const TuneBlock *)context)->dims.at[dim];
+  size_t at = 0;
+  bool any = false;
+  *out = 0;
+  for (int i = 0; i < d->values.count; i++) {
+    char *end;
+    double number = strtod(d->values.at[i], &end);
+    any |= end == d->values.at[i] || *end || !isfinite(number);
+    if (at < capacity)
+      at += (size_t)snprintf(out + at, capacity - at, "%s%s", i ? ", " : "", d->values.at[i]);
+  }
+  return any ? out : NULL;
+}
+
+static int where_dim_word(const void *context, int dim, const char *word, size_t length) {
+  const Dimension *d = &((const TuneBlock *)context)->dims.at[dim];
+  for (int i = 0; i < d->values.count; i++)
+    if (strlen(d->values.at[i]) == length && !memcmp(d->values.at[i], word, length)) return i;
+  return -1;
+}
+
+static void hint_where(const void *context, const char *name, char *out, size_t capacity) {
+  const TuneBlock *t = context;
+  VEC(const char *) names = {0};
+  for (int i = 0; i < t->dims.count; i++) VEC_PUSH(t->b->arena, names, t->dims.at[i].name);
+  snprintf(out, capacity, " in this block%s", builder_hint(t->b, name, names.at, names.count));
+}
+
+static bool read_where(TuneBlock *t, const Ast *text, int number) {
+  WhereNames names = {t, find_where_dim, where_dim_words, where_dim_word, hint_where};
+  WhereError error;
+  Where *where = arena_alloc(t->b->arena, sizeof *where);
+  if (number == MOST_CONDITIONS)
+    return builder_fail(t->b, text->loc, "more than %d conditions", MOST_CONDITIONS);
+  if (!where_read(text->name, &names, where, &error)) {
+    Loc loc = text->loc; /* behind the quote; escapes do not belong into a condition */
+    loc.column = (uint16_t)(loc.column + error.at + 1);
+    return builder_fail(t->b, loc, "%s", error.why);
+  }
+  TuneLine line = {"--where", arena_strdup(t->b->arena, where->text)};
+  VEC_PUSH(t->b->arena, t->b->program->tune, line);
+  return true;
+}
+
 void tune_read(Builder *b, const Ast *file) {
   TuneBlock block = {.b = b, .trial = settings_new(b->arena)};
   const Ast *tune = NULL;
@@ -383,4 +466,5 @@ void tune_read(Builder *b, const Ast *file) {
     else
       read_dimension(&block, tune->kid[i]);
   }
+  for (int i = 0; i < block.wheres.count; i++) read_where(&block, block.wheres.at[i], i);
 }

@@ -5,7 +5,7 @@
 #define FT_FRONTEND_TUNE_H
 #include "frontend/builder.h"
 
-typedef enum { TUNE_GOAL, TUNE_WORD, TUNE_COUNT, TUNE_NUMBER } TuneKind;
+typedef enum { TUNE_GOAL, TUNE_WORD, TUNE_COUNT, TUNE_NUMBER, TUNE_WHERE } TuneKind;
 
 typedef struct {
   const char *name, *flag; /* "prune_from", "--prune-from" */

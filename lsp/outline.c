@@ -1,5 +1,6 @@
 /* outline: see outline.h. */
 #include "lsp/outline.h"
+#include "frontend/tune.h"
 #include <string.h>
 
 static const char *const kinds[] = {"import", "hyper", "preset", "block",       "fn",
@@ -211,12 +212,25 @@ int outline_binding(const Outline *outline, int token) {
   return found;
 }
 
+/* In a tune block hypers are the names of entries, `hyper.NAME`, and what stands behind `if`; a word that is a setting of
+ * the study, and all values, are no names of the file. */
+static bool is_tuned_name(const Outline *outline, int token) {
+  const Scan *scan = outline->scan;
+  int before = scan_previous(scan, token), of = scan_previous(scan, before);
+  if (sign_at(scan, before) == '.') return scan_is(scan, of, "hyper");
+  if (scan_is(scan, before, "if")) return true;
+  for (const TuneSetting *setting = tune_settings; setting->name; setting++)
+    if (scan_is(scan, token, setting->name)) return false;
+  return scan->tokens.at[token].is_first;
+}
+
 bool outline_is_reference(const Outline *outline, int token) {
   const Scan *scan = outline->scan;
   if (!scan_is_name(scan, token)) return false;
   int before = scan_previous(scan, token), behind = scan_next(scan, token);
-  if (sign_at(scan, before) == '.') return false;
   const Declaration *d = outline_around(outline, token);
+  if (d && d->kind == DECLARES_TUNE && token != d->keyword) return is_tuned_name(outline, token);
+  if (sign_at(scan, before) == '.') return false;
   if (!d || token == d->keyword) return false;
   if (token == d->name) return true;
   int parent = parent_of(scan, token);

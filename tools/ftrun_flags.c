@@ -144,6 +144,8 @@ static const Flag ftrun_flags[] = {
      "for a .ft file: ftc --preset"},
     {"--space", FLAG_TEXT, TUNE, "NAME=RANGE", NULL,
      "a hyper or setting to choose: lr=\"log(1e-5, 1e-1)\"; again for more"},
+    {"--where", FLAG_TEXT, TUNE, "CONDITION", NULL,
+     "only points that keep it: \"hidden * layers <= 1024\"; again for more"},
     {"--trials", FLAG_COUNT, TUNE, "N", NULL, "how many trainings the study has in all (20)"},
     {"--goal", FLAG_TEXT, TUNE, "GOAL", NULL,
      "what is best: min(valid.loss), max(valid.accuracy) (else what train.checkpoint.best says, or "

@@ -222,6 +222,8 @@ static void tell_begin(const Runner *r) {
   if (r->journal.skipped)
     printf("; %" PRId64 " lines of its journal are unreadable", r->journal.skipped);
   printf("\n");
+  for (int i = 0; i < r->journal.space.where_count; i++)
+    printf("  where %s\n", r->journal.space.where[i].text);
   fflush(stdout);
 }
 
@@ -287,7 +289,11 @@ static int end_study(Runner *r, Status status) {
                 study_ended(&r->journal), r->o->study);
       code = STATUS_USER;
     } else {
-      if (r->is_over) printf("all %d points of the space have been tried\n", r->journal.count);
+      if (r->is_over && !r->journal.count)
+        say_error("no point of the space keeps --where %s%s", r->journal.space.where[0].text,
+                  r->journal.space.where_count > 1 ? " and the others" : "");
+      else if (r->is_over)
+        printf("all %d points of the space have been tried\n", r->journal.count);
       tell_best(r);
       bool has_none = !signals_pending() && study_best(&r->journal) < 0;
       if (has_none) code = STATUS_USER;

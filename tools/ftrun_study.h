@@ -15,6 +15,8 @@ typedef struct {
   Space space;
   const char *spaces[SPACE_MOST]; /* --space, as given */
   int space_count;
+  const char *wheres[SPACE_MOST_WHERE]; /* --where, as given */
+  int where_count;
   Text hypers; /* what `ftc --hypers` says of the .ft file */
   int trials, parallel;
   SamplerKind sampler;

@@ -152,6 +152,44 @@ static Status build_first(StudyBuild *b) {
               : STATUS_OK;
 }
 
+/* Is the setting one that leaves out what it needs where it is 0 at compile time? */
+static bool has_buffer(const char *key) {
+  if (!strcmp(key, "train.ema")) return true;
+  for (int i = 0; i < optimizer_count; i++) {
+    char list[64], *rest = NULL;
+    snprintf(list, sizeof list, "%s", optimizer_info[i].buffers);
+    for (char *word = strtok_r(list, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+      if (!strncmp(key, "train.", 6) && !strcmp(key + 6, word)) return true;
+  }
+  return false;
+}
+
+static bool is_in_graph(const Plan *plan, const char *key) {
+  for (int i = 0; i < plan->scalars.count; i++)
+    if (!strcmp(plan->scalars.at[i].name, key)) return true;
+  return false;
+}
+
+/* A momentum that the recipe does not have is compiled in, so that each value of it has its artifact. */
+static Status compile_in_buffers(StudyBuild *b) {
+  Artifact *artifact;
+  Status status = artifact_open(b->first, &artifact);
+  if (status) return status;
+  for (int d = 0; !status && d < b->o->space.count; d++) {
+    bool is_fine = b->how[d] != SETS_RUN || !has_buffer(b->key[d]) ||
+                   is_in_graph(artifact->plan, b->key[d]);
+    if (is_fine) continue;
+    b->how[d] = SETS_STATIC;
+    if (!b->o->is_source)
+      status = status_fail(STATUS_USER,
+                           "--space %s: the model was compiled with 0 and has no memory for it; "
+                           "give the .ft file in place of %s",
+                           b->o->space.dim[d].name, b->o->model);
+  }
+  artifact_close(artifact);
+  return status;
+}
+
 Status build_begin(StudyBuild *b, TuneOptions *o) {
   *b = (StudyBuild){.o = o};
   if (o->is_source) dev_compile_for(o->device, &b->is_ptx, &b->gpu);
@@ -160,7 +198,8 @@ Status build_begin(StudyBuild *b, TuneOptions *o) {
   if (status) return status;
   if (!o->study) o->study = default_study(o->model);
   STATUS_TRY(make_study_folder(o->study));
-  return build_first(b);
+  STATUS_TRY(build_first(b));
+  return compile_in_buffers(b);
 }
 
 /* An artifact that hardly another trial needs: a number was compiled in that a range gave. */

@@ -31,6 +31,13 @@ static int take_space(TuneOptions *o, const char *value) {
   return 0;
 }
 
+static int take_where(TuneOptions *o, const char *value) {
+  if (o->where_count == SPACE_MOST_WHERE)
+    return tune_wrong(o, "--where %s: at most 16 conditions", value);
+  o->wheres[o->where_count++] = value;
+  return 0;
+}
+
 static int take_named(TuneOptions *o, const char *flag, const char *value) {
   bool is_sampler = !strcmp(flag, "--sampler");
   int found = is_sampler ? sampler_find(value) : prune_find(value);
@@ -69,6 +76,7 @@ static int take_tune_flag(TuneOptions *o, const Flag *flag, const char *value, i
   const char *name = flag->name;
   double most = 1e15;
   if (!strcmp(name, "--space")) return take_space(o, value);
+  if (!strcmp(name, "--where")) return take_where(o, value);
   if (!strcmp(name, "--sampler") || !strcmp(name, "--prune")) return take_named(o, name, value);
   if (!strcmp(name, "--goal")) return o->goal = value, 0;
   if (!strcmp(name, "--study")) return o->study = value, 0;
@@ -139,6 +147,7 @@ static int take_block(TuneOptions *o, TuneBlock *block, int argc, char **argv) {
     status = block_read(text_cstr(&o->hypers), block);
   }
   if (!status) status = block_space(block, o->spaces, o->space_count, &o->space);
+  if (!status) status = block_where(block, o->wheres, o->where_count, &o->space);
   if (status)
     return say_error("%s", status_message()), status == STATUS_FAULT ? 3 : FLAG_EXIT_USAGE;
   for (int i = 0; i < block->count; i++) {
@@ -148,7 +157,8 @@ static int take_block(TuneOptions *o, TuneBlock *block, int argc, char **argv) {
     const char *value;
     int64_t count = 0;
     int at = 2;
-    if (!strcmp(words[2], "--space") || is_given(argc, argv, words[2])) continue;
+    bool is_of_space = !strcmp(words[2], "--space") || !strcmp(words[2], "--where");
+    if (is_of_space || is_given(argc, argv, words[2])) continue;
     int code = flags_parse(&ftrun_line, o->command, 4, words, &at, &flag, &value, &count);
     if (!code) code = take_tune_flag(o, flag, value, count, NULL, 0);
     if (code) return code;

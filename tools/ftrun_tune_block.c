@@ -9,7 +9,7 @@
 Status block_read(const char *printed, TuneBlock *block) {
   static const char *const flags[] = {"--space",        "--goal", "--sampler", "--trials",
                                       "--parallel",     "--seed", "--prune",   "--prune-from",
-                                      "--prune-factor", NULL};
+                                      "--prune-factor", "--where", NULL};
   const char *at = strstr(printed, "\n\ntune, ");
   if (at) at = strchr(at + 2, '\n');
   while (at && !strncmp(++at, "  --", 4) && block->count < BLOCK_MOST) {
@@ -68,5 +68,22 @@ Status block_space(const TuneBlock *block, const char *const *spaces, int count,
         return status_fail(STATUS_USER, "--space %s: the name is given twice", spaces[k]);
     if (!is_placed) STATUS_TRY(space_add(space, spaces[k]));
   }
+  return STATUS_OK;
+}
+
+static Status add_once(Space *space, const char *text) {
+  STATUS_TRY(space_add_where(space, text));
+  for (int i = 0; i < space->where_count - 1; i++)
+    if (!strcmp(space->where[i].text, space->where[space->where_count - 1].text)) {
+      space->where_count--;
+      break;
+    }
+  return STATUS_OK;
+}
+
+Status block_where(const TuneBlock *block, const char *const *wheres, int count, Space *space) {
+  for (int i = 0; i < block->count; i++)
+    if (!strcmp(block->line[i].flag, "--where")) STATUS_TRY(add_once(space, block->line[i].value));
+  for (int i = 0; i < count; i++) STATUS_TRY(add_once(space, wheres[i]));
   return STATUS_OK;
 }

@@ -22,4 +22,7 @@ void block_free(TuneBlock *block);
 /* Dimensions of the block, but those of `spaces` in their place; then the others of `spaces`. */
 STATUS_CHECKED Status block_space(const TuneBlock *block, const char *const *spaces, int count,
                                   Space *space);
+/* Conditions of the block, then those of `wheres`; one that is there already is not there twice. */
+STATUS_CHECKED Status block_where(const TuneBlock *block, const char *const *wheres, int count,
+                                  Space *space);
 #endif

@@ -9,7 +9,7 @@ typedef struct {
 } Ask;
 
 /* dims: texts as of --space. NULL: told on stderr. */
-Ask *ask_open(const char *kind, const char *const *dims, int count, uint64_t seed) {
+Ask *ask_open(const char *kind, const char *const *dims, int count, int goals, uint64_t seed) {
   Ask *ask = calloc(1, sizeof *ask);
   if (!ask) return NULL;
   for (int i = 0; i < count; i++)

@@ -112,6 +112,11 @@ static void append_study(Text *out, const Journal *journal, const char *study) {
               journal->is_max ? "true" : "false", (long long)journal->skipped, journal->count,
               study_best(journal));
   for (int d = 0; d < journal->space.count; d++) append_dimension(out, &journal->space, d);
+  text_printf(out, "],\"where\":[");
+  for (int i = 0; i < journal->space.where_count; i++) {
+    if (i) text_append(out, ",", 1);
+    report_string(out, journal->space.where[i].text);
+  }
   text_printf(out, "],\"importance\":");
   append_importance(out, journal);
   append_states(out, journal);

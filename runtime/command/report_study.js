@@ -170,6 +170,7 @@ function showStudy(study) {
   // ── the page ──
   const parts = study.states.filter(([, many]) => many).map(([state, many]) => many + " " + (state === "running" ? "running or lost" : state));
   const summary = [h("p", {}, code(study.goal), ` over ${dims.length} dimension${dims.length === 1 ? "" : "s"}; ${study.count} trial${study.count === 1 ? "" : "s"}`, parts.length ? ": " + parts.join(", ") : "", "."),
+    study.where.length ? h("p", {}, "Where ", study.where.flatMap((text, i) => [i ? ", " : "", code(text)]), ".") : "",
     best ? h("p", {}, `Best: trial ${best.n}, ${number(best.value, 6)} at step ${number(best.step)}: `, dims.flatMap((dim, d) => best.point[d] === null ? [] : [code(dim.name + " = " + said(dim, best.point[d])), " "])) : h("p", {}, "No trial has come to its end with a value."),
     study.skipped ? h("p", { class: "small bad" }, `${study.skipped} lines of the journal are unreadable.`) : ""];
   const sections = [["history", "History", history()], ["parallel", "Choices and values", parallel()], ["slices", "Each dimension", h("div", { class: "charts" }, dims.map(slice))], ["importance", "Importance", importance()], ["trials", "Trials", list()]];

@@ -88,6 +88,10 @@ static void write_study(const JournalHeader *header, Text *line) {
     text_append_json(line, text_cstr(&dim));
     text_free(&dim);
   }
+  for (int i = 0; i < header->space->where_count; i++) {
+    text_printf(line, i ? ", " : "], \"where\": [");
+    text_append_json(line, header->space->where[i].text);
+  }
   text_printf(line, "], \"seed\": %llu}", (unsigned long long)header->seed);
 }
 

@@ -2,7 +2,7 @@
  * machine or over a network file system. Who writes holds a POSIX lock of its first byte (fcntl; NFS passes these to the server, and lets
  * them go with a client that dies). A line that has no end, as its writer was killed, is passed over by all.
  *
- *   {"study": 1, "goal": "min(valid.loss)", "space": ["lr=log(1e-05, 0.1)", …], "seed": 0, "program": "ft 0.1.0"}
+ *   {"study": 1, "goal": "min(valid.loss)", "space": ["lr=log(1e-05, 0.1)", …], "where": ["lr < 0.01"], "seed": 0}
  *   {"trial": 0, "start": {"lr": "0.003"}, "sampler": "gp", "by": "host:1234", "source": "9c1…", "time": 1732500000.1}
  *   {"trial": 0, "step": 100, "value": 0.41}
  *   {"trial": 0, "end": "complete", "step": 300, "value": 0.38, "seconds": 4.1}       or "pruned", "failed" with "why"

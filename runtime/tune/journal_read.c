@@ -15,21 +15,29 @@ static double number_of(json_t *object, const char *key) {
   return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+static bool take_dimensions(Space *out, json_t *space, json_t *where) {
+  bool fine = true;
+  for (size_t i = 0; fine && i < json_array_size(space); i++) {
+    const char *dim = json_string_value(json_array_get(space, i));
+    fine = dim && !space_add(out, dim);
+  }
+  for (size_t i = 0; fine && i < json_array_size(where); i++) {
+    const char *text = json_string_value(json_array_get(where, i));
+    fine = text && !space_add_where(out, text);
+  }
+  if (!fine) space_free(out);
+  return fine;
+}
+
 static bool take_study(Journal *journal, json_t *line) {
-  json_t *space = json_object_get(line, "space");
+  json_t *space = json_object_get(line, "space"), *where = json_object_get(line, "where");
   const char *goal = json_string_value(json_object_get(line, "goal"));
   MetricRule rule;
   double seed = number_of(line, "seed");
   if (!json_is_array(space) || !goal || strlen(goal) >= sizeof journal->goal ||
       !metric_rule_read(goal, &rule))
     return false;
-  for (size_t i = 0; i < json_array_size(space); i++) {
-    const char *dim = json_string_value(json_array_get(space, i));
-    if (!dim || space_add(&journal->space, dim)) {
-      space_free(&journal->space);
-      return false;
-    }
-  }
+  if ((where && !json_is_array(where)) || !take_dimensions(&journal->space, space, where)) return false;
   snprintf(journal->goal, sizeof journal->goal, "%s", goal);
   journal->is_max = rule.is_max;
   journal->seed = seed >= 0 && seed < 0x1p53 ? (uint64_t)seed : 0;
@@ -137,6 +145,20 @@ Status journal_take_line(Journal *journal, const char *line, size_t count) {
   return status == STATUS_FAULT ? status : STATUS_OK;
 }
 
+static Status compare_conditions(const Journal *journal, const Space *meant) {
+  const Space *there = &journal->space;
+  for (int i = 0; i < there->where_count || i < meant->where_count; i++) {
+    const char *one = i < there->where_count ? there->where[i].text : "none";
+    const char *other = i < meant->where_count ? meant->where[i].text : "none";
+    if (strcmp(one, other))
+      return status_fail(STATUS_USER,
+                         "%s: condition %d of this study is %s, --where says %s; choose another "
+                         "--study folder",
+                         journal->path, i + 1, one, other);
+  }
+  return STATUS_OK;
+}
+
 Status journal_compare(const Journal *journal, const JournalHeader *header) {
   if (strcmp(journal->goal, header->goal))
     return status_fail(STATUS_USER,
@@ -161,5 +183,5 @@ Status journal_compare(const Journal *journal, const JournalHeader *header) {
         STATUS_USER,
         "%s: this study has %d dimensions, --space gives %d; choose another --study folder",
         journal->path, journal->space.count, header->space->count);
-  return STATUS_OK;
+  return compare_conditions(journal, header->space);
 }

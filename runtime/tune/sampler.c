@@ -8,6 +8,12 @@
 static const char *const sampler_names[SAMPLER_KINDS] = {"gp",     "tpe",   "cma",
                                                          "random", "sobol", "grid"};
 
+enum {
+  RANDOM_TRIES = 100000,
+  SCANNED = 1000000,     /* points of a space that are gone through for what is left */
+  GRID_TRIES = 10000000, /* and of a grid with conditions */
+};
+
 const char *sampler_name(SamplerKind kind) { return sampler_names[kind]; }
 
 int sampler_find(const char *name) {
@@ -47,20 +53,23 @@ int proposal_finished(const Proposal *proposal) {
   return count;
 }
 
-bool proposal_is_seen(const Proposal *proposal, const double *point) {
+bool proposal_is_free(const Proposal *proposal, const double *point) {
+  if (!space_allows(proposal->sampler->space, point)) return false;
   for (int i = 0; i < proposal->count; i++)
-    if (space_is_same(proposal->sampler->space, point, proposal->seen[i].point)) return true;
-  return false;
+    if (space_is_same(proposal->sampler->space, point, proposal->seen[i].point)) return false;
+  return true;
 }
 
 void sampler_next_random(const Proposal *proposal, double *point) {
   const Space *space = proposal->sampler->space;
   double unit[SPACE_MOST];
   Random random = random_new(proposal->sampler->seed, (uint64_t)proposal->number, DRAW_UNIFORM);
-  for (int tries = 0; tries < 100; tries++) { /* a small space may be used up */
+  /* a small space may be used up, and one with conditions may have nothing, or hardly anything */
+  for (int tries = 0, allowed = 0; tries < RANDOM_TRIES && allowed < 100; tries++) {
     for (int i = 0; i < space->count; i++) unit[i] = random_unit(&random);
     space_from_unit(space, unit, point);
-    if (!proposal_is_seen(proposal, point)) return;
+    if (proposal_is_free(proposal, point)) return;
+    allowed += space_allows(space, point);
   }
 }
 
@@ -74,11 +83,11 @@ int64_t sampler_grid_size(const Space *space) {
   return size;
 }
 
-/* The first point of the grid that nobody has, the last dimension running fastest; false: there is none left. Points that differ in
- * an inactive dimension only are one. */
+/* The first point of the grid that is allowed and nobody has, the last dimension running fastest; false: there is none left. Points
+ * that differ in an inactive dimension only are one. */
 static bool next_of_grid(const Proposal *proposal, int64_t size, double *point) {
   const Space *space = proposal->sampler->space;
-  for (int64_t nth = 0; nth < size; nth++) {
+  for (int64_t nth = 0; nth < size && (nth < GRID_TRIES || !space->where_count); nth++) {
     int64_t rest = nth, digit[SPACE_MOST];
     for (int i = space->count - 1; i >= 0; i--) {
       int64_t values = dim_values(&space->dim[i]);
@@ -92,29 +101,47 @@ static bool next_of_grid(const Proposal *proposal, int64_t size, double *point) 
                  : dim->kind == DIM_CHOICE ? (double)digit[i]
                                            : dim->low + (double)digit[i] * dim->step;
     }
-    if (!proposal_is_seen(proposal, point)) return true;
+    if (proposal_is_free(proposal, point)) return true;
   }
-  return false;
+  return size > GRID_TRIES && space->where_count; /* with a point that is not allowed */
 }
 
-static void next_of_sobol(const Proposal *proposal, double *point) {
-  const Space *space = proposal->sampler->space;
+void sobol_allowed(const Proposal *proposal, int64_t nth, double *point) {
+  const Sampler *sampler = proposal->sampler;
+  const Space *space = sampler->space;
   double unit[SPACE_MOST];
-  sobol_point(&proposal->sampler->sobol, space->count, proposal->sampler->seed, proposal->number,
-              unit);
-  space_from_unit(space, unit, point);
-  if (proposal_is_seen(proposal, point)) sampler_next_random(proposal, point);
+  if (!space->where_count) {
+    sobol_point(&sampler->sobol, space->count, sampler->seed, nth, unit);
+    space_from_unit(space, unit, point);
+    return;
+  }
+  for (int64_t i = 0; i < RANDOM_TRIES; i++) {
+    sobol_point(&sampler->sobol, space->count, sampler->seed, i, unit);
+    space_from_unit(space, unit, point);
+    if (space_allows(space, point) && nth-- == 0) return;
+  }
+  sampler_next_random(proposal, point);
 }
 
-/* Numbers of six digits are as good, and people read them. */
+/* Numbers of six digits are as good, and people read them; but not beyond an end or a condition. */
 static void shorten(const Space *space, double *point) {
   char text[40];
   for (int i = 0; i < space->count; i++) {
     const Dim *dim = &space->dim[i];
     if (dim->kind != DIM_REAL || dim->step > 0 || isnan(point[i])) continue;
-    snprintf(text, sizeof text, "%.6g", point[i]);
+    double whole = point[i];
+    snprintf(text, sizeof text, "%.6g", whole);
     point[i] = fmin(fmax(strtod(text, NULL), dim->low), dim->high);
+    if (!space_allows(space, point)) point[i] = whole;
   }
+}
+
+/* A space of few points has been gone through, one by one; of a larger one nobody knows. */
+static Status fail_not_allowed(const Space *space) {
+  return status_fail(STATUS_USER,
+                     "no point has been found that --where %s%s allows: make the conditions wider, "
+                     "or the ranges such that they are not needed",
+                     space->where[0].text, space->where_count > 1 ? " (and the others)" : "");
 }
 
 Status sampler_next(Sampler *sampler, const Observation *seen, int count, int64_t number,
@@ -137,19 +164,22 @@ Status sampler_next(Sampler *sampler, const Observation *seen, int count, int64_
     sampler_next_random(&proposal, point);
     break;
   case SAMPLER_SOBOL:
-    next_of_sobol(&proposal, point);
+    sobol_allowed(&proposal, number, point);
     break;
   case SAMPLER_GRID:
     if (!size)
       return status_fail(STATUS_USER, "the sampler grid needs dimensions with a number of values: "
                                       "int(1, 8), range(0, 1, step=0.1), [64, 128]");
-    return *is_over = !next_of_grid(&proposal, size, point), STATUS_OK;
-  }
-  if (status) return status;
-  shorten(sampler->space, point);
-  if (proposal_is_seen(&proposal, point)) sampler_next_random(&proposal, point);
-  /* a small space may be all but used up */
-  if (proposal_is_seen(&proposal, point) && size && size <= 1000000)
     *is_over = !next_of_grid(&proposal, size, point);
+    break;
+  }
+  if (status || *is_over) return status;
+  shorten(sampler->space, point);
+  if (!proposal_is_free(&proposal, point) && sampler->kind != SAMPLER_GRID)
+    sampler_next_random(&proposal, point);
+  /* a small space may be all but used up */
+  if (!proposal_is_free(&proposal, point) && size && size <= SCANNED)
+    *is_over = !next_of_grid(&proposal, size, point);
+  if (!*is_over && !space_allows(sampler->space, point)) return fail_not_allowed(sampler->space);
   return STATUS_OK;
 }

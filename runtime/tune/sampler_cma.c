@@ -183,11 +183,11 @@ Status sampler_next_cma(const Proposal *p, double *point) {
     }
   }
   Random random = random_new(p->sampler->seed, (uint64_t)p->number, DRAW_CMA);
-  for (int tries = 0; tries < 20; tries++) {
+  for (int tries = 0; tries < (space->where_count ? 1000 : 20); tries++) {
     cma_draw(s, &random, unit);
     for (int d = 0; d < space->count; d++) unit[d] = reflect(unit[d]);
     space_from_unit(space, unit, point);
-    if (!proposal_is_seen(p, point)) break;
+    if (proposal_is_free(p, point)) break;
   }
   free(s);
   free(x);

@@ -15,6 +15,7 @@ typedef struct {
   Gp *gp;
   double best; /* of the standardised values */
   const Space *space;
+  const double *point; /* what climb_smooth moves in its smooth dimensions; NULL: x is known to be allowed */
 } Acquisition;
 
 /* exp(x²) erfc(x) for x ≥ 0. */
@@ -38,9 +39,12 @@ static double log_improvement(double z, double *derivative) {
   return log_density + log(rest);
 }
 
-/* Minus the logarithm of the expected improvement at x. */
+static bool is_allowed_at(const Acquisition *a, const double *x);
+
+/* Minus the logarithm of the expected improvement at x; infinite where the space's conditions do not hold. */
 static double acquisition(void *context, const double *x, double *gradient) {
   Acquisition *a = context;
+  if (!is_allowed_at(a, x)) return INFINITY;
   double mean, deviation, mean_gradient[GP_MOST_DIMS], deviation_gradient[GP_MOST_DIMS], slope;
   gp_predict(a->gp, x, &mean, &deviation, gradient ? mean_gradient : NULL, deviation_gradient);
   double z = (a->best - mean) / deviation, log_h = log_improvement(z, &slope);
@@ -71,8 +75,23 @@ static void unit_to_model(const Space *space, const double *unit, double *point,
 /* Where a dimension can move without steps. */
 static bool is_smooth(const Dim *dim) { return dim->kind != DIM_CHOICE && dim_values(dim) == 0; }
 
-/* Up the gradient in the smooth dimensions. */
-static double climb_smooth(Acquisition *a, double *x) {
+/* Back from the model's coordinates, in the smooth dimensions. */
+static void take_smooth(const Space *space, const double *x, double *point) {
+  for (int i = 0; i < space->count; i++)
+    if (is_smooth(&space->dim[i]) && !isnan(point[i]))
+      point[i] = dim_from_unit(&space->dim[i], x[i]);
+}
+
+static bool is_allowed_at(const Acquisition *a, const double *x) {
+  double at[SPACE_MOST];
+  if (!a->point || !a->space->where_count) return true;
+  memcpy(at, a->point, (size_t)a->space->count * sizeof *at);
+  take_smooth(a->space, x, at);
+  return space_allows(a->space, at);
+}
+
+/* Up the gradient in the smooth dimensions, and where a condition ends that, in each of them alone, along its edge. */
+static double climb_smooth(Acquisition *a, const double *point, double *x) {
   double low[GP_MOST_DIMS], high[GP_MOST_DIMS];
   bool any = false;
   for (int d = 0; d < a->gp->dims; d++) {
@@ -82,8 +101,19 @@ static double climb_smooth(Acquisition *a, double *x) {
     any |= moves;
   }
   if (!any) return acquisition(a, x, NULL);
+  a->point = point;
   Minimise problem = {acquisition, a, a->gp->dims, 40, low, high, 1e-4};
-  return minimise(&problem, x);
+  double value = minimise(&problem, x);
+  for (int d = 0; a->space->where_count && d < a->gp->dims; d++) {
+    if (!is_smooth(&a->space->dim[d])) continue;
+    for (int k = 0; k < a->gp->dims; k++) {
+      low[k] = k == d ? 0 : x[k];
+      high[k] = k == d ? 1 : x[k];
+    }
+    value = minimise(&problem, x);
+  }
+  a->point = NULL;
+  return value;
 }
 
 /* One dimension of values: each of them if they are few, else the neighbours near and far. */
@@ -101,6 +131,7 @@ static double climb_steps(Acquisition *a, int d, double *point, double value) {
     if (nth < 0 || nth >= (double)values || nth == now) continue;
     try[d] = dim->kind == DIM_CHOICE ? nth : dim->low + nth * dim->step;
     double model[GP_MOST_DIMS];
+    if (!space_allows(a->space, try)) continue;
     point_to_model(a->space, try, model);
     double other = acquisition(a, model, NULL);
     if (other < value) {
@@ -110,13 +141,6 @@ static double climb_steps(Acquisition *a, int d, double *point, double value) {
   }
   point[d] = best;
   return value;
-}
-
-/* Back from the model's coordinates, in the smooth dimensions. */
-static void take_smooth(const Space *space, const double *x, double *point) {
-  for (int i = 0; i < space->count; i++)
-    if (is_smooth(&space->dim[i]) && !isnan(point[i]))
-      point[i] = dim_from_unit(&space->dim[i], x[i]);
 }
 
 /* A choice may have made others appear or go. */
@@ -135,7 +159,7 @@ static double climb(Acquisition *a, double *point, double *x) {
   double value = acquisition(a, x, NULL);
   for (int round = 0; round < 4; round++) {
     double before = value;
-    value = climb_smooth(a, x);
+    value = climb_smooth(a, point, x);
     take_smooth(a->space, x, point);
     for (int d = 0; d < a->space->count; d++)
       if (!is_smooth(&a->space->dim[d])) {
@@ -185,6 +209,7 @@ static int find_starts(Acquisition *a, const Proposal *p, const double *best, Ca
       }
     }
     unit_to_model(space, one.unit, point, x);
+    if (!space_allows(space, point)) continue;
     one.value = acquisition(a, x, NULL);
     if (isfinite(one.value)) offer_start(kept, &count, &one);
   }
@@ -201,7 +226,7 @@ static Status best_of(Acquisition *a, const Proposal *p, const double *best, dou
     double try[SPACE_MOST], x[GP_MOST_DIMS];
     unit_to_model(a->space, kept[i].unit, try, x);
     double value = climb(a, try, x);
-    if (value < least && !proposal_is_seen(p, try)) {
+    if (value < least && proposal_is_free(p, try)) {
       least = value;
       memcpy(point, try, (size_t)a->space->count * sizeof *try);
     }
@@ -296,7 +321,7 @@ static Status propose_by_model(Sampler *sampler, const Proposal *p, double *x, d
     unit[d] =
         dim->kind == DIM_CHOICE && !dim->is_ordered ? at < 0 ? 0.5 : dim_to_unit(dim, at) : at;
   }
-  Acquisition a = {&sampler->gp, y[best], space};
+  Acquisition a = {&sampler->gp, y[best], space, NULL};
   if (!add_running(sampler, p, y[best]))
     return status_fail(STATUS_FAULT, "out of memory for the Gaussian process");
   return best_of(&a, p, unit, point);
@@ -305,9 +330,7 @@ static Status propose_by_model(Sampler *sampler, const Proposal *p, double *x, d
 Status sampler_next_gp(Sampler *sampler, const Proposal *p, double *point) {
   const Space *space = sampler->space;
   if (proposal_finished(p) < SAMPLER_FIRST) {
-    double unit[SPACE_MOST]; /* more even than drawn ones */
-    sobol_point(&sampler->sobol, space->count, sampler->seed, p->number, unit);
-    space_from_unit(space, unit, point);
+    sobol_allowed(p, p->number, point); /* more even than drawn ones */
     return STATUS_OK;
   }
   if (!sampler->has_gp) {

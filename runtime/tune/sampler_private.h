@@ -41,5 +41,8 @@ void sobol_point(const SobolTable *table, int dims, uint64_t seed, int64_t numbe
 
 /* How many observations have a value, or are known to have failed. */
 int proposal_finished(const Proposal *proposal);
-bool proposal_is_seen(const Proposal *proposal, const double *point);
+/* Nobody has had the point, and the space allows it. */
+bool proposal_is_free(const Proposal *proposal, const double *point);
+/* Point `nth` of those of the scrambled sequence that the space allows; one of the first 100000, else a random one. */
+void sobol_allowed(const Proposal *proposal, int64_t nth, double *point);
 #endif

@@ -190,12 +190,14 @@ static Status tpe_choose(const Proposal *p, const Mixture *better, const Mixture
   Random random = random_new(p->sampler->seed, (uint64_t)p->number, DRAW_TPE);
   double most = -INFINITY;
   sampler_next_random(p, point);
-  for (int i = 0; i < TPE_CANDIDATES; i++) {
+  for (int i = 0, draws = 0; i < TPE_CANDIDATES && draws < 50 * TPE_CANDIDATES; draws++) {
     double try[SPACE_MOST];
     tpe_draw(space, better, &random, try);
+    if (!space_allows(space, try)) continue;
+    i++;
     double gain = log_density(space, better, try) - log_density(space, rest, try);
     if (isnan(gain)) return status_fail(STATUS_FAULT, "out of memory");
-    if (gain > most && !proposal_is_seen(p, try)) {
+    if (gain > most && proposal_is_free(p, try)) {
       most = gain;
       memcpy(point, try, (size_t)space->count * sizeof *try);
     }

@@ -6,6 +6,7 @@
 
 void space_free(Space *space) {
   for (int i = 0; i < space->count; i++) free(space->dim[i].choice);
+  free(space->where);
   *space = (Space){0};
 }
 

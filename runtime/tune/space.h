@@ -13,11 +13,12 @@
 #ifndef FT_RUNTIME_SPACE_H
 #define FT_RUNTIME_SPACE_H
 #include "base/text.h"
+#include "plan/where.h"
 #include "runtime/common/status.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SPACE_MOST = 64, SPACE_MOST_CHOICES = 64, SPACE_NAME = 96 };
+enum { SPACE_MOST = 64, SPACE_MOST_CHOICES = 64, SPACE_NAME = 96, SPACE_MOST_WHERE = 16 };
 
 typedef enum { DIM_REAL, DIM_INT, DIM_CHOICE } DimKind;
 
@@ -36,10 +37,17 @@ typedef struct {
 typedef struct {
   Dim dim[SPACE_MOST];
   int count;
+  Where *where; /* owned; what all points keep */
+  int where_count;
 } Space;
 
 /* One more dimension, "lr=log(1e-5, 1e-1)"; those that it depends on come before it. */
 STATUS_CHECKED Status space_add(Space *space, const char *text);
+/* One more condition of all points, behind all dimensions: "hidden * layers <= 1024" (plan/where.h). A dimension of choices
+ * that are all numbers is a number in it. */
+STATUS_CHECKED Status space_add_where(Space *space, const char *text);
+/* Does the point keep them? Where one is neither true nor false, as a dimension is not there, it does. */
+bool space_allows(const Space *space, const double *point);
 void space_free(Space *space);
 int space_find(const Space *space, const char *name, size_t length); /* -1: none */
 bool space_is_active(const Space *space, int dim, const double *point);

@@ -259,6 +259,14 @@ class Server(support.Case):
             file.text = "\n".join(lines)
         file.replace(file.text)
         self.assertEqual(file.messages(), [])
+        # in a tune block a word of the study itself and the values are no hypers; `hyper.seed` and what stands behind `if` are
+        text = file.text
+        file.replace('hyper seed: int = 1 // of it\nhyper gp: str = "a"\n' + text + "\ntune {\n  hyper.seed = int(1, 3)\n  seed = 5; sampler = gp\n  gp = [a, seed]; units = int(1, 4) if gp = seed\n}\n")
+        lines = file.text.split("\n").index("tune {") + 1
+        for name, wanted in (("seed", [(0, 6), (lines, 8)]), ("gp", [(1, 6), (lines + 2, 2), (lines + 2, 39)])):
+            edits = client.ask("textDocument/rename", newName="other", **file.place("hyper ", name + ":"))["changes"][file.uri]
+            self.assertEqual([(edit["range"]["start"]["line"], edit["range"]["start"]["character"]) for edit in edits], wanted)
+        file.replace(text)
         for name, before, behind in (("logits", "  ", "fc1 ="), ("2x", "  ", "fc1 ="), ("if", "  ", "fc1 ="), ("z", "M(", "x:"), ("z", "= ", "Wide"), ("fc1", "hyper ", "units"), ("z", "// ", "what")):
             self.assertIn("error", client.whole("textDocument/rename", newName=name, **file.place(before, behind)), name)
         self.assertEqual(len(client.ask("textDocument/rename", newName="layer", **file.place("  ", "fc1 ="))["changes"][file.uri]), 2)

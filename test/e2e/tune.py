@@ -146,6 +146,52 @@ class Tune(support.Case):
         for start in begun.values():
             self.assertEqual("schedule.warmup" in start, start["schedule"] == "cosine")
 
+    def test_conditions_between_dimensions(self):
+        """The grid that is left is the one that Python finds; the journal has the conditions, and so has another process."""
+        space = ["--space", "width=int(1, 4)", "--space", "seed=[1, 2, 3]", "--space", "schedule=[constant, cosine]", "--space",
+                 "schedule.warmup=int(1, 2) if schedule=cosine"]
+        where = ["--where", "width  * seed <= 4 and (schedule == cosine or min(width, seed) != 1)", "--where", "not train.schedule.warmup + seed > 3"]
+        done = self.tune(*space, *where, "--sampler", "grid", "--trials", "99", model="m.ft").stdout
+        self.assertIn("  where width * seed <= 4 and (schedule == cosine or min(width, seed) != 1)\n  where not train.schedule.warmup + seed > 3\n", done)
+        begun, ends = self.ends()
+        wanted = {(width, seed, schedule, warmup) for width in range(1, 5) for seed in (1, 2, 3) for schedule in ("constant", "cosine")
+                  for warmup in ((1, 2) if schedule == "cosine" else (None,))
+                  if width * seed <= 4 and (schedule == "cosine" or min(width, seed) != 1) and not (warmup is not None and warmup + seed > 3)}
+        self.assertEqual({(int(start["width"]), int(start["seed"]), start["schedule"], int(start["schedule.warmup"]) if "schedule.warmup" in start else None)
+                          for start in begun.values()}, wanted)
+        self.assertIn(f"all {len(wanted)} points of the space have been tried", done)
+        self.assertEqual(len(self.journal()[0]["where"]), 2)
+        line = ["ftrun", *self.line(*space, "--trials", "1", model="m.ft")[1:]]
+        self.fails(1, "condition 1 of this study is width * seed <= 4 and (schedule == cosine or min(width, seed) != 1), --where says none; choose another", *line, cwd=self.folder)
+        self.fails(1, "condition 3 of this study is none, --where says seed < 9;", *line, *where, "--where", "seed < 9", cwd=self.folder)
+        support.run("ftrun", "report", "m.study", cwd=self.folder)
+        with open(self.path("report.html")) as file:
+            self.assertIn('"where":["width * seed \\u003c= 4 and', file.read().replace("<", "\\u003c"))
+        # nothing is left; and what is no condition
+        self.fails(1, "no point of the space keeps --where width > 4", *line, "--study", "none", "--where", "width > 4", cwd=self.folder)
+        self.fails(2, "--where width < 3 or sed == 2: letter 14: there is no dimension 'sed'; did you mean 'seed'?", *line, "--study", "none", "--where",
+                   "width < 3 or sed == 2", cwd=self.folder)
+
+    def test_conditions_of_the_block(self):
+        with open(self.path("m.ft"), "a") as file:
+            file.write('tune { width = int(1, 8); lr = log(1e-4, 1e-1); trials = 12; sampler = tpe\n  where = "width * 0.01 <= lr"; where = "lr < 0.05" }\n')
+        self.assertIn("\n  --where width * 0.01 <= lr\n  --where lr < 0.05\n", support.run("ftc", "m.ft", "--hypers", cwd=self.folder).stdout)
+        self.tune("--space", "train.lr=log(1e-3, 1e-1)", "--where", "width != 2", model="m.ft")
+        begun, ends = self.ends()
+        self.assertEqual(len(begun), 12)
+        for start in begun.values():
+            rate, width = float(start["train.lr"]), int(start["width"])
+            self.assertTrue(width * 0.01 <= rate < 0.05 and width != 2, start)
+
+    def test_momentum_that_the_recipe_lacks(self):
+        """It is compiled in, value by value; an artifact cannot have it."""
+        self.tune("--space", "momentum=range(0, 0.9)", "--trials", "3", model="m.ft")
+        self.assertEqual({line["end"] for line in self.ends()[1].values()}, {"complete"})
+        self.assertEqual(len({line["value"] for line in self.ends()[1].values()}), 3)
+        support.run("ftc", "m.ft", "-o", "m.so", cwd=self.folder)
+        self.fails(1, "--space momentum: the model was compiled with 0 and has no memory for it; give the .ft file in place of m.so", "ftrun",
+                   *self.line("--space", "momentum=range(0, 0.9)", "--study", "other")[1:], cwd=self.folder)
+
     def test_pruned_trials_end_early(self):
         support.run("ftc", "m.ft", "-o", "m.so", cwd=self.folder)
         self.tune("--space", "lr=log(1e-7, 1e-1)", "--trials", "14", "--sampler", "sobol", "--prune", "asha", "--epochs", "200", "--set",
