@@ -1,7 +1,7 @@
 /* tune: see tune.h. What it lets pass is what space_add (runtime/tune/space_text.c) takes. */
 #include "frontend/tune.h"
 #include "base/text.h"
-#include "plan/metric_rule.h"
+#include "plan/goals.h"
 #include "plan/plan.h"
 #include "plan/where.h"
 #include <ctype.h>
@@ -319,11 +319,28 @@ static bool is_of_words(Arena *arena, const char *words, const char *word) {
 }
 
 static bool is_goal(const TuneBlock *t, const Ast *value) {
-  MetricRule rule;
   return value->kind == AST_CALL && value->count == 2 && value->kid[0]->kind == AST_NAME &&
          is_of_words(t->b->arena, "min max", value->kid[0]->name) &&
-         value->kid[1]->kind == AST_ATTRIBUTE && value->kid[1]->kid[0]->kind == AST_NAME &&
-         metric_rule_read(ast_to_text(t->b->arena, value), &rule);
+         value->kid[1]->kind == AST_ATTRIBUTE && value->kid[1]->kid[0]->kind == AST_NAME;
+}
+
+/* One, or several in [ ]; *text: with commas between, as --goal has them. */
+static bool read_goals(TuneBlock *t, const Ast *value, const char **text) {
+  bool is_list = value->kind == AST_LIST;
+  Goals goals;
+  *text = "";
+  for (int i = 0; i < (is_list ? value->count : 1); i++) {
+    const Ast *one = is_list ? value->kid[i] : value;
+    *text = arena_printf(t->b->arena, "%s%s%s", *text, i ? ", " : "",
+                         ast_to_text(t->b->arena, one));
+    if (is_goal(t, one) && goals_read(*text, &goals, NULL)) continue;
+    return builder_fail(t->b, one->loc,
+                        "a goal is a number of the log: min(valid.loss), max(valid.accuracy) or "
+                        "the like, or of run.seconds, run.samples_per_s, model.parameters, "
+                        "model.weight_bytes, model.memory; [ ] has up to %d different ones",
+                        GOALS_MOST);
+  }
+  return **text || builder_fail(t->b, value->loc, "there is no goal in [ ]");
 }
 
 static bool fail_no_dimension(const TuneBlock *t, const Ast *entry, const TuneSetting *setting) {
@@ -362,13 +379,10 @@ static bool read_study_setting(TuneBlock *t, const Ast *entry, const TuneSetting
       return false;
     }
   VEC_PUSH(t->b->arena, t->given, entry);
-  bool is_range = value->kind == AST_LIST || value->kind == AST_ONLY ||
-                  (value->kind == AST_CALL && setting->kind != TUNE_GOAL);
+  bool is_range = value->kind == AST_ONLY ||
+                  ((value->kind == AST_LIST || value->kind == AST_CALL) && setting->kind != TUNE_GOAL);
   if (is_range) return fail_no_dimension(t, entry, setting);
-  if (setting->kind == TUNE_GOAL && !is_goal(t, value))
-    return builder_fail(t->b, value->loc,
-                        "a goal is a number of the log: min(valid.loss), max(valid.accuracy) or "
-                        "the like");
+  if (setting->kind == TUNE_GOAL && !read_goals(t, value, &text)) return false;
   if (setting->kind == TUNE_WORD && !is_of_words(t->b->arena, setting->words, text))
     return builder_fail(t->b, value->loc, "'%s' is no %s; there are: %s", text, entry->name,
                         setting->words);

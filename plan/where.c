@@ -99,9 +99,10 @@ static bool need_number(WhereReader *r, const Operand *o) {
   if (o->type == IS_TRUTH)
     return where_fail(r, o->at, "this is true or false, where a number belongs");
   if (o->type == IS_WORD) return no_such_dimension(r, o);
-  return where_fail(r, o->at, "'%.*s' is no number but one of %s: it can be compared with one of these by == and !=",
-                    (int)o->length, o->word,
-                    r->names->words(r->names->context, o->dim, words, sizeof words));
+  return where_fail(
+      r, o->at,
+      "'%.*s' is no number but one of %s: it can be compared with one of these by == and !=",
+      (int)o->length, o->word, r->names->words(r->names->context, o->dim, words, sizeof words));
 }
 
 static bool need_truth(WhereReader *r, const Operand *o) {
@@ -147,7 +148,7 @@ static bool read_where_name(WhereReader *r, Operand *out) {
   char words[8];
   r->any_dim = true;
   out->type = r->names->words(r->names->context, out->dim, words, sizeof words) ? IS_DIM_OF_WORDS
-                                                                               : IS_NUMBER;
+                                                                                : IS_NUMBER;
   return out->type == IS_DIM_OF_WORDS || emit_step(r, WHERE_DIM, out->dim, 0);
 }
 
@@ -171,8 +172,8 @@ static bool read_primary(WhereReader *r, Operand *out) {
     if (out->type == IS_WORD || out->type == IS_DIM_OF_WORDS) return need_number(r, out);
     out->at = at;
     out->length = 0;
-    return take_mark(r, ")") || where_fail(r, r->at, "expected ) for the ( at letter %d",
-                                           (int)(at - r->text) + 1);
+    return take_mark(r, ")") ||
+           where_fail(r, r->at, "expected ) for the ( at letter %d", (int)(at - r->text) + 1);
   }
   if (c == '"' || c == '\'') return read_where_word(r, out);
   if (isdigit((unsigned char)c) || c == '.') return read_literal(r, out);
@@ -242,7 +243,8 @@ static bool compare_words(WhereReader *r, const Operand *dim, const Operand *wor
   int length = (int)word->length;
   names->words(names->context, dim->dim, words, sizeof words);
   if (what != WHERE_EQUAL && what != WHERE_UNEQUAL)
-    return where_fail(r, dim->at, "'%.*s' is one of %s, which have no order: only == and != compare them",
+    return where_fail(r, dim->at,
+                      "'%.*s' is one of %s, which have no order: only == and != compare them",
                       (int)dim->length, dim->word, words);
   if (word->type == IS_DIM_OF_WORDS || word->type == IS_TRUTH || !word->length)
     return where_fail(r, word->at, "'%.*s' is compared with one of its values: %s",
@@ -325,8 +327,8 @@ static bool read_or(WhereReader *r, Operand *out) {
 static bool refuse_rest(WhereReader *r) {
   static const struct {
     const char *mark, *instead;
-  } others[] = {{"&&", "and"}, {"||", "or"}, {"!", "not"}, {"=", "=="}, {"&", "and"}, {"|", "or"},
-                {"^", "**"}};
+  } others[] = {{"&&", "and"}, {"||", "or"}, {"!", "not"}, {"=", "=="},
+                {"&", "and"},  {"|", "or"},  {"^", "**"}};
   skip_where_blanks(r);
   if (!*r->at) return true;
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)

@@ -149,7 +149,7 @@ static const Flag ftrun_flags[] = {
     {"--trials", FLAG_COUNT, TUNE, "N", NULL, "how many trainings the study has in all (20)"},
     {"--goal", FLAG_TEXT, TUNE, "GOAL", NULL,
      "what is best: min(valid.loss), max(valid.accuracy) (else what train.checkpoint.best says, or "
-     "the loss)"},
+     "the loss); several with commas, also of run.seconds, model.parameters: docs/tune.md"},
     {"--sampler", FLAG_TEXT, TUNE, "S", "gp tpe cma random sobol grid",
      "who chooses: gp (default), tpe, cma, random, sobol or grid"},
     {"--prune", FLAG_TEXT, TUNE, "P", "none median asha hyperband",
@@ -163,6 +163,8 @@ static const Flag ftrun_flags[] = {
      "the study's folder: its journal, logs, artifacts (MODEL.study)"},
     {"--apply", FLAG_SWITCH, TUNE, NULL, NULL,
      "at the end, write the best trial's choices into the .ft file: docs/tune.md"},
+    {"--trial", FLAG_COUNT, TUNE, "N", NULL,
+     "--apply: of this trial; it has to be said where there are several goals"},
     {"-o", FLAG_TEXT, REPORT, "FILE", FLAG_FILES " .html", "where to write it (report.html)"},
     {"--output", FLAG_TEXT, REPORT, "FILE", FLAG_FILES " .html", "the same"},
     {"--http", FLAG_OPTIONAL_COUNT, WATCH, "PORT", NULL,

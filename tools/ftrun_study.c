@@ -22,11 +22,11 @@ typedef struct {
   StudyBuild build;
   Journal journal;
   Study study;
-  MetricRule rule;
+  Goals goals;
   RunningTrial *running; /* [parallel] */
   int running_count, failed_in_a_row;
   bool is_over; /* every point of the space has been tried */
-  char goal[256], self[4096];
+  char goal[GOALS_TEXT], self[4096];
 } Runner;
 
 static double seconds_since(int64_t began) { return 1e-9 * (double)(clock_nanoseconds() - began); }
@@ -39,28 +39,37 @@ static Status note_report(void *context, RunningTrial *trial) {
   return STATUS_OK;
 }
 
+static void print_values(const Trial *trial, int goals) {
+  for (int g = 0; g < goals; g++) printf("%s%.6g", g ? ", " : "", trial->values[g]);
+}
+
 static void tell_trial(const Runner *r, int number) {
   const Trial *trial = &r->journal.trial[number];
   Text point = {0};
   study_print_point(&r->journal.space, trial->point, &point);
   printf("trial %-4d", number);
-  if (trial->state == TRIAL_COMPLETE)
+  bool has_several = r->goals.count > 1;
+  if (trial->state == TRIAL_COMPLETE && has_several)
+    print_values(trial, r->goals.count);
+  else if (trial->state == TRIAL_COMPLETE)
     printf("%-10.6g", trial->value);
   else if (trial->state == TRIAL_PRUNED)
     printf("pruned at step %.0f, %.6g", trial->step, trial->value);
   else
     printf("failed");
   printf("   %5.1f s   %s", trial->seconds, text_cstr(&point));
-  if (trial->state == TRIAL_COMPLETE && study_best(&r->journal) == number) printf("   best so far");
+  if (has_several && study_is_on_front(&r->journal, number)) printf("   on the front so far");
+  if (!has_several && trial->state == TRIAL_COMPLETE && study_best(&r->journal) == number)
+    printf("   best so far");
   if (trial->state == TRIAL_FAILED) printf("   (%s)", trial->why);
   printf("\n");
   fflush(stdout);
   text_free(&point);
 }
 
-static Status end_trial(Runner *r, int number, TrialState state, double step, double value,
-                        double seconds, const char *why) {
-  STATUS_TRY(journal_end(&r->journal, number, state, step, value, seconds, why));
+static Status end_trial(Runner *r, int number, TrialState state, double step,
+                        const double *values, double seconds, const char *why) {
+  STATUS_TRY(journal_end(&r->journal, number, state, step, values, seconds, why));
   r->study.is_own[number] = false;
   r->failed_in_a_row = state == TRIAL_FAILED ? r->failed_in_a_row + 1 : 0;
   tell_trial(r, number);
@@ -122,9 +131,10 @@ static Status start_one(Runner *r, bool *began) {
   if (!*began) return STATUS_OK;
   int64_t before = clock_nanoseconds();
   RunningTrial *trial = &r->running[r->running_count];
-  *trial = (RunningTrial){.number = number, .rule = &r->rule, .report = note_report, .context = r};
+  *trial = (RunningTrial){.number = number, .goals = &r->goals, .report = note_report, .context = r};
+  static const double none[GOALS_MOST] = {NAN, NAN, NAN, NAN};
   if (build_artifact(&r->build, r->journal.trial[number].point, trial->artifact, why))
-    return end_trial(r, number, TRIAL_FAILED, 0, NAN, seconds_since(before), why);
+    return end_trial(r, number, TRIAL_FAILED, 0, none, seconds_since(before), why);
   snprintf(trial->log_path, sizeof trial->log_path, "%s/trial-%04d.jsonl", r->o->study, number);
   snprintf(trial->said_path, sizeof trial->said_path, "%s/trial-%04d.txt", r->o->study, number);
   Status status = start_process(r, trial);
@@ -135,24 +145,37 @@ static Status start_one(Runner *r, bool *began) {
   return status;
 }
 
+/* The goals that are no number of the log; *missing: one that has no number now, or NULL. */
+static Status complete_values(const Runner *r, RunningTrial *trial, double seconds,
+                              const MetricRule **missing) {
+  *missing = NULL;
+  for (int g = 0; g < r->goals.count; g++)
+    if (r->goals.goal[g].kind == GOAL_SECONDS) trial->values[g] = seconds;
+  STATUS_TRY(build_measure(trial->artifact, &r->goals, trial->values));
+  for (int g = r->goals.count - 1; g >= 0; g--)
+    if (!isfinite(trial->values[g])) *missing = &r->goals.goal[g].rule;
+  return STATUS_OK;
+}
+
 /* What the end of its process means. */
 static Status finish_trial(Runner *r, RunningTrial *trial, int wait_status) {
   char why[300] = "";
+  const MetricRule *missing;
   double seconds = seconds_since(trial->began);
   int code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
   STATUS_TRY(trial_read(trial)); /* what it wrote at the end */
   if (trial->is_pruned)
-    return end_trial(r, trial->number, TRIAL_PRUNED, trial->step, trial->value, seconds, NULL);
+    return end_trial(r, trial->number, TRIAL_PRUNED, trial->step, trial->values, seconds, NULL);
   bool is_over = code == 0 || code == TRAIN_TIME_IS_UP;
-  if (is_over && isfinite(trial->value))
-    return end_trial(r, trial->number, TRIAL_COMPLETE, trial->step, trial->value, seconds, NULL);
+  STATUS_TRY(complete_values(r, trial, seconds, &missing));
+  double step = fmax(trial->step, 0);
+  if (is_over && !missing)
+    return end_trial(r, trial->number, TRIAL_COMPLETE, step, trial->values, seconds, NULL);
   if (!is_over) trial_last_words(trial, why, sizeof why);
   if (!*why && code < 0) snprintf(why, sizeof why, "ended by signal %d", WTERMSIG(wait_status));
-  if (!*why && is_over)
-    snprintf(why, sizeof why, "it logged no %s.%s", r->rule.split, r->rule.name);
+  if (!*why && is_over) snprintf(why, sizeof why, "it logged no %s.%s", missing->split, missing->name);
   if (!*why) snprintf(why, sizeof why, "it ended with code %d", code);
-  return end_trial(r, trial->number, TRIAL_FAILED, fmax(trial->step, 0), trial->value, seconds,
-                   why);
+  return end_trial(r, trial->number, TRIAL_FAILED, step, trial->values, seconds, why);
 }
 
 static Status look_at_trial(Runner *r, int index, bool *has_ended) {
@@ -167,8 +190,8 @@ static Status look_at_trial(Runner *r, int index, bool *has_ended) {
     }
     return STATUS_OK;
   }
-  build_drop(&r->build, r->journal.trial[trial->number].point, trial->artifact);
   Status status = finish_trial(r, trial, wait_status);
+  build_drop(&r->build, r->journal.trial[trial->number].point, trial->artifact);
   trial_close(trial);
   return status;
 }
@@ -227,10 +250,34 @@ static void tell_begin(const Runner *r) {
   fflush(stdout);
 }
 
+/* Of several goals: the trials that no other one beats in all, by the first goal, and how to train or write one. */
+static void tell_front(const Runner *r) {
+  const Journal *journal = &r->journal;
+  int *front = malloc((size_t)journal->count * sizeof *front);
+  int count = front ? study_front(journal, front) : 0;
+  printf("the front: trials that no other one beats in all of %s\n", r->goal);
+  for (int i = 0; i < count; i++) {
+    const Trial *trial = &journal->trial[front[i]];
+    Text command = {0};
+    build_command(&r->build, trial->point, &command);
+    printf("  trial %-4d", front[i]);
+    print_values(trial, r->goals.count);
+    printf("\n    %s\n", text_cstr(&command));
+    text_free(&command);
+  }
+  if (r->o->is_source)
+    printf("--trials 1 --apply --trial N writes one of them into %s\n", r->o->model);
+  free(front);
+}
+
 static void tell_best(const Runner *r) {
   int best = study_best(&r->journal);
   if (best < 0) {
     printf("no trial has come to its end with a value\n");
+    return;
+  }
+  if (r->goals.count > 1) {
+    tell_front(r);
     return;
   }
   const Trial *trial = &r->journal.trial[best];
@@ -251,7 +298,12 @@ static void tell_best(const Runner *r) {
 
 /* Of a study that has come to its end; one that was stopped may find better. */
 static int apply_best(Runner *r, int code) {
-  int number = study_best(&r->journal);
+  int number = r->o->chosen >= 0 ? r->o->chosen : study_best(&r->journal);
+  if (!code && r->o->chosen >= 0 &&
+      (number >= r->journal.count || r->journal.trial[number].state != TRIAL_COMPLETE)) {
+    say_error("--trial %d: the study has no such trial that is complete", number);
+    return STATUS_USER;
+  }
   if (code || number < 0) {
     printf("nothing is written into %s\n", r->o->model);
     return code;
@@ -263,15 +315,40 @@ static int apply_best(Runner *r, int code) {
   return build_apply(&r->build, best->point);
 }
 
+static Status check_goals(Runner *r) {
+  const TuneOptions *o = r->o;
+  const char *wrong;
+  if (!goals_read(r->goal, &r->goals, &wrong))
+    return status_fail(
+        STATUS_USER,
+        "--goal %s: letter %d: expected min(valid.loss), max(valid.accuracy) or the like, or "
+        "run.seconds, run.samples_per_s, model.parameters, model.weight_bytes, model.memory in "
+        "the parentheses; at most %d different ones with commas between",
+        r->goal, (int)(wrong - r->goal) + 1, GOALS_MOST);
+  size_t at = 0; /* in one form, whatever the blanks: other processes compare it */
+  for (int g = 0; g < r->goals.count; g++) {
+    const MetricRule *rule = &r->goals.goal[g].rule;
+    at += (size_t)snprintf(r->goal + at, sizeof r->goal - at, "%s%s(%s.%s)", g ? ", " : "",
+                           rule->is_max ? "max" : "min", rule->split, rule->name);
+    if (at >= sizeof r->goal) return status_fail(STATUS_USER, "--goal: more than 255 letters");
+  }
+  if (o->prune.kind != PRUNE_NONE && r->goals.count > 1)
+    return status_fail(STATUS_USER, "--prune goes by one goal: leave it out, or give one --goal");
+  if (o->prune.kind != PRUNE_NONE && r->goals.goal[0].kind != GOAL_OF_LOG)
+    return status_fail(STATUS_USER, "--prune looks at evaluations, and --goal %s is not of them",
+                       r->goal);
+  if (o->applies && o->chosen < 0 && r->goals.count > 1)
+    return status_fail(STATUS_USER, "--apply needs --trial N where there are several goals: the "
+                                    "number of a trial on the front");
+  return STATUS_OK;
+}
+
 static Status open_study(Runner *r) {
   TuneOptions *o = r->o;
   char path[4096];
   STATUS_TRY(build_begin(&r->build, o));
   STATUS_TRY(build_goal(&r->build, r->goal, sizeof r->goal));
-  if (!metric_rule_read(r->goal, &r->rule))
-    return status_fail(STATUS_USER,
-                       "--goal %s: expected min(valid.loss), max(valid.accuracy) or the like",
-                       r->goal);
+  STATUS_TRY(check_goals(r));
   snprintf(path, sizeof path, "%s/journal.jsonl", o->study);
   STATUS_TRY(journal_open(path, &(JournalHeader){r->goal, &o->space, o->seed}, &r->journal));
   STATUS_TRY(study_open(&r->journal, o->sampler, &r->study));

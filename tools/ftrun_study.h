@@ -18,7 +18,7 @@ typedef struct {
   const char *wheres[SPACE_MOST_WHERE]; /* --where, as given */
   int where_count;
   Text hypers; /* what `ftc --hypers` says of the .ft file */
-  int trials, parallel;
+  int trials, parallel, chosen; /* --trial, for --apply; -1: the best */
   SamplerKind sampler;
   PruneRule prune;
   uint64_t seed;

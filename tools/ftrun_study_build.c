@@ -224,6 +224,29 @@ Status build_goal(const StudyBuild *b, char *out, size_t capacity) {
   return STATUS_OK;
 }
 
+Status build_measure(const char *path, const Goals *goals, double *values) {
+  Artifact *artifact;
+  bool any = false;
+  for (int g = 0; g < goals->count; g++) any |= goals->goal[g].kind >= GOAL_PARAMETERS;
+  if (!any) return STATUS_OK;
+  STATUS_TRY(artifact_open(path, &artifact));
+  const Plan *plan = artifact->plan;
+  double elements = 0, bytes = 0;
+  for (int i = 0; i < plan->params.count; i++) {
+    Type whole = plan_whole(&plan->params.at[i]);
+    elements += (double)shape_elements(&whole.shape);
+    bytes += (double)type_bytes(&whole);
+  }
+  for (int g = 0; g < goals->count; g++) {
+    GoalKind kind = goals->goal[g].kind;
+    if (kind == GOAL_PARAMETERS) values[g] = elements;
+    if (kind == GOAL_BYTES) values[g] = bytes;
+    if (kind == GOAL_MEMORY) values[g] = (double)plan_memory(plan);
+  }
+  artifact_close(artifact);
+  return STATUS_OK;
+}
+
 char **build_runtime_sets(const StudyBuild *b, const double *point) {
   char **list = calloc((size_t)b->o->space.count + 1, sizeof *list);
   for (int d = 0, at = 0; list && d < b->o->space.count; d++) {

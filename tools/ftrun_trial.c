@@ -34,6 +34,7 @@ Status trial_start(RunningTrial *trial, char *const *arguments) {
   trial->log = -1;
   trial->step = -1;
   trial->value = NAN;
+  for (int g = 0; g < GOALS_MOST; g++) trial->values[g] = NAN;
   trial->began = clock_nanoseconds();
   if (unlink(trial->log_path) < 0 && errno != ENOENT)
     return status_errno(errno, "%s", trial->log_path);
@@ -49,22 +50,35 @@ Status trial_start(RunningTrial *trial, char *const *arguments) {
   return STATUS_OK;
 }
 
-/* A line of the log is a report if it has the number that the goal names, of its split. */
+/* The number that the goal names, if the line has it and is of its split. */
+static bool find_in_line(const Goal *goal, RunLineKind kind, json_t *line, double *value) {
+  const MetricRule *rule = &goal->rule;
+  if (goal->kind == GOAL_RATE) {
+    json_t *rate = json_object_get(line, "samples_per_s");
+    if (json_is_number(rate)) *value = json_number_value(rate);
+    return json_is_number(rate);
+  }
+  bool is_train = !strcmp(rule->split, "train");
+  if (goal->kind != GOAL_OF_LOG || kind != (is_train ? RUN_LINE_STEP : RUN_LINE_EVAL)) return false;
+  if (!is_train && strcmp(run_text(line, "split"), rule->split)) return false;
+  json_t *means = is_train ? json_object_get(line, "means") : NULL;
+  if (!json_object_get(line, rule->name)) return false;
+  *value = run_number(means && json_object_get(means, rule->name) ? means : line, rule->name, NAN);
+  return true;
+}
+
+/* A line of the log is a report if it has the number that the first goal names. */
 static void see_trial_line(void *user, const RunLog *log, RunLineKind kind, json_t *line) {
   RunningTrial *trial = user;
   (void)log;
-  bool is_train = !strcmp(trial->rule->split, "train");
-  if (kind != (is_train ? RUN_LINE_STEP : RUN_LINE_EVAL) || trial->status || trial->is_pruned)
+  if (trial->status || trial->is_pruned) return;
+  for (int g = 1; g < trial->goals->count; g++)
+    find_in_line(&trial->goals->goal[g], kind, line, &trial->values[g]);
+  double value, step = run_number(line, "step", -1);
+  if (!find_in_line(&trial->goals->goal[0], kind, line, &value) || step < 0 || step <= trial->step)
     return;
-  if (!is_train && strcmp(run_text(line, "split"), trial->rule->split)) return;
-  json_t *means = is_train ? json_object_get(line, "means") : NULL;
-  if (!json_object_get(line, trial->rule->name)) return;
-  double step = run_number(line, "step", -1);
-  double value = run_number(means && json_object_get(means, trial->rule->name) ? means : line,
-                            trial->rule->name, NAN);
-  if (step < 0 || step <= trial->step) return;
   trial->step = step;
-  trial->value = value;
+  trial->value = trial->values[0] = value;
   trial->status = trial->report(trial->context, trial);
 }
 

@@ -1,7 +1,7 @@
 /* ftrun_trial: one trial of `ftrun tune`: a training as a process of its own, whose log of JSON lines is read as it grows. */
 #ifndef FT_TOOLS_FTRUN_TRIAL_H
 #define FT_TOOLS_FTRUN_TRIAL_H
-#include "plan/metric_rule.h"
+#include "plan/goals.h"
 #include "runtime/command/run_log.h"
 #include <stdbool.h>
 #include <sys/types.h>
@@ -12,8 +12,9 @@ typedef struct RunningTrial {
   int log; /* its file, open to read; -1: not there yet */
   char artifact[4096], log_path[4096], said_path[4096];
   RunLog *reader;
-  const MetricRule *rule;
-  double step, value; /* of the newest report; step -1: there was none */
+  const Goals *goals;
+  double step, value; /* of the newest report of the first goal; step -1: there was none */
+  double values[GOALS_MOST]; /* newest numbers of the log, for the goals that are such */
   int64_t began;      /* clock_nanoseconds */
   bool is_pruned;     /* by `report`: later reports are not looked at */
   /* of each report */

@@ -80,6 +80,11 @@ static int take_tune_flag(TuneOptions *o, const Flag *flag, const char *value, i
   if (!strcmp(name, "--sampler") || !strcmp(name, "--prune")) return take_named(o, name, value);
   if (!strcmp(name, "--goal")) return o->goal = value, 0;
   if (!strcmp(name, "--study")) return o->study = value, 0;
+  if (!strcmp(name, "--trial")) {
+    if (count < 0 || count >= JOURNAL_MOST_TRIALS)
+      return tune_wrong(o, "--trial %s: expected the number of a trial, from 0 to 99999", value);
+    return o->chosen = (int)count, 0;
+  }
   if (!strcmp(name, "--apply")) return o->applies = true, 0;
   if (!strcmp(name, "--seed")) return o->seed = (uint64_t)count, 0;
   if (!strcmp(name, "--prune-from"))
@@ -121,6 +126,8 @@ static int parse_tune_line(TuneOptions *o, int argc, char **argv) {
   }
   if (!o->model) return tune_wrong(o, "%s needs a model: a .ft file, a .so or a .ptx", "tune");
   o->is_source = text_ends_with(o->model, ".ft");
+  if (o->chosen >= 0 && !o->applies)
+    return tune_wrong(o, "%s says what --apply writes: give both", "--trial");
   if (o->applies && !o->is_source)
     return tune_wrong(o, "--apply writes into a .ft file: give it in place of %s", o->model);
   if (o->pass_count && !o->is_source)
@@ -171,6 +178,7 @@ int tune_start(int argc, char **argv) {
   TuneOptions options = {.command = flags_command(&ftrun_line, argv[1]),
                          .trials = 20,
                          .parallel = 1,
+                         .chosen = -1,
                          .prune = {PRUNE_NONE, 0, 3}};
   int code = parse_tune_line(&options, argc, argv);
   TuneBlock block = {.count = 0};

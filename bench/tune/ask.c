@@ -6,6 +6,7 @@
 typedef struct {
   Space space;
   Sampler *sampler;
+  int goals;
 } Ask;
 
 /* dims: texts as of --space. NULL: told on stderr. */
@@ -17,16 +18,20 @@ Ask *ask_open(const char *kind, const char *const *dims, int count, int goals, u
   int found = sampler_find(kind);
   if (found < 0 || sampler_new((SamplerKind)found, &ask->space, seed, &ask->sampler))
     return fprintf(stderr, "%s: no sampler\n", kind), NULL;
+  ask->goals = goals;
+  if (sampler_set_goals(ask->sampler, goals))
+    return fprintf(stderr, "%s\n", status_message()), NULL;
   return ask;
 }
 
-/* points: [count][dims]; states as TrialState. 0, or 1. */
+/* points: [count][dims]; values: [count][goals]; states as TrialState. 0, or 1. */
 int ask_next(Ask *ask, const double *points, const double *values, const int *states, int count,
              int64_t number, double *point) {
   Observation *seen = malloc((size_t)(count + 1) * sizeof *seen);
   if (!seen) return 1;
   for (int i = 0; i < count; i++)
-    seen[i] = (Observation){points + (long)i * ask->space.count, values[i], (TrialState)states[i]};
+    seen[i] = (Observation){points + (long)i * ask->space.count, values[i * ask->goals],
+                            (TrialState)states[i], values + (long)i * ask->goals};
   bool is_over;
   Status status = sampler_next(ask->sampler, seen, count, number, point, &is_over);
   if (status) fprintf(stderr, "%s\n", status_message());

@@ -64,6 +64,14 @@ static void append_study_trial(Text *out, const Journal *journal, int number) {
   }
   text_printf(out, "{\"n\":%d,\"state\":\"%s\",\"value\":", number, study_states[trial->state]);
   append_finite(out, value);
+  if (journal->goals.count > 1) {
+    text_printf(out, ",\"values\":[");
+    for (int g = 0; g < journal->goals.count; g++) {
+      if (g) text_append(out, ",", 1);
+      append_finite(out, trial->state == TRIAL_COMPLETE ? trial->values[g] : NAN);
+    }
+    text_printf(out, "],\"front\":%s", study_is_on_front(journal, number) ? "true" : "false");
+  }
   text_printf(out, ",\"step\":");
   append_finite(out, step);
   text_printf(out, ",\"seconds\":");
@@ -108,9 +116,22 @@ static void append_study(Text *out, const Journal *journal, const char *study) {
   report_string(out, study);
   text_printf(out, ",\"goal\":");
   report_string(out, journal->goal);
-  text_printf(out, ",\"max\":%s,\"skipped\":%lld,\"count\":%d,\"best\":%d,\"dims\":[",
+  text_printf(out, ",\"goals\":[");
+  for (int g = 0; g < journal->goals.count; g++) {
+    const Goal *goal = &journal->goals.goal[g];
+    Text text = {0};
+    text_printf(&text, "%s(%s.%s)", goal->rule.is_max ? "max" : "min", goal->rule.split,
+                goal->rule.name);
+    if (g) text_append(out, ",", 1);
+    text_printf(out, "{\"max\":%s,\"name\":", goal->rule.is_max ? "true" : "false");
+    report_string(out, text_cstr(&text));
+    text_append(out, "}", 1);
+    text_free(&text);
+  }
+  bool has_several = journal->goals.count > 1; /* then nothing is the best */
+  text_printf(out, "],\"max\":%s,\"skipped\":%lld,\"count\":%d,\"best\":%d,\"dims\":[",
               journal->is_max ? "true" : "false", (long long)journal->skipped, journal->count,
-              study_best(journal));
+              has_several ? -1 : study_best(journal));
   for (int d = 0; d < journal->space.count; d++) append_dimension(out, &journal->space, d);
   text_printf(out, "],\"where\":[");
   for (int i = 0; i < journal->space.where_count; i++) {
@@ -128,7 +149,8 @@ static void append_study(Text *out, const Journal *journal, const char *study) {
         trial->state == TRIAL_COMPLETE &&
         (isnan(record) || (journal->is_max ? trial->value > record : trial->value < record));
     if (is_record) record = trial->value;
-    if (i < journal->count - MOST_TRIALS_SHOWN && !is_record) continue;
+    bool is_kept = is_record || (has_several && study_is_on_front(journal, i));
+    if (i < journal->count - MOST_TRIALS_SHOWN && !is_kept) continue;
     text_printf(out, any ? ",\n" : "");
     append_study_trial(out, journal, i);
     any = true;

@@ -2,6 +2,7 @@
 // The page of `ftrun report STUDY`: report.js, which has the helpers, calls showStudy. All text from the journal goes through
 // textContent. Values far worse than the others stand at the edge of a plot, so that a few diverged trainings do not hide the rest.
 function showStudy(study) {
+  const several = study.goals.length > 1, goal = study.goals[0].name; // most plots show the first goal
   const dims = study.dims, trials = study.trials, sign = study.max ? -1 : 1, better = (a, b) => sign * (a - b);
   const complete = trials.filter(t => t.state === "complete" && t.value !== null), valued = trials.filter(t => t.value !== null && (t.state === "complete" || t.state === "pruned"));
   const best = trials.find(t => t.n === study.best), brushes = new Map(), chosen = [];
@@ -39,7 +40,7 @@ function showStudy(study) {
     return powers.length > 1 ? powers.filter((_, i) => i % Math.ceil(powers.length / (most + 2)) === 0) : [dim.low, dim.high];
   }
   const clipped = (text, most) => text.length > most ? text.slice(0, most - 1) + "…" : text;
-  const tell = t => `trial ${t.n}: ` + (t.state === "failed" ? "failed" + (t.why ? ", " + t.why : "") : (t.value === null ? "no value yet" : study.goal + " = " + number(t.value, 6)) + (t.state === "complete" ? "" : ", " + t.state)) + "\n" + dims.map((dim, d) => t.point[d] === null ? null : dim.name + " = " + said(dim, t.point[d])).filter(text => text).join("\n");
+  const tell = t => `trial ${t.n}: ` + (t.state === "failed" ? "failed" + (t.why ? ", " + t.why : "") : (t.value === null ? "no value yet" : (several && t.state === "complete" ? study.goals.map((one, g) => one.name + " = " + number(t.values[g], 6)).join(", ") : goal + " = " + number(t.value, 6))) + (t.state === "complete" ? "" : ", " + t.state)) + "\n" + dims.map((dim, d) => t.point[d] === null ? null : dim.name + " = " + said(dim, t.point[d])).filter(text => text).join("\n");
   const isChosen = t => [...brushes].every(([d, [a, b]]) => { const at = d === dims.length ? (t.value === null ? null : share(t.value)) : t.point[d] === null ? null : place(dims[d], t.point[d]); return at !== null && at >= a && at <= b; });
   function choose() {
     chosen.length = 0;
@@ -86,6 +87,40 @@ function showStudy(study) {
     return h("section", { class: "card" }, h("p", { class: "keys" }, key("M8,5a4,4 0 1 0 8,0a4,4 0 1 0 -8,0", "complete, blue the best", "dot"), key("M9,5h8m-4,-4v8", "pruned, at the step where it ended", "pruned"), key("M9,1l8,8m0,-8l-8,8", "failed", "failed"), key("M0,5h26", "best so far", "level"), isCut ? key("M8,9h10l-5,-9z", "far worse: beyond the plot", "dot") : ""), svg);
   }
 
+  // ── the front ──
+  function front(g) {
+    const svg = s("svg", { class: "plot front", role: "img", "aria-label": "the trials by two goals, and the front" }), slot = 1 + dims.length + g;
+    const span = of => { const all = complete.map(t => t.values[of]), kept = ranges(all, study.goals[of].max); return kept; };
+    function ranges(all, isMax) { // from the best to three quartiles' distance beyond the third: a diverged training does not flatten the rest
+      const line = [...all].sort((a, b) => isMax ? b - a : a - b), at = share => line[Math.min(line.length - 1, Math.floor(share * line.length))];
+      const bound = at(0.75) + 3 * (at(0.75) - at(0.25)), last = line[line.length - 1], worst = line.length > 7 && bound !== at(0.75) && (isMax ? last < bound : last > bound) ? bound : last;
+      const ends = [Math.min(line[0], worst), Math.max(line[0], worst)], pad = (ends[1] - ends[0]) * 0.04 || Math.abs(ends[0]) * 0.1 || 0.5;
+      return [ends[0] - pad, ends[1] + pad];
+    }
+    redraws.push(() => {
+      const width = Math.max(260, svg.clientWidth || 900), height = 320, left = 66, right = 16, top = 12, bottom = 46;
+      svg.setAttribute("viewBox", `0 0 ${width} ${height}`); svg.setAttribute("height", height); svg.replaceChildren();
+      const [x0, x1] = span(0), [y0, y1] = span(g), clamp = v => Math.max(0, Math.min(1, v));
+      const x = v => left + clamp((v - x0) / (x1 - x0)) * (width - left - right), y = v => height - bottom - clamp((v - y0) / (y1 - y0)) * (height - top - bottom);
+      for (const v of ticks(x0, x1, width / 110)) svg.append(s("line", { class: "grid", x1: x(v), x2: x(v), y1: top, y2: height - bottom }), s("text", { x: x(v), y: height - bottom + 16, "text-anchor": "middle" }, short(v)));
+      for (const v of ticks(y0, y1, 6)) svg.append(s("line", { class: "grid", x1: left, x2: width - right, y1: y(v), y2: y(v) }), s("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, short(v)));
+      svg.append(s("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }), s("line", { class: "axis", x1: left, x2: left, y1: top, y2: height - bottom }),
+        s("text", { class: "name", x: width - right, y: height - 8, "text-anchor": "end" }, goal + " →"), s("text", { class: "name", x: left + 6, y: top + 10 }, "↑ " + study.goals[g].name));
+      const on = complete.filter(t => t.front).sort((a, b) => a.values[0] - b.values[0]);
+      if (study.goals.length === 2 && on.length) { // steps along what is dominated
+        const rises = study.goals[0].max; // to the left of a point of a maximum lies what it beats
+        let path = `M${x(on[0].values[0])},${y(on[0].values[1])}`;
+        for (const t of on.slice(1)) path += rises ? `V${y(t.values[1])}H${x(t.values[0])}` : `H${x(t.values[0])}V${y(t.values[1])}`;
+        svg.append(s("path", { class: "level", d: path }));
+      }
+      const shown = [...complete.filter(t => !t.front), ...on];
+      const nodes = shown.map(t => s("circle", { class: "dot trial", style: { "--run": t.front ? "var(--c0)" : "var(--c1)" }, cx: x(t.values[0]), cy: y(t.values[g]), r: t.front ? 6 : 4 }, s("title", {}, tell(t))));
+      svg.append(...nodes);
+      painters[slot] = set => nodes.forEach((node, i) => node.classList.toggle("off", !set.has(shown[i].n)));
+    });
+    return h("section", { class: "card" }, h("p", { class: "small soft" }, `${complete.filter(t => t.front).length} of ${complete.length} complete trials are on the front (large, blue): no other one beats them in all goals. Values far worse than the others stand at the edge.`), svg);
+  }
+
   // ── parallel coordinates ──
   function parallel() {
     const svg = s("svg", { class: "plot parallel", role: "img", "aria-label": "a line for each trial through its choices and its value" });
@@ -99,7 +134,7 @@ function showStudy(study) {
       const lines = shown.map(t => s("path", { class: "way" + (t.state === "pruned" ? " cut" : "") + (t === best ? " best" : ""), style: { stroke: tint(t) }, d: "M" + Array.from({ length: axes }, (_, d) => `${x(d)},${at(t, d)}`).join("L") }, s("title", {}, tell(t))));
       svg.append(s("g", {}, lines));
       for (let d = 0; d < axes; d++) {
-        const dim = dims[d], name = dim ? dim.name : study.goal, half = d === 0 ? 7 : 6;
+        const dim = dims[d], name = dim ? dim.name : goal, half = d === 0 ? 7 : 6;
         svg.append(s("line", { class: "axis strong", x1: x(d), x2: x(d), y1: top, y2: top + tall }), s("text", { class: "name", x: x(d), y: 14, "text-anchor": d === 0 ? "start" : d === axes - 1 ? "end" : "middle" }, clipped(name, Math.max(6, Math.floor((width / axes) / 7))), s("title", {}, name)));
         const labels = dim ? marks(dim, 5).map(v => [place(dim, v), said(dim, v)]) : ticks(low, high, 5).map(v => [share(v), short(v)]);
         for (const [unit, text] of labels) svg.append(s("text", { class: "mark", x: x(d) + half, y: y(unit) + 4 }, clipped(text, 14)));
@@ -146,7 +181,8 @@ function showStudy(study) {
 
   // ── table ──
   const body = h("tbody", {}), count = h("p", { class: "small soft", role: "status" }), heads = [];
-  const columns = [["trial", t => t.n, t => String(t.n), "n"], ["state", t => t.state, t => t.state], [study.goal, t => t.value === null ? null : t.value, t => t.value === null ? "—" : number(t.value, 6), "n"], ["step", t => t.step, t => t.step === null ? "—" : number(t.step), "n"], ["seconds", t => t.seconds, t => t.seconds === null ? "—" : number(t.seconds, 3), "n"],
+  const columns = [["trial", t => t.n, t => String(t.n), "n"], ["state", t => t.state, t => t.state], [goal, t => t.value === null ? null : t.value, t => t.value === null ? "—" : number(t.value, 6), "n"],
+    ...study.goals.slice(1).map((one, g) => [one.name, t => t.values[g + 1], t => t.values[g + 1] === null ? "—" : number(t.values[g + 1], 6), "n"]), ["step", t => t.step, t => t.step === null ? "—" : number(t.step), "n"], ["seconds", t => t.seconds, t => t.seconds === null ? "—" : number(t.seconds, 3), "n"],
     ...dims.map((dim, d) => [dim.name, t => t.point[d], t => said(dim, t.point[d]), dim.kind === "choice" ? "" : "n"]), ["why it failed", t => t.why || null, t => t.why]];
   function order(a, b) {
     const of = columns[sort.column][1], one = of(a), other = of(b);
@@ -155,7 +191,7 @@ function showStudy(study) {
   }
   function fillTable() {
     const most = 1000, rows = [...chosen].sort(order);
-    body.replaceChildren(...rows.slice(0, most).map(t => h("tr", { class: t === best ? "top" : "" }, columns.map(([, , text, cls], i) => h(i ? "td" : "th", { class: cls || false, scope: i ? undefined : "row" }, text(t))))));
+    body.replaceChildren(...rows.slice(0, most).map(t => h("tr", { class: t === best || t.front ? "top" : "" }, columns.map(([, , text, cls], i) => h(i ? "td" : "th", { class: cls || false, scope: i ? undefined : "row" }, text(t))))));
     count.textContent = `${chosen.length} of ${study.count} trials` + (rows.length > most ? `; the first ${most} are listed` : "") + (trials.length < study.count ? `; this page has the newest 5000, and those that were the best at their time` : "");
     heads.forEach((head, i) => head.setAttribute("aria-sort", i === sort.column ? (sort.falling ? "descending" : "ascending") : "none"));
   }
@@ -171,9 +207,9 @@ function showStudy(study) {
   const parts = study.states.filter(([, many]) => many).map(([state, many]) => many + " " + (state === "running" ? "running or lost" : state));
   const summary = [h("p", {}, code(study.goal), ` over ${dims.length} dimension${dims.length === 1 ? "" : "s"}; ${study.count} trial${study.count === 1 ? "" : "s"}`, parts.length ? ": " + parts.join(", ") : "", "."),
     study.where.length ? h("p", {}, "Where ", study.where.flatMap((text, i) => [i ? ", " : "", code(text)]), ".") : "",
-    best ? h("p", {}, `Best: trial ${best.n}, ${number(best.value, 6)} at step ${number(best.step)}: `, dims.flatMap((dim, d) => best.point[d] === null ? [] : [code(dim.name + " = " + said(dim, best.point[d])), " "])) : h("p", {}, "No trial has come to its end with a value."),
+    best ? h("p", {}, `Best: trial ${best.n}, ${number(best.value, 6)} at step ${number(best.step)}: `, dims.flatMap((dim, d) => best.point[d] === null ? [] : [code(dim.name + " = " + said(dim, best.point[d])), " "])) : h("p", {}, several && complete.length ? "The front: " + complete.filter(t => t.front).map(t => "trial " + t.n).join(", ") + ". Plots of one value show " + goal + "." : "No trial has come to its end with a value."),
     study.skipped ? h("p", { class: "small bad" }, `${study.skipped} lines of the journal are unreadable.`) : ""];
-  const sections = [["history", "History", history()], ["parallel", "Choices and values", parallel()], ["slices", "Each dimension", h("div", { class: "charts" }, dims.map(slice))], ["importance", "Importance", importance()], ["trials", "Trials", list()]];
+  const sections = [...(several && complete.length ? [["front", "Front", study.goals.slice(1).map((_, g) => front(g + 1))]] : []), ["history", "History", history()], ["parallel", "Choices and values", parallel()], ["slices", "Each dimension", h("div", { class: "charts" }, dims.map(slice))], ["importance", "Importance", importance()], ["trials", "Trials", list()]];
   document.title = "study " + study.study;
   document.getElementById("main").replaceChildren(h("h1", {}, "study " + study.study), ...summary.filter(part => part), h("nav", { "aria-label": "sections" }, sections.map(([name, title]) => h("a", { href: "#" + name }, title))), ...sections.map(([name, title, part]) => h("section", { "aria-labelledby": name }, h("h2", { id: name }, title), part)));
   redraw();

@@ -206,13 +206,17 @@ Status journal_report(Journal *journal, int number, double step, double value) {
   return append_locked(journal, &line);
 }
 
-Status journal_end(Journal *journal, int number, TrialState state, double step, double value,
-                   double seconds, const char *why) {
+Status journal_end(Journal *journal, int number, TrialState state, double step,
+                   const double *values, double seconds, const char *why) {
   Text line = {0};
   text_printf(&line, "{\"trial\": %d, \"end\": \"%s\", \"step\": %.17g, \"value\": ", number,
               journal_state_name(state), step);
-  append_trial_value(&line, value);
-  text_printf(&line, ", \"seconds\": %.3f", seconds);
+  append_trial_value(&line, values[0]);
+  for (int g = 0; journal->goals.count > 1 && g < journal->goals.count; g++) {
+    text_printf(&line, g ? ", " : ", \"values\": [");
+    append_trial_value(&line, values[g]);
+  }
+  text_printf(&line, journal->goals.count > 1 ? "], \"seconds\": %.3f" : ", \"seconds\": %.3f", seconds);
   if (why && *why) {
     text_printf(&line, ", \"why\": ");
     text_append_json(&line, why);

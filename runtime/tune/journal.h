@@ -7,6 +7,8 @@
  *   {"trial": 0, "step": 100, "value": 0.41}
  *   {"trial": 0, "end": "complete", "step": 300, "value": 0.38, "seconds": 4.1}       or "pruned", "failed" with "why"
  *
+ * With several goals, "min(valid.loss), min(run.seconds)", an end also has "values": [0.38, 4.1].
+ *
  * A process that works on trial n holds a lock of byte 2^40 + n. So a trial that was started, has not ended and is locked by
  * nobody is one whose process has died: whoever comes next does it again, with another "start" of the same point.
  *
@@ -25,7 +27,8 @@ typedef struct {
 typedef struct {
   double point[SPACE_MOST];
   TrialState state;
-  double value, step, seconds, time;
+  double value, step, seconds, time; /* value: of the first goal */
+  double values[GOALS_MOST];
   Report *report; /* owned; in the order of their steps */
   int report_count, report_room, attempts;
   char why[200], source[20];
@@ -35,8 +38,9 @@ typedef struct {
   int fd;
   char *path;
   Space space;
-  bool is_max, has_header;
-  char goal[256];
+  bool is_max, has_header; /* is_max: the first goal */
+  char goal[GOALS_TEXT];
+  Goals goals;
   char source[20]; /* of the model that this process trains, a sum of its text; "": not known */
   uint64_t seed;
   Trial *trial; /* owned; by number */
@@ -63,10 +67,10 @@ void journal_unlock(Journal *journal);
 /* With the lock held: a trial, new (number = count) or one whose process has died, is this process's from now on. */
 STATUS_CHECKED Status journal_start(Journal *journal, int number, const double *point,
                                     const char *sampler);
-/* Without it. */
+/* Without it. values: of each goal. */
 STATUS_CHECKED Status journal_report(Journal *journal, int number, double step, double value);
 STATUS_CHECKED Status journal_end(Journal *journal, int number, TrialState state, double step,
-                                  double value, double seconds, const char *why);
+                                  const double *values, double seconds, const char *why);
 /* A trial whose process has died, or -1. With the lock held. */
 int journal_find_lost(const Journal *journal, const bool *is_own);
 #endif

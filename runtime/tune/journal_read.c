@@ -1,5 +1,4 @@
 /* journal_read: the lines of a study's journal; see journal.h. */
-#include "plan/metric_rule.h"
 #include "runtime/tune/journal_private.h"
 #include <math.h>
 #include <stdio.h>
@@ -32,14 +31,13 @@ static bool take_dimensions(Space *out, json_t *space, json_t *where) {
 static bool take_study(Journal *journal, json_t *line) {
   json_t *space = json_object_get(line, "space"), *where = json_object_get(line, "where");
   const char *goal = json_string_value(json_object_get(line, "goal"));
-  MetricRule rule;
   double seed = number_of(line, "seed");
   if (!json_is_array(space) || !goal || strlen(goal) >= sizeof journal->goal ||
-      !metric_rule_read(goal, &rule))
+      !goals_read(goal, &journal->goals, NULL))
     return false;
   if ((where && !json_is_array(where)) || !take_dimensions(&journal->space, space, where)) return false;
   snprintf(journal->goal, sizeof journal->goal, "%s", goal);
-  journal->is_max = rule.is_max;
+  journal->is_max = journal->goals.goal[0].rule.is_max;
   journal->seed = seed >= 0 && seed < 0x1p53 ? (uint64_t)seed : 0;
   return journal->has_header = journal->space.count > 0;
 }
@@ -97,12 +95,20 @@ static Status take_trial_report(Journal *journal, Trial *trial, double step, dou
   return STATUS_OK;
 }
 
-static bool take_trial_end(Trial *trial, json_t *line, const char *end) {
+static bool take_trial_end(Trial *trial, int goals, json_t *line, const char *end) {
   for (int state = TRIAL_COMPLETE; state <= TRIAL_FAILED; state++) {
     if (strcmp(end, state_names[state])) continue;
     trial->state = (TrialState)state;
     trial->value = number_of(line, "value");
-    if (state == TRIAL_COMPLETE && !isfinite(trial->value)) trial->state = TRIAL_FAILED;
+    trial->values[0] = trial->value;
+    bool has_all = isfinite(trial->value);
+    json_t *values = json_object_get(line, "values");
+    for (int g = 1; g < goals; g++) {
+      json_t *one = json_array_get(values, (size_t)g);
+      trial->values[g] = json_is_number(one) ? json_number_value(one) : NAN;
+      has_all &= isfinite(trial->values[g]);
+    }
+    if (state == TRIAL_COMPLETE && !has_all) trial->state = TRIAL_FAILED;
     trial->step = number_of(line, "step");
     trial->seconds = number_of(line, "seconds");
     const char *why = json_string_value(json_object_get(line, "why"));
@@ -129,7 +135,7 @@ static Status take_object(Journal *journal, json_t *line) {
   Trial *trial = &journal->trial[(int)number];
   if (!end)
     return take_trial_report(journal, trial, number_of(line, "step"), number_of(line, "value"));
-  if (!take_trial_end(trial, line, end)) journal->skipped++;
+  if (!take_trial_end(trial, journal->goals.count, line, end)) journal->skipped++;
   return STATUS_OK;
 }
 

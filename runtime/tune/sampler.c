@@ -25,9 +25,16 @@ int sampler_find(const char *name) {
 Status sampler_new(SamplerKind kind, const Space *space, uint64_t seed, Sampler **out) {
   Sampler *sampler = calloc(1, sizeof *sampler);
   if (!sampler) return status_fail(STATUS_FAULT, "out of memory");
-  *sampler = (Sampler){.kind = kind, .space = space, .seed = seed};
+  *sampler = (Sampler){.kind = kind, .space = space, .seed = seed, .goals = 1};
   sobol_prepare(&sampler->sobol);
   *out = sampler;
+  return STATUS_OK;
+}
+
+Status sampler_set_goals(Sampler *sampler, int goals) {
+  if (goals > 1 && sampler->kind == SAMPLER_CMA)
+    return status_fail(STATUS_USER, "the sampler cma has one goal: take gp or tpe for several");
+  sampler->goals = goals;
   return STATUS_OK;
 }
 
@@ -144,8 +151,44 @@ static Status fail_not_allowed(const Space *space) {
                      space->where[0].text, space->where_count > 1 ? " (and the others)" : "");
 }
 
-Status sampler_next(Sampler *sampler, const Observation *seen, int count, int64_t number,
-                    double *point, bool *is_over) {
+/* Several goals as one value: by the weights of this proposal, even over their simplex, or by rank. Trials that run have none, and those
+ * without all values, INFINITY, are the worst. False: no memory. */
+static bool values_as_one(const Sampler *sampler, int64_t number, Observation *all, int count) {
+  int goals = sampler->goals, finished = 0;
+  size_t room = (size_t)count + 1;
+  double *values = malloc(room * (size_t)goals * sizeof *values), *one = malloc(room * sizeof *one);
+  int *rank = malloc(room * sizeof *rank), *of = malloc(room * sizeof *of);
+  bool fine = values && one && rank && of;
+  for (int i = 0; fine && i < count; i++) {
+    const Observation *o = &all[i];
+    if (o->state == TRIAL_RUNNING) continue;
+    bool has_all = o->state == TRIAL_COMPLETE;
+    for (int g = 0; g < goals; g++) has_all &= isfinite(o->values[g]);
+    for (int g = 0; g < goals; g++)
+      values[(long)finished * goals + g] = has_all ? o->values[g] : INFINITY;
+    all[i].state = has_all ? TRIAL_COMPLETE : TRIAL_FAILED;
+    of[finished++] = i;
+  }
+  if (fine && sampler->kind == SAMPLER_GP) {
+    double weight[GOALS_MOST], sum = 0;
+    Random random = random_new(sampler->seed, (uint64_t)number, DRAW_GOALS);
+    for (int g = 0; g < goals; g++) sum += weight[g] = -log1p(-random_unit(&random));
+    for (int g = 0; g < goals; g++) weight[g] /= sum;
+    front_scalarise(values, finished, goals, weight, one);
+  } else if (fine) {
+    fine = front_rank(values, finished, goals, rank);
+    for (int i = 0; fine && i < finished; i++) one[i] = rank[i];
+  }
+  for (int i = 0; fine && i < finished; i++) all[of[i]].value = one[i];
+  free(values);
+  free(one);
+  free(rank);
+  free(of);
+  return fine;
+}
+
+static Status next_of_one_goal(Sampler *sampler, const Observation *seen, int count, int64_t number,
+                      double *point, bool *is_over) {
   Proposal proposal = {sampler, seen, count, number};
   int64_t size = sampler_grid_size(sampler->space);
   Status status = STATUS_OK;
@@ -182,4 +225,20 @@ Status sampler_next(Sampler *sampler, const Observation *seen, int count, int64_
     *is_over = !next_of_grid(&proposal, size, point);
   if (!*is_over && !space_allows(sampler->space, point)) return fail_not_allowed(sampler->space);
   return STATUS_OK;
+}
+
+Status sampler_next(Sampler *sampler, const Observation *seen, int count, int64_t number,
+                    double *point, bool *is_over) {
+  bool has_model = sampler->kind == SAMPLER_GP || sampler->kind == SAMPLER_TPE;
+  if (sampler->goals == 1 || !has_model || !count)
+    return next_of_one_goal(sampler, seen, count, number, point, is_over);
+  Observation *all = malloc((size_t)count * sizeof *all);
+  Status status = STATUS_OK;
+  if (all) memcpy(all, seen, (size_t)count * sizeof *all);
+  if (!all || !values_as_one(sampler, number, all, count))
+    status = status_fail(STATUS_FAULT, "out of memory");
+  sampler->gp.fitted = 0; /* other weights, another function */
+  if (!status) status = next_of_one_goal(sampler, all, count, number, point, is_over);
+  free(all);
+  return status;
 }

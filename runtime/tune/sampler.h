@@ -2,6 +2,7 @@
  * A proposal is a function of the space, the seed, the trial's number and the trials before it. */
 #ifndef FT_RUNTIME_TUNE_SAMPLER_H
 #define FT_RUNTIME_TUNE_SAMPLER_H
+#include "runtime/tune/front.h"
 #include "runtime/tune/space.h"
 
 typedef enum {
@@ -25,6 +26,7 @@ typedef struct {
   const double *point; /* Space.count values */
   double value;
   TrialState state;
+  const double *values; /* of several goals, all of them; else not looked at */
 } Observation;
 
 /* INFINITY where it has none that is finite, or still runs. */
@@ -38,6 +40,9 @@ const char *sampler_name(SamplerKind kind);
 int sampler_find(const char *name); /* -1: none */
 STATUS_CHECKED Status sampler_new(SamplerKind kind, const Space *space, uint64_t seed,
                                   Sampler **out);
+/* Several goals from now on (2 to GOALS_MOST): gp makes one number of them for each proposal, with other weights each time (ParEGO);
+ * tpe ranks by fronts (Ozaki et al. 2020, "Multiobjective tree-structured Parzen estimator"). cma is refused. */
+STATUS_CHECKED Status sampler_set_goals(Sampler *sampler, int goals);
 void sampler_free(Sampler *sampler); /* NULL is fine */
 /* The point of trial `number` (from 0), which none of `seen` has; *is_over: all points of the space have been seen. */
 STATUS_CHECKED Status sampler_next(Sampler *sampler, const Observation *seen, int count,

@@ -16,13 +16,14 @@ struct Sampler {
   uint64_t seed;
   Gp gp;
   bool has_gp;
+  int goals;
   SobolTable sobol;
 };
 
 enum { SAMPLER_FIRST = 10 }; /* trials that are drawn before a model is made */
 
 /* The purposes of random numbers. */
-enum { DRAW_UNIFORM = 1, DRAW_GP, DRAW_TPE, DRAW_CMA, DRAW_SOBOL };
+enum { DRAW_UNIFORM = 1, DRAW_GP, DRAW_TPE, DRAW_CMA, DRAW_SOBOL, DRAW_GOALS };
 
 typedef struct {
   const Sampler *sampler;

@@ -9,13 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TPE_CANDIDATES = 32, MOST_BETTER = 25 };
+/* A density over all dimensions together needs the more points to find where the ratio is large, the more there are of them. */
+enum { CANDIDATES_PER_DIM = 32, MOST_CANDIDATES_OF_TPE = 256, MOST_BETTER = 25 };
 
 typedef struct {
   int count, dims;
   double *center;    /* [count][dims], of [0, 1] or a choice's number; NAN: inactive */
   double *deviation; /* [count][dims] */
-  double *whole;     /* [count][dims], the logarithm of its mass within [0, 1] */
+  double *whole;     /* [count][dims], the logarithm of its mass within [0, 1]; without steps, of that and √(2π) deviation */
   double *weight;    /* [count], logarithms, their sum is 1 */
 } Mixture;
 
@@ -66,6 +67,7 @@ static void choose_widths(const Space *space, Mixture *m) {
                                             : fmax(here - below, above - here);
       m->deviation[at] = width = i == n ? 1 : fmin(fmax(width, least), 1);
       m->whole[at] = isnan(here) ? 0 : normal_log_mass(-here / width, (1 - here) / width);
+      if (!dim_values(&space->dim[d])) m->whole[at] += log(width) + 0.5 * log(2 * M_PI);
     }
   }
 }
@@ -128,7 +130,7 @@ static double log_part(const Space *space, const Mixture *m, int nth, int d, dou
            whole;
   }
   double z = (at - center) / deviation;
-  return -0.5 * z * z - log(deviation) - 0.5 * log(2 * M_PI) - whole;
+  return -0.5 * z * z - whole;
 }
 
 static double log_density(const Space *space, const Mixture *m, const double *point) {
@@ -190,7 +192,9 @@ static Status tpe_choose(const Proposal *p, const Mixture *better, const Mixture
   Random random = random_new(p->sampler->seed, (uint64_t)p->number, DRAW_TPE);
   double most = -INFINITY;
   sampler_next_random(p, point);
-  for (int i = 0, draws = 0; i < TPE_CANDIDATES && draws < 50 * TPE_CANDIDATES; draws++) {
+  int candidates = CANDIDATES_PER_DIM * space->count;
+  if (candidates > MOST_CANDIDATES_OF_TPE) candidates = MOST_CANDIDATES_OF_TPE;
+  for (int i = 0, draws = 0; i < candidates && draws < 50 * candidates; draws++) {
     double try[SPACE_MOST];
     tpe_draw(space, better, &random, try);
     if (!space_allows(space, try)) continue;

@@ -8,8 +8,16 @@ Status study_open(const Journal *journal, SamplerKind kind, Study *out) {
   *out = (Study){.kind = kind, .is_own = calloc(JOURNAL_MOST_TRIALS, sizeof *out->is_own)};
   if (!out->is_own) return status_fail(STATUS_FAULT, "out of memory");
   Status status = sampler_new(kind, &journal->space, journal->seed, &out->sampler);
+  if (!status && journal->goals.count > 1)
+    status = sampler_set_goals(out->sampler, journal->goals.count);
   if (status) study_close(out);
   return status;
+}
+
+/* Smaller is better. */
+static void as_losses(const Journal *journal, const Trial *trial, double *out) {
+  for (int g = 0; g < journal->goals.count; g++)
+    out[g] = journal->goals.goal[g].rule.is_max ? -trial->values[g] : trial->values[g];
 }
 
 void study_close(Study *study) {
@@ -20,15 +28,22 @@ void study_close(Study *study) {
 
 static Status study_propose(Study *study, const Journal *journal, double *point, bool *is_over) {
   Observation *seen = malloc((size_t)(journal->count + 1) * sizeof *seen);
-  if (!seen) return status_fail(STATUS_FAULT, "out of memory");
+  double(*values)[GOALS_MOST] = malloc((size_t)(journal->count + 1) * sizeof *values);
+  if (!seen || !values) {
+    free(seen);
+    free(values);
+    return status_fail(STATUS_FAULT, "out of memory");
+  }
   for (int i = 0; i < journal->count; i++) {
     const Trial *trial = &journal->trial[i];
-    seen[i] =
-        (Observation){trial->point, journal->is_max ? -trial->value : trial->value, trial->state};
+    as_losses(journal, trial, values[i]);
+    seen[i] = (Observation){trial->point, journal->is_max ? -trial->value : trial->value,
+                            trial->state, values[i]};
   }
   Status status =
       sampler_next(study->sampler, seen, journal->count, journal->count, point, is_over);
   free(seen);
+  free(values);
   return status;
 }
 
@@ -64,6 +79,30 @@ int study_best(const Journal *journal) {
     if (gain > 0) best = i;
   }
   return best;
+}
+
+bool study_is_on_front(const Journal *journal, int number) {
+  double own[GOALS_MOST], other[GOALS_MOST];
+  if (journal->trial[number].state != TRIAL_COMPLETE) return false;
+  as_losses(journal, &journal->trial[number], own);
+  for (int i = 0; i < journal->count; i++) {
+    if (journal->trial[i].state != TRIAL_COMPLETE) continue;
+    as_losses(journal, &journal->trial[i], other);
+    if (front_dominates(other, own, journal->goals.count)) return false;
+  }
+  return true;
+}
+
+int study_front(const Journal *journal, int *out) {
+  int count = 0;
+  for (int i = 0; i < journal->count; i++) {
+    if (!study_is_on_front(journal, i)) continue;
+    int at = count++;
+    for (; at > 0 && journal->trial[out[at - 1]].value > journal->trial[i].value; at--)
+      out[at] = out[at - 1];
+    out[at] = i;
+  }
+  return count;
 }
 
 int study_ended(const Journal *journal) {

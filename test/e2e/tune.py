@@ -267,7 +267,7 @@ class Tune(support.Case):
                 (1, "train.batch is compiled in; give the .ft file in place of m.so", ["m.so", "--space", "batch=[8, 16]"]),
                 (1, "-D width=3 is for .ft files", ["m.so", *rate, "-D", "width=3"]),
                 (1, "none.ft", ["none.ft", *rate]), (1, "none.so", ["none.so", *rate]),
-                (1, "--goal loss: expected min(valid.loss)", ["m.so", *rate, "--goal", "loss"]),
+                (1, "--goal loss: letter 1: expected min(valid.loss)", ["m.so", *rate, "--goal", "loss"]),
                 (1, "needs dimensions with a number of values", ["m.so", *rate, "--sampler", "grid"])):
             with self.subTest(needle):
                 self.fails(code, needle, "ftrun", "tune", *flags, cwd=self.folder)

@@ -15,9 +15,13 @@ static void begin_space(Space *space, const char *const *texts) {
   for (; *texts; texts++) assert_int_equal(space_add(space, *texts), STATUS_OK);
 }
 
-static const char *const plain[] = {"a=int(1, 9)", "b=range(-2, 2)", "train.lr=log(1e-4, 1)",
-                                    "kind=[sgd, adamw]", "size=[64, 128]",
-                                    "m=range(0, 1) if kind=sgd", NULL};
+static const char *const plain[] = {"a=int(1, 9)",
+                                    "b=range(-2, 2)",
+                                    "train.lr=log(1e-4, 1)",
+                                    "kind=[sgd, adamw]",
+                                    "size=[64, 128]",
+                                    "m=range(0, 1) if kind=sgd",
+                                    NULL};
 
 /* Of one condition, at a = 3, b = -0.5, lr = 0.01, kind = adamw, size = 128, without m. */
 static void conditions_hold(void **state) {
@@ -165,8 +169,8 @@ static void samplers_keep_conditions(void **state) {
     begin_space(&space, dims);
     if (kind == SAMPLER_GRID) {
       space_free(&space);
-      begin_space(&space, (const char *const[]){"x=range(0, 1, step=0.2)", "y=range(0, 1, step=0.5)",
-                                                "n=int(1, 3)", NULL});
+      begin_space(&space, (const char *const[]){"x=range(0, 1, step=0.2)",
+                                                "y=range(0, 1, step=0.5)", "n=int(1, 3)", NULL});
     }
     assert_int_equal(space_add_where(&space, "x + y <= 0.5"), STATUS_OK);
     assert_int_equal(space_add_where(&space, "n * x >= 0.4"), STATUS_OK);
@@ -178,7 +182,8 @@ static void samplers_keep_conditions(void **state) {
       if (is_over) break;
       assert_true(space_allows(&space, p) && p[0] + p[1] <= 0.5 && p[2] * p[0] >= 0.4);
       for (int j = 0; j < count; j++) assert_false(space_is_same(&space, p, point[j]));
-      double value = pow(p[0] - 0.5, 2) + pow(p[1] - 0.5, 2) + 0.01 * p[2]; /* best: 0.25, 0.25, 2 */
+      double value =
+          pow(p[0] - 0.5, 2) + pow(p[1] - 0.5, 2) + 0.01 * p[2]; /* best: 0.25, 0.25, 2 */
       best = fmin(best, value);
       seen[count] = (Observation){p, value, TRIAL_COMPLETE};
     }
