@@ -159,6 +159,9 @@ typedef struct Builder {
   Loc number_loss;           /* where loss is a number so far, or nowhere */
   VEC(GroupRule) group_rules;
   double rest_factor[2];       /* of lr and weight_decay where no rule applies */
+  bool prune_has_rule;         /* `prune = ... on` says which parameters */
+  const Node *prune_before;    /* the last param of rank >= 2 of prune_graph, if it is pruned; NULL */
+  const Graph *prune_graph;
   const Ast *matrix_condition; /* of an optimiser of matrices: which; NULL: all */
   VEC(const Ast *) evaluated;  /* metrics of the train graph that only evaluations have */
   Loc rule_loc[RECIPE_RULES];  /* of `best = max(...)` and the like (recipe_rule.c); or nowhere */

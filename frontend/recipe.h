@@ -1,7 +1,7 @@
 /* recipe: what the files that read data and train blocks share. recipe.c: sections and settings;
  * recipe_source.c: where data comes from; recipe_choice.c: what is chosen by name (optimizer,
  * schedule, clip); recipe_groups.c: settings of some parameters only; recipe_rule.c: numbers of evaluations that are
- * named; recipe_stop.c: when a training ends early. */
+ * named; recipe_stop.c: when a training ends early; recipe_prune.c: what becomes 0. */
 #ifndef FT_FRONTEND_RECIPE_H
 #define FT_FRONTEND_RECIPE_H
 #include "frontend/builder.h"
@@ -49,13 +49,15 @@ typedef struct {
   const char *name, *arguments; /* "lr momentum": `name` or `name:key` where the key differs */
   const char *prefix;           /* of the settings that these are */
 } Choice;
-/* Of optimizer, schedule, precision or recompute; NULL of others. */
+/* Of optimizer, schedule, precision, recompute or prune; NULL of others. */
 const Choice *recipe_choices(const char *key);
 bool recipe_optimizer(Builder *b, const Ast *ast);
 bool recipe_schedule(Builder *b, const Ast *ast);
 bool recipe_precision(Builder *b, const Ast *ast);
 bool recipe_recompute(Builder *b, const Ast *ast);
 bool recipe_clip(Builder *b, const Ast *ast);
+/* One of recipe_choices(entry), with its arguments: the setting train.ENTRY and others. */
+bool recipe_choice(Builder *b, const char *entry, const Ast *ast);
 /* auto, auto(memory = 8 GiB, most = 512): the words of train.batch.auto. */
 bool recipe_batch(Builder *b, const Ast *ast);
 /* auto(gpus = 64, memory = 80 GiB): the words that `ftc --simulate` takes, as a setting. */
@@ -70,8 +72,18 @@ bool recipe_settle(Builder *b, Loc loc);
 bool recipe_set_grouped(Builder *b, const char *key, const Ast *ast);
 /* `freeze = "backbone.*"`: as `lr = 0x on`, whatever other rules say. */
 bool recipe_freeze(Builder *b, const Ast *condition);
+/* `prune = magnitude(...) on CONDITION` */
+bool recipe_prune_on(Builder *b, const Ast *condition);
 /* `optimizer = muon(...) on CONDITION` */
 bool recipe_matrices_on(Builder *b, const Ast *condition);
 /* Rules become factors on the settings, before the command line changes those. */
 bool recipe_resolve_groups(Builder *b);
+
+/* ── recipe_prune.c ── */
+extern const char recipe_prune_key[];
+/* none, magnitude(...), magnitude(...) on CONDITION and the like */
+bool recipe_prune(Builder *b, const Ast *ast);
+bool recipe_check_prune(Builder *b);
+/* Notes on a param that it is pruned. is_named: a rule's condition holds for it. */
+void recipe_apply_prune(Builder *b, Node *param, bool is_named, bool is_frozen);
 #endif

@@ -36,6 +36,14 @@ static const Choice recomputes[] = {
     {"auto", "budget:recompute.budget", "train."},
     {0},
 };
+#define WHEN_PRUNED "sparsity initial begin end every structure scope"
+static const Choice prunes[] = {
+    {"magnitude", WHEN_PRUNED, "train.prune."},
+    {"movement", WHEN_PRUNED, "train.prune."},
+    {"gradient", WHEN_PRUNED " average", "train.prune."},
+    {"zeros", "", "train.prune."},
+    {0},
+};
 enum { MOST_ARGUMENTS = 12, MOST_CHOICES = 12 };
 
 const Choice *recipe_choices(const char *key) {
@@ -43,6 +51,7 @@ const Choice *recipe_choices(const char *key) {
          : !strcmp(key, "schedule")  ? schedules
          : !strcmp(key, "precision") ? precisions
          : !strcmp(key, "recompute") ? recomputes
+         : !strcmp(key, "prune")     ? prunes
                                      : NULL;
 }
 
@@ -144,6 +153,10 @@ bool recipe_optimizer(Builder *b, const Ast *ast) {
   if (!choice_read(b, "train.optimizer", optimizers, ast->kid[0])) return false;
   if (!recipe_chosen_optimizer(b)->rest[0]) return refuse_on(b, ast->loc);
   return recipe_matrices_on(b, ast->kid[1]);
+}
+
+bool recipe_choice(Builder *b, const char *entry, const Ast *ast) {
+  return choice_read(b, arena_printf(b->arena, "train.%s", entry), recipe_choices(entry), ast);
 }
 
 bool recipe_schedule(Builder *b, const Ast *ast) {
@@ -344,7 +357,7 @@ static bool check_pipeline(Builder *b, Loc loc) {
 
 bool recipe_settle(Builder *b, Loc loc) {
   bool fine = recipe_set_defaults(b) && check_precision(b, loc) && check_zero(b, loc) &&
-              check_pipeline(b, loc);
+              check_pipeline(b, loc) && recipe_check_prune(b);
   const char *optimizer = setting_text(b->program->settings, "train.optimizer");
   if (optimizer_takes(optimizer, "dampening") && choice_number(b, "train.nesterov") != 0 &&
       (choice_number(b, "train.momentum") == 0 || choice_number(b, "train.dampening") != 0))

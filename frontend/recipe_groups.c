@@ -155,6 +155,14 @@ bool recipe_freeze(Builder *b, const Ast *condition) {
   return true;
 }
 
+bool recipe_prune_on(Builder *b, const Ast *condition) {
+  GroupRule rule = {.key = recipe_prune_key, .condition = condition, .loc = condition->loc};
+  if (!groups_is_sound(b, condition)) return false;
+  VEC_PUSH(b->arena, b->group_rules, rule);
+  b->prune_has_rule = true;
+  return true;
+}
+
 bool recipe_matrices_on(Builder *b, const Ast *condition) {
   b->matrix_condition = condition;
   return groups_is_sound(b, condition);
@@ -212,7 +220,7 @@ void recipe_apply_groups(Builder *b, Node *param) {
   const Subject subject = {node_str(param, ATTR_NAME), param->type.shape.rank,
                            shape_elements(&param->type.shape)};
   double lr = b->rest_factor[0], decay = b->rest_factor[1];
-  bool is_frozen = false;
+  bool is_frozen = false, is_pruned = false;
   for (int i = 0; i < b->group_rules.count; i++) {
     GroupRule *rule = &b->group_rules.at[i];
     bool applies = false;
@@ -221,6 +229,8 @@ void recipe_apply_groups(Builder *b, Node *param) {
     rule->uses++;
     if (rule->key == freeze_key)
       is_frozen = true;
+    else if (rule->key == recipe_prune_key)
+      is_pruned = true;
     else
       *(strcmp(rule->key, "train.lr") == 0 ? &lr : &decay) = rule->value;
   }
@@ -228,6 +238,7 @@ void recipe_apply_groups(Builder *b, Node *param) {
   if (lr != 1) node_set_attr(b->graph, param, attr_float(ATTR_LR_FACTOR, lr));
   if (decay != 1) node_set_attr(b->graph, param, attr_float(ATTR_DECAY_FACTOR, decay));
   if (lr != 0) apply_matrix(b, param, &subject); /* what is frozen costs no iterations */
+  recipe_apply_prune(b, param, is_pruned, lr == 0);
 }
 
 /* The first pattern of a condition; NULL if it has none. */

@@ -8,6 +8,7 @@
  * micro-batches, clipped (torch.nn.utils.clip_grad_norm_, clip_grad_value_), then given to the rule
  * of the optimiser; the average of the weights follows the new parameters. */
 #include "passes/loss_scale.h"
+#include "passes/prune.h"
 
 /* ── clipping ───────────────────────────────────────────────────────────────────────────────── */
 /* For the log: what clip_grad_norm_ returns. */
@@ -55,7 +56,7 @@ static void average_weights(Update *u, Node *params) {
   Node *before = make_select(u->graph, is_first, u->params, average);
   Node *after = update_add(u, update_scaled(u, before, decay),
                            update_scaled(u, params, update_one_minus(u, decay)));
-  update_assign(u, OWN_EMA, after);
+  update_assign(u, OWN_EMA, prune_masked(u, after));
   update_at(u, "train.optimizer");
 }
 
@@ -71,12 +72,14 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
   update_find_groups(u);
   update_show_factor(u);
   update_unscale(u);
+  prune_gradients(u);
   u->grads = clipped(u, u->grads);
   Node *params = update_by_rule(u, kind);
   if (!params) {
     diag_error(diag, (Loc){0}, "unknown optimizer '%s'", kind);
     return false;
   }
+  params = prune_params(u, params);
   average_weights(u, params);
   update_assign(u, OWN_PARAMS, update_kept(u, params, counter));
   update_rescale(u);

@@ -29,6 +29,7 @@ typedef struct {
   Node *factor;           /* what the sum of the parts' gradients is multiplied with; NULL: nothing */
   Node *is_finite;        /* bool[]; fp16: false if the step is skipped; NULL: it never is */
   bool has_padding;       /* zeros lie behind the end of a param that ranks have uneven parts of */
+  Node *mask, *alive;      /* f32[N], bool[N]: what is not pruned (prune.h); NULL: nothing ever is */
   int totals;             /* collectives between stages of a pipeline, so far */
   VEC(Segment) segments;  /* in order, covering the arena; at least one */
   Node **rates, **decays; /* f64[] by segment: the learning rate, the weight decay */

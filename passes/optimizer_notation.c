@@ -1,5 +1,6 @@
 /* optimizer_notation: short hands for the arithmetic of updates. See optimizer.h. */
 #include "passes/loss_scale.h"
+#include "passes/prune.h"
 #include <string.h>
 
 Node *update_op(Update *u, Op op, Node *a, Node *b) { return make_binary(u->graph, op, a, b); }
@@ -39,7 +40,9 @@ Node *update_setting(Update *u, const char *key) { return make_setting(u->graph,
 Node *update_state(Update *u, LeafRole role, const char *name, double initial) {
   return make_state(u->graph, role, name, u->flat, initial);
 }
-Node *update_moment(Update *u, const char *name) { return update_state(u, ROLE_MOMENT, name, 0); }
+Node *update_moment(Update *u, const char *name) {
+  return prune_masked(u, update_state(u, ROLE_MOMENT, name, 0));
+}
 Node *update_counter(Update *u, LeafRole role, const char *name) {
   return make_state(u->graph, role, name, (Type){DT_I64, shape_scalar()}, 0);
 }

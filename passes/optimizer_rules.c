@@ -1,7 +1,7 @@
 /* optimizer_rules: the update rules of the single optimisers, with the arithmetic of torch.optim
  * (SGD, Adam, AdamW, Adagrad, RMSprop) and of Lion's paper. What does not depend on an element is
  * computed in f64, once, and then cast to f32. */
-#include "passes/optimizer.h"
+#include "passes/prune.h"
 #include <string.h>
 
 /* flat times the learning rate of each segment */
@@ -139,7 +139,7 @@ static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *count) {
   Node *beta1 = update_setting(u, "train.beta1"), *beta2 = update_setting(u, "train.beta2");
   Node *correction1 = update_one_minus(u, update_op(u, OP_POW, beta1, count));
   Node *correction2 = update_sqrt(u, update_one_minus(u, update_op(u, OP_POW, beta2, count)));
-  Node *v = make_state(u->graph, ROLE_MOMENT, "@muon.v", part, 0);
+  Node *v = prune_masked(u, make_state(u->graph, ROLE_MOMENT, "@muon.v", part, 0));
   Node *share = make_cast(u->graph, update_one_minus(u, beta2), DT_F32);
   beta2 = make_cast(u->graph, beta2, DT_F32);
   v = update_add(u, update_mul(u, v, beta2), update_mul(u, update_mul(u, grads, grads), share));

@@ -115,9 +115,10 @@ static void count_gradients(Election *e) {
   }
 }
 
-/* Of a param that is trained as a matrix, rows must stay rows. */
+/* Of a param that is trained as a matrix, rows must stay rows; of one that is pruned, all is numbered. */
 static bool storage_is_allowed(const Node *param, const Storage *storage) {
   if (node_storage(param).view.rank) return false; /* the pass was here */
+  if (node_attr(param, ATTR_PRUNED)) return false;
   if (!node_int(param, ATTR_AS_MATRIX, 0)) return true;
   int64_t rows = 1;
   int split = 0;

@@ -1,0 +1,261 @@
+"""Pruning in training (`prune = magnitude(...)`): each mask is that of numpy, ties, odd sizes and last blocks included; what is pruned is 0 to
+the bit, in parameters, moments and averages, under every optimizer and way of training; a resumed run is the same run."""
+import glob
+import os
+import sys
+
+import numpy
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+MODEL = """
+model M(x: f32[B, 3, 6, 6], y: i32[B]) {
+  h = relu(BatchNorm(name="bn")(Conv2d(6, 3, padding=1, name="conv")(x)))
+  h = relu(Linear(10, name="fc1")(flatten(h, from=1)))
+  loss = mean(cross_entropy(Linear(7, name="fc2")(h), y))
+}
+data D { train = npy("x.npy", "y.npy"); shuffle = false }
+train { batch = 8; epochs = 2; seed = 5; eval = none; optimizer = %s; prune = %s; %s }
+"""
+WHEN = "begin=2 steps, end=9 steps, every=3 steps"
+WEIGHTS = ["conv.weight", "fc1.weight", "fc2.weight"]
+random = numpy.random.RandomState(3)
+
+
+def wanted(count, begin=2, end=9, every=3, first=0.0, last=0.8):
+    """Zhu and Gupta's share behind `count` updates; None: the mask stays."""
+    if count < begin or count > end or ((count - begin) % every and count != end):
+        return None
+    left = 0.0 if count >= end else 1 - (count - begin) / (end - begin)
+    return last + (first - last) * left ** 3
+
+
+def best(score, keep):
+    """The highest; of equal ones the first."""
+    order = numpy.lexsort((numpy.arange(score.size), -score.astype("f8")))
+    is_kept = numpy.zeros(score.size, bool)
+    is_kept[order[:keep]] = True
+    return is_kept
+
+
+def kept(units, share):
+    return units - int(numpy.floor(share * units + 0.5))
+
+
+def block_means(x, h, w):
+    rows, columns = x.shape
+    return numpy.array([[x[r:r + h, c:c + w].astype("f8").mean() for c in range(0, columns, w)] for r in range(0, rows, h)]).astype("f4")
+
+
+def mask_of(score, share, structure):
+    matrix = score.reshape(score.shape[0], -1)
+    if structure == "element":
+        return best(score.ravel(), kept(score.size, share)).reshape(score.shape)
+    if ":" in structure:
+        n, m = map(int, structure.split(":"))
+        is_kept = numpy.zeros(score.shape, bool)
+        for begin in range(0, score.shape[1], m):
+            part = score[:, begin:begin + m]
+            order = numpy.argsort(-part, axis=1, kind="stable")[:, :n]
+            numpy.put_along_axis(is_kept[:, begin:begin + m], order, True, axis=1)
+        return is_kept
+    h, w = (1, matrix.shape[1]) if structure == "channel" else map(int, structure.split("x"))
+    means = block_means(matrix, h, w)
+    units = best(means.ravel(), kept(means.size, share)).reshape(means.shape)
+    whole = numpy.repeat(numpy.repeat(units, h, axis=0), w, axis=1)
+    return whole[:matrix.shape[0], :matrix.shape[1]].reshape(score.shape)
+
+
+class Prune(support.Case):
+    def setUp(self):
+        super().setUp()
+        numpy.save(self.path("x.npy"), random.randn(64, 3, 6, 6).astype("f4"))
+        numpy.save(self.path("y.npy"), random.randint(0, 7, 64).astype("i4"))
+
+    def built(self, prune, optimizer="sgd(lr=0)", more="", *flags):
+        return self.compile(MODEL % (optimizer, prune, more), *flags)
+
+    def checkpoints(self, artifact, name, *flags, steps=10):
+        """What a training keeps behind each step, by its number."""
+        folder = self.path(name)
+        support.run("ftrun", artifact, "--data", self.folder, "--steps", steps, "--set", f"train.checkpoint.dir={folder}", "--set",
+                    "train.checkpoint.unit=step", "--set", "train.checkpoint.every=1", "--set", "train.checkpoint.keep=100", *flags)
+        files = sorted(glob.glob(os.path.join(folder, "*.safetensors")))
+        files = [f for f in files if "best" not in f]
+        self.assertEqual(len(files), steps)
+        return [None] + [support.read_safetensors(f) for f in files]
+
+    def start(self, artifact, coarse=True):
+        """Weights with many ties, and some zeros."""
+        file = self.path("start.safetensors")
+        support.run("ftrun", artifact, "--data", self.folder, "--steps", 0, "--save", file)
+        tensors = support.read_safetensors(file)
+        for name in WEIGHTS:
+            value = random.randn(*tensors[name].shape)
+            tensors[name] = (numpy.round(value * 4) / 4 if coarse else value).astype("f4")
+        support.write_safetensors(file, tensors)
+        return file, tensors
+
+    def test_masks(self):
+        for structure in ("element", "2:4", "1:3", "4x5", "3x100", "channel"):
+            share = "" if ":" in structure else "sparsity=0.8, "
+            word = structure if structure.isalpha() else f'"{structure}"'
+            artifact = self.built(f"magnitude({share}{WHEN}, structure={word})")
+            for coarse in (True, False) if structure == "element" else (structure != "4x5",):
+                file, start = self.start(artifact, coarse)
+                states = self.checkpoints(artifact, f"{structure.replace(':', 'of')}{coarse}", "--init", file)
+                for name in WEIGHTS:
+                    alive = numpy.ones(start[name].shape, bool)
+                    for count in range(1, 11):
+                        share = wanted(count)
+                        if share is not None:
+                            score = numpy.where(alive, abs(start[name]), -numpy.finfo("f4").max)
+                            alive &= mask_of(score, share, structure)
+                        with self.subTest(structure=structure, coarse=coarse, name=name, count=count):
+                            self.assertTrue(numpy.array_equal(states[count][name], numpy.where(alive, start[name], 0)))
+                            if structure == "channel" and name == "conv.weight":
+                                lives = alive.reshape(6, -1).any(1)
+                                for vector in ("conv.bias", "bn.weight", "bn.bias"):
+                                    self.assertTrue(numpy.array_equal(states[count][vector], numpy.where(lives, start[vector], 0)))
+
+    def test_global(self):
+        artifact = self.built(f'magnitude(sparsity=0.8, {WHEN}, scope=global) on ("fc*.weight", "conv.weight")')
+        file, start = self.start(artifact)
+        states = self.checkpoints(artifact, "global", "--init", file)
+        # the order of the parameters is that of the file
+        names = [n for n in start if n in WEIGHTS]
+        score = numpy.concatenate([abs(start[n]).ravel() for n in names])
+        alive = numpy.ones(score.size, bool)
+        for count in range(1, 11):
+            share = wanted(count)
+            if share is not None:
+                alive &= best(numpy.where(alive, score, -numpy.finfo("f4").max), kept(score.size, share))
+            got = numpy.concatenate([states[count][n].ravel() for n in names]) != 0
+            self.assertTrue(numpy.array_equal(got, alive & (score != 0)), count)
+
+    def test_scores(self):
+        """movement and gradient: sums and averages of w dL/dw, of a model whose gradient is known."""
+        text = """
+model M(x: f32[B, 9], y: f32[B, 7]) { loss = sum((Linear(7, bias=false, name="fc")(x) - y) ** 2) }
+data D { train = npy("x.npy", "y.npy"); shuffle = false }
+train { batch = 8; epochs = 2; seed = 5; eval = none; optimizer = sgd(lr=0.001); prune = %s(sparsity=0.7, begin=4, end=6, every=1) }
+"""
+        x, y = random.randn(64, 9).astype("f4"), random.randn(64, 7).astype("f4")
+        numpy.save(self.path("x.npy"), x)
+        numpy.save(self.path("y.npy"), y)
+        for kind in ("movement", "gradient"):
+            artifact = self.compile(text % kind)
+            file = self.path("first.safetensors")
+            support.run("ftrun", artifact, "--data", self.folder, "--steps", 0, "--save", file)
+            w = support.read_safetensors(file)["fc.weight"].astype("f8")
+            states = self.checkpoints(artifact, kind, steps=7)
+            score, alive = numpy.zeros(w.shape), numpy.ones(w.shape, bool)
+            for count in range(1, 8):
+                rows = slice(8 * (count - 1), 8 * count)
+                g = 2 * (x[rows] @ w.T - y[rows]).T @ x[rows] * alive
+                score = score - w * g if kind == "movement" else 0.9 * score + 0.1 * abs(w * g)
+                w = w - 0.001 * g
+                share = wanted(count, 4, 6, 1, 0, 0.7)
+                if share is not None:
+                    own = numpy.where(alive, score, -numpy.finfo("f4").max)
+                    alive &= best(own.ravel(), kept(w.size, share)).reshape(w.shape)
+                w = w * alive
+                self.assertTrue(numpy.array_equal(states[count]["fc.weight"] != 0, alive), (kind, count))
+                numpy.testing.assert_allclose(states[count]["fc.weight"], w, rtol=1e-4, atol=1e-5)
+
+    def test_zero_stays_zero(self):
+        """Once dead, always: parameters, moments from the next step on, averages; under what else a training does."""
+        ways = {
+            "adamw": ("adamw(lr=0.02, weight_decay=0.1)", "ema = 0.9; clip = norm(0.1)", []),
+            "sgd": ("sgd(lr=0.1, momentum=0.9, weight_decay=0.1)", "accumulate = 2", []),
+            "muon": ("muon(lr=0.02)", "", []),
+            "bf16": ("adam(lr=0.02)", "precision = bf16(parameters=bf16)", []),
+            "fp16": ("adam(lr=0.02)", "precision = fp16(loss_scale=1e30); ema = 0.9", []),
+            "ranks": ("adam(lr=0.02)", "", ["--ranks", "2"]),
+        }
+        for name, (optimizer, more, flags) in ways.items():
+            static = ["--set", "distributed.data=2"] if flags else []
+            artifact = self.built("magnitude(sparsity=0.8, begin=1, end=4, every=1)", optimizer, more, *static)
+            steps = 8 if name != "sgd" else 6
+            states = self.checkpoints(artifact, name, *flags, steps=steps)
+            for weight in WEIGHTS:
+                dead = numpy.zeros(states[1][weight].shape, bool)
+                for count in range(1, steps + 1):
+                    state = states[count]
+                    with self.subTest(name, weight=weight, count=count):
+                        own = [k for k in state if k.endswith(weight) and k != weight]
+                        self.assertTrue(own)
+                        for key in own:
+                            is_average = "ema" in key
+                            if not key.startswith("@loss"):
+                                self.assertFalse(numpy.any(state[key].astype("f4")[dead]), key)
+                        self.assertFalse(numpy.any(state[weight].astype("f4")[dead]))
+                        dead = state[weight].astype("f4") == 0
+                if name != "fp16":
+                    self.assertEqual(dead.sum(), dead.size - kept(dead.size, 0.8), name)
+
+    def test_resumes(self):
+        artifact = self.built(f"gradient(sparsity=0.7, {WHEN})", "adam(lr=0.01)", "checkpoint { every = 5 steps }")
+        whole, rest = self.path("whole"), self.path("rest")
+        run = lambda *flags: support.run("ftrun", artifact, "--data", self.folder, *flags)
+        run("--steps", 10, "--save", whole)
+        first = self.path("first")
+        run("--steps", 10, "--set", f"train.checkpoint.dir={first}")
+        for file in glob.glob(os.path.join(first, "*10.safetensors")):
+            os.remove(file)
+        run("--steps", 10, "--resume", first, "--save", rest)
+        self.assertEqual(open(whole, "rb").read(), open(rest, "rb").read())
+
+    def test_lottery(self):
+        """zeros: what begins as 0 stays so."""
+        artifact = self.built("zeros", "adam(lr=0.01)")
+        file, start = self.start(artifact)
+        end = self.path("end")
+        support.run("ftrun", artifact, "--data", self.folder, "--init", file, "--steps", 5, "--save", end)
+        after = support.read_safetensors(end)
+        for name in WEIGHTS:
+            self.assertGreater((start[name] == 0).sum(), 0)
+            self.assertTrue(numpy.array_equal(after[name] == 0, start[name] == 0))
+
+    def test_simulator(self):
+        artifact = self.path("m.ptx")
+        with open(self.path("p.ft"), "w") as f:
+            f.write(MODEL % ("sgd(lr=0)", f"magnitude(sparsity=0.8, {WHEN})", ""))
+        host = self.built(f"magnitude(sparsity=0.8, {WHEN})")
+        file, _ = self.start(host)
+        support.run("ftc", self.path("p.ft"), "-o", artifact)
+        ends = []
+        for built, flags in ((host, []), (artifact, ["--device", "sim"])):
+            end = self.path("end")
+            support.run("ftrun", built, "--data", self.folder, "--init", file, "--steps", 2, "--save", end, "--set", "train.prune.end=2", *flags)
+            ends.append(support.read_safetensors(end))
+        for name in WEIGHTS:
+            self.assertTrue(numpy.array_equal(*(e[name] for e in ends)))
+
+    def test_refused(self):
+        for prune, more, words in (
+            ("magnitude(sparsity=1.5)", "", "1.5 is more than 1"),
+            ("magnitude(structure=rows)", "", "not 'rows'"),
+            ('magnitude(structure="5:4")', "", "not '5:4'"),
+            ('magnitude(structure="2:4", sparsity=0.5)', "", "leave out sparsity"),
+            ('magnitude(structure="2:4", scope=global)', "", "leave out scope=global"),
+            ('magnitude(structure="2:4") on "*"', "", "add `and rank >= 2`"),
+            ('magnitude on "nothing.*"', "", "no parameter is meant by"),
+            ("size(sparsity=0.5)", "", "unknown prune 'size'"),
+            ("zeros(sparsity=0.5)", "", "zeros has no arguments"),
+        ):
+            with self.subTest(prune):
+                self.refused(prune, words)
+        for axis in ("data=2 zero=1", "tensor=2", "pipeline=2"):
+            flags = [w for s in axis.split() for w in ("--set", "distributed." + s)]
+            self.refused("magnitude", "leave out one of the two", *flags)
+
+    def refused(self, prune, words, *flags):
+        with open(self.path("bad.ft"), "w") as f:
+            f.write(MODEL % ("sgd", prune, ""))
+        self.fails(1, words, "ftc", self.path("bad.ft"), "-o", self.path("bad.so"), *flags)
+
+
+if __name__ == "__main__":
+    support.main()
