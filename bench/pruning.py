@@ -18,7 +18,7 @@ WAYS = {
     "gradient": "gradient(sparsity=0.8, every=20)",
     "movement": "movement(sparsity=0.8, begin=200, every=20)",
     "2:4": 'magnitude(structure="2:4", begin=200)',
-    "channel": "magnitude(sparsity=0.5, structure=channel, every=20)",
+    "channel": "magnitude(sparsity=0.5, structure=channel, every=20) on rank >= 2 and not \"head.*\"",
 }
 
 
