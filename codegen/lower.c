@@ -129,12 +129,12 @@ static bool lower_graph(Lowering *lowering, const Graph *graph, PlanGraph *out) 
 
 /* Where a batch comes in parts, the next one's gradients are added to zeros (passes/
  * optimizer_accumulate.c). */
-static void clear_sums(Lowering *lowering) {
+static void clear_sums(Lowering *lowering, const Graph *train) {
   int64_t elements = lowering->plan->places.at[PLACE_GRADS].bytes / 4;
   Arena *arena = lowering->plan->arena;
   Type type = {DT_F32, shape_of(1, &elements)};
   int *args = ARENA_ARRAY(arena, int, 1);
-  lowering->out = &lowering->plan->graphs.at[0];
+  lowering->out = &lowering->plan->graphs.at[plan_find_graph(lowering->plan, train->name)];
   args[0] = lower_buffer(lowering, (Address){PLACE_GRADS, 0}, &type);
   PlanStep step = {.kind = STEP_FILL,
                    .name = step_kind_text(STEP_FILL),
@@ -189,7 +189,9 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
   for (int g = 0; g < graphs && good; g++)
     lower_body_order(&plan->graphs.at[g], lowering.node_steps[g].at, lowering.node_steps[g].count);
   for (int g = 0; g < graphs && good; g++) lower_partners(&lowering, &plan->graphs.at[g]);
-  if (good && program->micro) clear_sums(&lowering);
+  if (good && program->micro) clear_sums(&lowering, program->train);
+  for (int i = 0; i < program->variant_count && good && program->micro; i++)
+    clear_sums(&lowering, program->variants[i].train);
   for (int g = 0; g < graphs && good; g++) good = find_order(&lowering, &plan->graphs.at[g]);
   lower_places(&lowering);
   lower_programmes(program, plan);

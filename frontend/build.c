@@ -364,8 +364,9 @@ static bool fail_batch(Builder *b, const Ast *written, int64_t size, int64_t bat
   return false;
 }
 
-/* A model's inputs have the sizes that are written; the leading dimension is the batch. */
-static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batch) {
+/* A model's inputs have the sizes that are written; the leading dimension is the batch. *axis: the one
+ * whose length is that of a variant; -1: none is. */
+static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batch, int *axis) {
   const Ast *type = input->kid[0], *written = type->kid[0];
   shape->rank = 0;
   if (written->count == 0 || written->count > MAX_RANK)
@@ -375,6 +376,8 @@ static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batc
     const Ast *dimension = written->kid[i];
     const Ast *size_ast = dimension->kind == AST_DIMENSION ? dimension->kid[0] : dimension;
     int64_t size;
+    bool is_named = dimension->kind == AST_NAME || dimension->kind == AST_DIMENSION;
+    bool is_variant = is_named && b->variant.name && !strcmp(dimension->name, b->variant.name);
     if (dimension->kind == AST_ELLIPSIS)
       return builder_fail(b, dimension->loc, "an input's dimensions must all be known");
     if (dimension->kind == AST_NAME && !builder_find_size(b, dimension->name)) {
@@ -387,6 +390,7 @@ static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batc
     }
     if (!eval_int(b, size_ast, "a dimension", &size)) return false;
     if (i == 0 && b->is_again) size = batch;
+    if (is_variant) size = b->variant.size, *axis = i;
     if (size < 0)
       return builder_fail(b, size_ast->loc, "a dimension cannot be negative: %lld",
                           (long long)size);
@@ -409,13 +413,16 @@ static bool declare_input(Builder *b, const Ast *input, int index, int64_t batch
   if (type_ast->name && !dtype_parse(type_ast->name, &type.dtype))
     return builder_fail(b, type_ast->loc, "unknown element type '%s'%s", type_ast->name,
                         builder_hint_type(b, type_ast->name));
-  if (!input_shape(b, input, &type.shape, batch)) return false;
+  int axis = -1;
+  if (!input_shape(b, input, &type.shape, batch, &axis)) return false;
   if (builder_local(b->frame, input->name))
     return builder_fail(b, input->loc, "there is already an input or dimension '%s'", input->name);
   Type held;
   if (!input_check(b, input, index, &type, &held)) return false;
   Attr name = attr_str(ATTR_NAME, input->name);
+  if (axis > 0) held.shape.dim[axis] = b->variant.whole;
   Node *node = tensor_node(b, OP_INPUT, NULL, 0, &name, 1, &held, input->loc);
+  if (axis > 0 && node) node = variant_front(b, node, axis, input->loc);
   node = input_value(b, node, index, &type, input->loc);
   builder_bind(b, input->name, value_tensor(node), input->loc, false);
   return node != NULL;

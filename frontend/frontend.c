@@ -415,10 +415,10 @@ static bool build_graphs(Builder *b, const Ast *model) {
   if (!b->program->eval || !same_declarations(b, train, train_count) || !has_evaluated(b) ||
       !recipe_check_rules(b))
     return false;
-  if (b->watch) return true;
+  if (b->watch) return variants_build(b, model, train, train_count);
   sizes_note(b, model, b->program->train, true);
   sizes_note(b, model, b->program->eval, false);
-  return true;
+  return variants_build(b, model, train, train_count);
 }
 
 /* Declarations for others to import: no model, and no recipe. */

@@ -32,6 +32,13 @@ typedef struct {
   const char *flag, *value; /* "--space", "lr=log(1e-05, 0.1)": as `ftrun tune` takes it */
 } TuneLine;
 
+/* The step once more, of rows of another length (variant.c). Parameters and states are those of the
+ * program; inputs too, of which the graph takes the front of each row. */
+typedef struct {
+  int64_t size;
+  Graph *train, *micro; /* as the program's */
+} Variant;
+
 typedef struct Program {
   Arena *arena;
   const char *model_name, *path;
@@ -43,6 +50,8 @@ typedef struct Program {
       *prefill; /* for generation, made by the passes from eval; NULL where there is none,
                    and then, if the model is one of text, decode_refused says why */
   const char *decode_refused;
+  Variant variants[PLAN_MOST_SIZES - 1]; /* the shortest first */
+  int variant_count;
   int stage; /* of distributed.pipeline ones, from 0: what this compilation is of */
   SettingValue *settings;
   Loc batch_loc;                            /* of batch = auto(...), or nowhere */
@@ -57,11 +66,13 @@ typedef struct Program {
 } Program;
 
 /* The compiler's graphs, in the order of the plan's; NULL where there is none. */
-enum { PROGRAM_GRAPHS = 5 };
+enum { PROGRAM_OWN_GRAPHS = 5, PROGRAM_GRAPHS = PROGRAM_OWN_GRAPHS + 2 * (PLAN_MOST_SIZES - 1) };
 static inline Graph *program_graph(const Program *program, int index) {
-  Graph *const graphs[PROGRAM_GRAPHS] = {program->train, program->eval, program->micro,
-                                         program->decode, program->prefill};
-  return graphs[index];
+  Graph *const graphs[PROGRAM_OWN_GRAPHS] = {program->train, program->eval, program->micro,
+                                             program->decode, program->prefill};
+  if (index < PROGRAM_OWN_GRAPHS) return graphs[index];
+  const Variant *variant = &program->variants[(index - PROGRAM_OWN_GRAPHS) / 2];
+  return (index - PROGRAM_OWN_GRAPHS) % 2 ? variant->micro : variant->train;
 }
 
 typedef struct {

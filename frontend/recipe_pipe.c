@@ -62,6 +62,7 @@ static bool pipe_argument(Builder *b, const Ast *ast, const char *transform,
     if (v.kind == VALUE_BOOL) *out = (TransformArgument){1, {v.i ? 1 : 0}};
   } else if (parameter->type != PARAMETER_WORD) {
     if (!pipe_numbers(b, ast, out)) return false;
+    if (!out->count) out->count = TRANSFORM_NUMBERS + 1; /* no such value */
   } else if (is_word || ast->kind == AST_BOOL) {
     const char *word = is_word ? ast->name : ast->integer ? "true" : "false";
     *out = (TransformArgument){1, {transform_which(parameter->words, word, strlen(word))}};
@@ -141,6 +142,12 @@ bool recipe_pipe(Builder *b, const Ast *ast, DataSource *source) {
     const char *wrong = fine ? transform_check_chain(chain, i + 1, buffer) : NULL;
     if (fine && !wrong && chain[i].kind->where == TRANSFORM_TRAIN && strcmp(source->split, "train") != 0)
       fine = builder_fail(b, at->loc, "%s is for training: leave it out of %s", chain[i].kind->name,
+                          source->split);
+    bool is_bucketed = fine && chain[i].kind == transform_find_text("pad") &&
+                       transform_argument(&chain[i], "buckets")->count;
+    if (is_bucketed && strcmp(source->split, "train") != 0)
+      fine = builder_fail(b, at->loc,
+                          "buckets are for training: evaluations take rows of one length, so leave them out of %s",
                           source->split);
     if (wrong) fine = builder_fail(b, at->loc, "%s", wrong);
   }

@@ -17,25 +17,30 @@
 enum { BUILDS = 4 };
 
 /* ── building again ───────────────────────────────────────────────────────────────────────── */
-static Graph *build_again(const Builder *b, const Ast *model, bool training, int64_t batch) {
+Builder *builder_again(const Builder *b, Diag *diag) {
   Builder *again = ARENA_NEW(b->arena, Builder);
   Program *program = ARENA_NEW(b->arena, Program);
-  Diag *quiet = ARENA_NEW(b->arena, Diag);
   *again = *b;
   *program = *b->program;
-  *quiet = *b->diag;
-  quiet->is_quiet = true;
   program->settings = ARENA_ARRAY(b->arena, SettingValue, setting_count);
   memcpy(program->settings, b->program->settings, sizeof(SettingValue) * (size_t)setting_count);
-  program->settings[setting_find("train.batch")].number = (double)batch;
   memset(&program->layers, 0, sizeof program->layers);
-  again->diag = quiet;
+  again->diag = diag;
   again->program = program;
-  again->is_again = true;
   memset(&again->declared, 0, sizeof again->declared);
   memset(&again->weights, 0, sizeof again->weights);
   memset(&again->evaluated, 0, sizeof again->evaluated);
   memset(&again->reported, 0, sizeof again->reported);
+  return again;
+}
+
+static Graph *build_again(const Builder *b, const Ast *model, bool training, int64_t batch) {
+  Diag *quiet = ARENA_NEW(b->arena, Diag);
+  *quiet = *b->diag;
+  quiet->is_quiet = true;
+  Builder *again = builder_again(b, quiet);
+  again->program->settings[setting_find("train.batch")].number = (double)batch;
+  again->is_again = true;
   return build_graph(again, model, training);
 }
 

@@ -131,11 +131,16 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
     report.bytes[MEMORY_NARROW] = report_aligned(report.bytes[MEMORY_PARAMS] / 2) +
                                   report_aligned(report.bytes[MEMORY_FROZEN] / 2);
   Work work = work_of(graph, arena);
+  int64_t most = work.peak;
   for (int i = 1; i < PROGRAM_GRAPHS; i++) {
     const Graph *other = program_graph(program, i);
-    int64_t peak = other ? work_of(other, arena).peak : 0;
-    if (peak > report.eval_peak) report.eval_peak = peak;
+    int64_t *peak = &report.eval_peak;
+    if (i >= PROGRAM_OWN_GRAPHS) peak = &report.variant_peak[(i - PROGRAM_OWN_GRAPHS) / 2];
+    if (other) grow_to(peak, work_of(other, arena).peak);
+    grow_to(&most, *peak);
   }
+  for (int i = 0; i < program->variant_count; i++)
+    report.variant_size[i] = program->variants[i].size;
   report.work_peak = work.peak;
   report.work_bound = work.bound;
   report.busiest = work.busiest;
@@ -159,8 +164,7 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
   int64_t others = work.bound - report.bytes[MEMORY_GATHERED];
   if (report.bytes[MEMORY_KEPT] > others) report.bytes[MEMORY_KEPT] = others;
   report.bytes[MEMORY_TEMPORARY] = others - report.bytes[MEMORY_KEPT];
-  int64_t arena_bytes = report.eval_peak > work.peak ? report.eval_peak : work.peak;
-  report.bytes[MEMORY_GAPS] = arena_bytes - work.bound;
+  report.bytes[MEMORY_GAPS] = most - work.bound;
   for (int i = 0; i < MEMORY_CATEGORY_COUNT; i++) report.total += report.bytes[i];
   return report;
 }
@@ -201,6 +205,9 @@ void memory_report_print(const MemoryReport *report, FILE *out) {
     fprintf(out, "; fullest at step %d, %s", report->busiest, report->busiest_name);
   fprintf(out, "\nevaluation needs %s of the same arena; %d launches and calls a step\n",
           memory_human(report->eval_peak, text), report->steps);
+  for (int i = 0; i < PLAN_MOST_SIZES - 1 && report->variant_size[i]; i++)
+    fprintf(out, "a step with rows of %lld needs %s of the same arena\n",
+            (long long)report->variant_size[i], memory_human(report->variant_peak[i], text));
   if (report->recompute) fprintf(out, "%s\n", report->recompute);
 }
 

@@ -137,7 +137,7 @@ static bool ensure_folder(Diag *diag, const char *path) {
 /* ── running one pass ───────────────────────────────────────────────────────────────────────── */
 PassGraphs pass_graph_named(const char *name, PassGraphs otherwise) {
   static const char *const names[] = {"train", "micro", "eval", "decode", "prefill"};
-  for (int i = 0; i < PROGRAM_GRAPHS; i++)
+  for (int i = 0; i < PROGRAM_OWN_GRAPHS; i++)
     if (!strcmp(names[i], name)) return (PassGraphs)(1 << i);
   return otherwise;
 }
@@ -231,6 +231,7 @@ Graph *passes_run_named(PassContext *context, Graph *graph, const char *names) {
 typedef struct {
   Graph **graph;
   PassGraphs of;
+  bool is_variant;
   Arena *arena; /* the graph's, if a pass of this pipeline made it */
 } Slot;
 
@@ -270,6 +271,7 @@ static bool run_on(Pipeline *pipeline, int pass, Slot *slot) {
   Graph *before = *slot->graph;
   if (!before) return true;
   pipeline->context.of = slot->of;
+  pipeline->context.is_variant = slot->is_variant;
   pipeline->context.refused = NULL;
   int64_t start = clock_nanoseconds();
   const PassInfo *info = &pass_info[pass];
@@ -338,7 +340,8 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
   bool *disabled = ARENA_ARRAY(arena, bool, pass_count);
   int last;
   if (!pass_prepare(program, diag, options, disabled, &last)) return false;
-  Pipeline pipeline = {.context = {arena, diag, program->settings, true, for_gpu, false, program,
+  Pipeline pipeline = {.context = {.arena = arena, .diag = diag, .settings = program->settings,
+                                   .of = PASS_OF_TRAIN, .for_gpu = for_gpu, .program = program,
                                    .disabled = disabled, .left_out = options->disable,
                                    .stage = program->stage},
                        .options = options,
@@ -351,14 +354,24 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
     program->decode = copy_under_name(program->eval, "decode");
     program->prefill = copy_under_name(program->eval, "prefill");
   }
+  int slot_count = PROGRAM_OWN_GRAPHS + 2 * program->variant_count;
   Slot slots[PROGRAM_GRAPHS] = {{&program->train, PASS_OF_TRAIN},
                                 {&program->eval, PASS_OF_EVAL},
                                 {&program->micro, PASS_OF_MICRO},
                                 {&program->prefill, PASS_OF_PREFILL},
                                 {&program->decode, PASS_OF_DECODE}};
+  for (int i = 0; i < program->variant_count; i++) {
+    Variant *variant = &program->variants[i];
+    Slot *slot = &slots[PROGRAM_OWN_GRAPHS + 2 * i];
+    if (program->micro)
+      variant->micro = copy_under_name(variant->train, arena_printf(arena, "micro.%lld",
+                                                                    (long long)variant->size));
+    slot[0] = (Slot){&variant->train, PASS_OF_TRAIN, .is_variant = true};
+    slot[1] = (Slot){&variant->micro, PASS_OF_MICRO, .is_variant = true};
+  }
   for (int i = 0; ok && i <= last; i++)
     if (pass_is_run(&pipeline.context, i)) {
-      for (int k = 0; ok && k < PROGRAM_GRAPHS; k++) ok = run_on(&pipeline, i, &slots[k]);
+      for (int k = 0; ok && k < slot_count; k++) ok = run_on(&pipeline, i, &slots[k]);
       if (!program->decode && !program->decode_refused)
         program->decode_refused = pipeline.context.refused;
     }

@@ -29,6 +29,7 @@ typedef struct {
   const char *left_out;   /* PassOptions.disable */
   Arena *scratch;         /* ends with the pass, but a graph it makes has the old graph's arena */
   int stage;              /* Program.stage */
+  bool is_variant;        /* of rows of another length: the step decides what graphs share */
 } PassContext;
 
 /* The state that counts the parts of a batch: passes/totals_parts.c, optimizer_accumulate.c. */

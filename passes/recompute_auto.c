@@ -136,6 +136,8 @@ static bool plan_others(Search *search) {
   Program *others = &search->others;
   *others = program ? *program : (Program){.settings = search->context->settings};
   others->arena = search->scratch;
+  others->variant_count = 0; /* this one, or less than the step */
+  memset(others->variants, 0, sizeof others->variants);
   Graph **slots[] = {&others->eval, &others->prefill, &others->decode, &others->train};
   int count = search->context->of == PASS_OF_MICRO ? 4 : 3;
   for (int i = 0; i < count; i++)

@@ -170,7 +170,8 @@ static void storage_follow(const Graph *leader, const Graph *graph, Storage *out
 Storage *storage_choose(PassContext *context, const Graph *graph) {
   Storage *out = ARENA_ARRAY(context->scratch, Storage, graph->nodes.count);
   const Program *program = context->program;
-  bool decides = !program || !program->train || context->of == PASS_OF_TRAIN;
+  bool is_step = context->of == PASS_OF_TRAIN && !context->is_variant;
+  bool decides = !program || !program->train || is_step;
   if (decides)
     elect(context, graph, out);
   else

@@ -19,6 +19,7 @@
 /* The version grows whenever an older plan would mean something else now, or could not be read. */
 enum { PLAN_VERSION = 8, PLAN_ALIGN = 64 };
 enum { PLAN_MOST_GRAPHS = 64, PLAN_MOST_PROGRAMMES = 16, PROGRAMME_RUNS = 64 };
+enum { PLAN_MOST_SIZES = 8 }; /* lengths of rows that a plan has a step for */
 enum { PLAN_MOST_METRICS = 250 }; /* of a graph, with the compiler's own */
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
@@ -362,7 +363,8 @@ typedef struct {
 
 /* Which graphs run in which order. The results are those of the last run. Its kind is a row of
  * plan/programmes.def.
- * STEP: the training of one step, its batch in as many parts as there are runs.
+ * STEP: the training of one step, its batch in as many parts as there are runs. Of several, one of size
+ *   0 takes rows as the inputs have them, and the others are of so many positions at the front of each.
  * EVALUATE: of one batch, also for prediction.
  * EVALUATE_AVERAGE: the same with averages of the parameters in place of these.
  * GENERATE: tokens of texts, whose position is the state of that role: as long as more than
@@ -374,6 +376,7 @@ typedef struct {
 #undef PROGRAMME
 typedef struct {
   const char *name;
+  int64_t size;
   VEC(PlanRun) runs;
 } PlanProgramme;
 
@@ -428,6 +431,7 @@ static inline int64_t plan_aligned(int64_t bytes) {
 int plan_find_graph(const Plan *plan, const char *name); /* -1: there is none */
 /* NULL: there is none. */
 const PlanProgramme *plan_find_programme(const Plan *plan, const char *name);
+const PlanProgramme *plan_find_size(const Plan *plan, const char *name, int64_t size);
 /* The graph whose results are those of the programme; NULL: there is no such programme. */
 const PlanGraph *plan_result(const Plan *plan, const char *programme);
 /* The runs of all programmes, one behind the other; NULL: there are not so many, or index < 0. */
@@ -440,6 +444,7 @@ int64_t plan_batches(const PlanProgramme *programme); /* that one go through it 
 int64_t plan_parts_at_once(const Plan *plan);
 /* One more run at the programme's end, and the programme, if there is none yet. times 0: once. */
 void plan_add_run(Plan *plan, const char *programme, PlanRun run);
+void plan_add_sized_run(Plan *plan, const char *programme, int64_t size, PlanRun run);
 
 /* The states of roles keep, missing, more and pass, f64[], are those with which the runtime makes
  * batches the evaluation of a split: its loss and metrics are those of all samples since `keep` was

@@ -7,6 +7,7 @@
 
 static void chain_print_argument(Text *out, const TransformParameter *parameter,
                                  const TransformArgument *argument) {
+  if (!argument->count) return;
   text_printf(out, " %s", parameter->name);
   if (parameter->type == PARAMETER_WORD) {
     int length;
@@ -32,7 +33,8 @@ void plan_print_chain(Text *out, const DataSource *source) {
 static bool chain_read_argument(Words *words, const TransformParameter *parameter,
                                 TransformArgument *out) {
   char buffer[96];
-  if (!words_expect(words, parameter->name)) return false;
+  if (parameter->type == PARAMETER_LENGTHS && !words_take(words, parameter->name)) return true;
+  if (parameter->type != PARAMETER_LENGTHS && !words_expect(words, parameter->name)) return false;
   if (parameter->type == PARAMETER_WORD) {
     const char *word = words_word(words, "a word");
     if (!word) return false;

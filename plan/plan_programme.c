@@ -1,6 +1,7 @@
 /* plan_programme: see plan_programme.h.
  *
  *   programme "step" run "micro" times 3 run "train"
+ *   programme "step" size 64 run "train.64"
  *   programme "evaluate" run "eval"
  *   programme "evaluate_average" run "eval" with @ema for params
  *   programme "generate" run "prefill" positions 64 run "decode" positions 1
@@ -20,10 +21,15 @@ int plan_find_graph(const Plan *plan, const char *name) {
   return -1;
 }
 
-const PlanProgramme *plan_find_programme(const Plan *plan, const char *name) {
+const PlanProgramme *plan_find_size(const Plan *plan, const char *name, int64_t size) {
   for (int i = 0; i < plan->programmes.count; i++)
-    if (!strcmp(plan->programmes.at[i].name, name)) return &plan->programmes.at[i];
+    if (!strcmp(plan->programmes.at[i].name, name) && plan->programmes.at[i].size == size)
+      return &plan->programmes.at[i];
   return NULL;
+}
+
+const PlanProgramme *plan_find_programme(const Plan *plan, const char *name) {
+  return plan_find_size(plan, name, 0);
 }
 
 const PlanGraph *plan_result(const Plan *plan, const char *name) {
@@ -57,16 +63,21 @@ int64_t plan_parts_at_once(const Plan *plan) {
   return is_once ? (int64_t)setting_number(plan->settings, "train.accumulate") : 1;
 }
 
-void plan_add_run(Plan *plan, const char *name, PlanRun run) {
+void plan_add_sized_run(Plan *plan, const char *name, int64_t size, PlanRun run) {
   PlanProgramme *found = NULL;
   for (int i = 0; i < plan->programmes.count; i++)
-    if (!strcmp(plan->programmes.at[i].name, name)) found = &plan->programmes.at[i];
+    if (!strcmp(plan->programmes.at[i].name, name) && plan->programmes.at[i].size == size)
+      found = &plan->programmes.at[i];
   if (!found) {
-    VEC_PUSH(plan->arena, plan->programmes, (PlanProgramme){.name = name});
+    VEC_PUSH(plan->arena, plan->programmes, ((PlanProgramme){.name = name, .size = size}));
     found = &plan->programmes.at[plan->programmes.count - 1];
   }
   if (!run.times) run.times = 1;
   VEC_PUSH(plan->arena, found->runs, run);
+}
+
+void plan_add_run(Plan *plan, const char *name, PlanRun run) {
+  plan_add_sized_run(plan, name, 0, run);
 }
 
 /* ── text ─────────────────────────────────────────────────────────────────────────────────── */
@@ -74,6 +85,7 @@ void plan_print_programmes(const Plan *plan, Text *out) {
   for (int i = 0; i < plan->programmes.count; i++) {
     const PlanProgramme *programme = &plan->programmes.at[i];
     text_printf(out, "programme \"%s\"", programme->name);
+    if (programme->size) text_printf(out, " size %" PRId64, programme->size);
     for (int k = 0; k < programme->runs.count; k++) {
       const PlanRun *run = &programme->runs.at[k];
       text_printf(out, " run \"%s\"", plan->graphs.at[run->graph].name);
@@ -113,8 +125,11 @@ static bool read_run(Words *words, const Plan *plan, PlanRun *run) {
 
 bool plan_read_programme(Words *words, Plan *plan) {
   const char *name = words_name(words, "the programme's name");
+  int64_t size = 0;
   if (!name) return false;
-  if (plan_find_programme(plan, name))
+  if (words_take(words, "size") && !words_integer(words, "positions of a row", 1, 1 << 24, &size))
+    return false;
+  if (plan_find_size(plan, name, size))
     return words_fail(words, "there are two of programme \"%s\"", name);
   if (plan->programmes.count == PLAN_MOST_PROGRAMMES)
     return words_fail(words, "a plan has at most %d programmes", PLAN_MOST_PROGRAMMES);
@@ -125,7 +140,7 @@ bool plan_read_programme(Words *words, Plan *plan) {
     if (count++ == PROGRAMME_RUNS)
       return words_fail(words, "a programme has at most %d runs", PROGRAMME_RUNS);
     if (!read_run(words, plan, &run)) return false;
-    plan_add_run(plan, name, run);
+    plan_add_sized_run(plan, name, size, run);
   } while (words_take(words, "run"));
   return true;
 }
@@ -155,6 +170,8 @@ static const char *programme_check_parts(const Check *check, int64_t parts) {
 }
 
 static const char *check_step(const Check *check) {
+  if (check->programme->size && setting_pipeline(check->plan->settings) > 1)
+    return "a step of several sizes is not for distributed.pipeline";
   double parts = setting_number(check->plan->settings, "train.accumulate");
   int64_t batches = plan_batches(check->programme);
   if (parts < 1) parts = 1;
@@ -231,8 +248,9 @@ bool plan_has_loss(const PlanProgramme *programme) {
 static const char *check_runs(const Check *check) {
   const PlanProgramme *programme = check->programme;
   int kind = kind_of(programme);
-  if (kind < 0)
-    return arena_printf(check->arena, "nothing runs a programme \"%s\"", programme->name);
+  if (kind < 0 || (programme->size && strcmp(programme->name, PROGRAMME_STEP) != 0))
+    return arena_printf(check->arena, "nothing runs a programme \"%s\"%s", programme->name,
+                        kind < 0 ? "" : " of a size");
   for (int i = 0; i < programme->runs.count; i++) {
     const PlanRun *run = &programme->runs.at[i];
     bool others = known[kind].traits & OTHERS, takes_positions = known[kind].traits & POSITIONS;

@@ -148,6 +148,12 @@ bool text_form(const DataSource *data, int inputs, TextForm *out, Text *why) {
   return check_text_parts(data, out, why);
 }
 
+const TransformArgument *text_form_buckets(const TextForm *form) {
+  if (form->rows != TEXT_PAD) return NULL;
+  const TransformArgument *buckets = transform_argument(form->layout, "buckets");
+  return buckets->count ? buckets : NULL;
+}
+
 bool text_moves(const DataSource *data) {
   const SourceKind *kind = source_kind_find(data->kind);
   TextForm form = {.shift = 1};

@@ -40,6 +40,8 @@ typedef struct {
 } TextForm;
 /* For a model of so many inputs. False: *why, to be freed, says what does not go together. */
 bool text_form(const DataSource *data, int inputs, TextForm *out, Text *why);
+/* The lengths of rows that `pad` makes batches of; NULL: one. */
+const TransformArgument *text_form_buckets(const TextForm *form);
 /* Is it a text of windows that move, for any model? */
 bool text_moves(const DataSource *data);
 #endif

@@ -10,6 +10,7 @@
   {#name, PARAMETER_##type, low, high, false, {COUNT(__VA_ARGS__), {__VA_ARGS__}}, NULL},
 #define CHOICE(name, words, otherwise)                                                             \
   {#name, PARAMETER_WORD, 0, 1000, false, {1, {otherwise}}, words},
+#define LENGTHS(name) {#name, PARAMETER_LENGTHS, 1, 1 << 24, false, {0}, NULL},
 const TransformKind transform_kinds[] = {
 #define TRANSFORM(name, where, parameters) {#name, TRANSFORM_##where, {parameters}},
 #include "plan/transforms.def"
@@ -140,18 +141,22 @@ static const struct {
                           "a whole number for all channels or one for each of 3,"},
     [PARAMETER_CHANNELS] = {1u << 1 | 1u << 3, false, false,
                             "a number for all channels or one for each of 3,"},
+    [PARAMETER_LENGTHS] = {~0u << 2, true, false,
+                           "two to eight lengths, each longer than the one before,"},
     [PARAMETER_WORD] = {1u << 1, true, false, NULL}};
 
 static bool is_taken(const TransformParameter *parameter, const TransformArgument *argument) {
   ParameterType type = parameter->type;
   const double *number = argument->number;
   int count = argument->count, length;
+  if (type == PARAMETER_LENGTHS && !count) return true;
   if (count < 1 || count > TRANSFORM_NUMBERS || !(types[type].counts >> count & 1)) return false;
   for (int i = 0; i < count; i++) {
     double x = number[i];
     if (!(x >= parameter->low && x <= parameter->high)) return false;
     if (types[type].is_whole && x != floor(x)) return false;
     if (type == PARAMETER_ODD && fmod(x, 2) != 1) return false;
+    if (type == PARAMETER_LENGTHS && i && x <= number[i - 1]) return false;
   }
   if (types[type].is_range && count == 1) return number[0] >= 0;
   for (int i = 0; types[type].is_range && i < count; i += 2)
@@ -209,6 +214,7 @@ void transform_print(const Transform *chain, int count, Text *out) {
     const TransformKind *kind = chain[i].kind;
     text_printf(out, " | %s(", kind->name);
     for (int j = 0; j < transform_parameter_count(kind); j++) {
+      if (!chain[i].argument[j].count) continue;
       if (j) text_printf(out, ", ");
       transform_print_argument(&kind->parameter[j], &chain[i].argument[j], out);
     }

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "ir/type.h"
 
-enum { TRANSFORM_PARAMETERS = 6, TRANSFORM_NUMBERS = 4, LONGEST_CHAIN = 32 };
+enum { TRANSFORM_PARAMETERS = 6, TRANSFORM_NUMBERS = 8, LONGEST_CHAIN = 32 };
 typedef enum { TRANSFORM_WORKER, TRANSFORM_RANDOM, TRANSFORM_STEP, TRANSFORM_TRAIN, TRANSFORM_TEXT } TransformWhere;
 typedef enum {
   PARAMETER_SIZE,
@@ -20,6 +20,7 @@ typedef enum {
   PARAMETER_PADDING,
   PARAMETER_COLOUR,
   PARAMETER_CHANNELS,
+  PARAMETER_LENGTHS, /* no number: it is not given */
   PARAMETER_WORD /* a number from 0: which of `words` */
 } ParameterType;
 

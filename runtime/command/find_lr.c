@@ -120,7 +120,6 @@ static void find_lr_close(FindLr *find) {
 /* ── the test ─────────────────────────────────────────────────────────────────────────────── */
 
 static Status find_lr_step(FindLr *find, int64_t i, double lr, double *loss) {
-  ExecGraph graph = exec_result_graph(find->exec, PROGRAMME_STEP);
   ExecScalars scalars;
   LogStep result = {0};
   int64_t ran;
@@ -128,7 +127,7 @@ static Status find_lr_step(FindLr *find, int64_t i, double lr, double *loss) {
   set_setting(find->plan, "train.lr", lr);
   STATUS_TRY(exec_write_settings(find->exec));
   STATUS_TRY(status_prefix(feed_run(find->feed, 1, &ran), "step %lld", (long long)i + 1));
-  STATUS_TRY(exec_fetch(find->exec, graph, i));
+  STATUS_TRY(exec_fetch(find->exec, feed_result(find->feed), i));
   for (;;) {
     STATUS_TRY(exec_fetched(find->exec, true, &scalars, &is_there));
     if (!is_there) break;

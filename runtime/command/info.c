@@ -292,7 +292,10 @@ static void print_programmes(const Plan *plan, FILE *out) {
   fprintf(out, "\nprogrammes\n");
   for (int i = 0; i < plan->programmes.count; i++) {
     const PlanProgramme *programme = &plan->programmes.at[i];
-    fprintf(out, "  %-16s ", programme->name);
+    char name[80];
+    snprintf(name, sizeof name, programme->size ? "%s, rows of %lld" : "%s", programme->name,
+             (long long)programme->size);
+    fprintf(out, "  %-16s ", name);
     for (int k = 0; k < programme->runs.count; k++) {
       const PlanRun *run = &programme->runs.at[k];
       fprintf(out, "%s%s", k ? ", " : "", plan->graphs.at[run->graph].name);

@@ -70,8 +70,8 @@ static Status decide_length(Training *training) {
   training->shuffle = train_number(training, "data.shuffle") != 0 && !options->no_shuffle;
   if (source_visits(training->train) && !training->shuffle)
     return status_fail(STATUS_USER,
-                       "data.order=%s needs data.shuffle=true, and no --no-shuffle: it is an order "
-                       "of its own",
+                       "%s%s needs data.shuffle=true, and no --no-shuffle: it is an order of its own",
+                       *train_text(training, "data.order") ? "data.order=" : "pad(buckets=...)",
                        train_text(training, "data.order"));
   return STATUS_OK;
 }
@@ -423,7 +423,7 @@ static Status train_run_steps(Training *training, int64_t step, int64_t most, in
     return status_prefix(feed_run(training->feed, most, steps), "step %lld", (long long)step + 1);
   Spans *spans = trace_spans(training->trace);
   int64_t start = clock_nanoseconds();
-  STATUS_TRY(programme_start(training->exec, PROGRAMME_STEP, &programme));
+  STATUS_TRY(feed_programme(training->feed, &programme));
   do {
     ExecGraph graph = programme_graph(&programme);
     int64_t asked = clock_nanoseconds();
@@ -440,7 +440,7 @@ static Status train_run_steps(Training *training, int64_t step, int64_t most, in
 static Status ask_for_results(Training *training, int64_t first, int64_t last) {
   if (exec_runs_ahead(training->exec) && !log_wants(training->log, first, last)) return STATUS_OK;
   if (exec_fetch_is_full(training->exec)) STATUS_TRY(log_results(training, true));
-  return exec_fetch(training->exec, exec_result_graph(training->exec, PROGRAMME_STEP), first);
+  return exec_fetch(training->exec, feed_result(training->feed), first);
 }
 
 static Status train_steps(Training *training, int64_t *done) {

@@ -14,7 +14,7 @@ enum { CHECK_MOST_SKIPPED = 100 /* in a row: any sensible loss scale has fallen 
 static Status check_check_kernels(Training *training) {
   Programme programme;
   const void *batch;
-  STATUS_TRY(programme_start(training->exec, PROGRAMME_STEP, &programme));
+  STATUS_TRY(feed_programme(training->feed, &programme));
   do {
     STATUS_TRY(feed_next(training->feed, &batch));
     STATUS_TRY(exec_run_checked(training->exec, programme_graph(&programme), batch));
@@ -25,7 +25,7 @@ static Status check_check_kernels(Training *training) {
 static Status run_kept(Training *training) {
   Programme programme;
   const void *batch;
-  STATUS_TRY(programme_start(training->exec, PROGRAMME_STEP, &programme));
+  STATUS_TRY(feed_programme(training->feed, &programme));
   do {
     STATUS_TRY(feed_next(training->feed, &batch));
     STATUS_TRY(replay_run(training->check.replay, programme_graph(&programme), batch));
@@ -35,7 +35,7 @@ static Status run_kept(Training *training) {
 
 /* fp16: was the last step skipped? *scale: the factor of its loss. */
 static Status was_skipped(Training *training, bool *out, double *scale) {
-  ExecGraph graph = exec_result_graph(training->exec, PROGRAMME_STEP);
+  ExecGraph graph = feed_result(training->feed);
   int output = exec_find_output(training->exec, graph, OUTPUT_SKIPPED, NULL);
   double skipped = 0;
   *out = false;

@@ -13,6 +13,7 @@ void train_drawn(const Training *training, char out[240]) {
   source_part_describe(training->plan, source_find_split(training->plan, "train"), &text);
   const char *order = train_text(training, "data.order");
   if (*order) text_printf(&text, "%sdata.order = %s", text.count ? ", " : "", order);
+  source_append_buckets(training->train, &text);
   snprintf(out, 240, "%s", text.count ? text_cstr(&text) : "");
   text_free(&text);
 }

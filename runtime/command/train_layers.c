@@ -34,7 +34,7 @@ int64_t train_layers_until(const Training *training, int64_t step) {
 static Status run_looking(Training *training) {
   Programme programme;
   const void *batch;
-  STATUS_TRY(programme_start(training->exec, PROGRAMME_STEP, &programme));
+  STATUS_TRY(feed_programme(training->feed, &programme));
   layers_begin(training->layers);
   do {
     STATUS_TRY(feed_next(training->feed, &batch));

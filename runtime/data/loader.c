@@ -28,6 +28,7 @@ struct Loader {
   _Atomic Ahead ahead;
   Status ahead_status; /* when DONE */
   int64_t steps_per_epoch;
+  int64_t whole;           /* samples of a group on all ranks */
   int64_t *samples;        /* inline mode: the indices of a batch, */
   int64_t sampled;         /* … and its step; -1: none yet */
   _Atomic int64_t *filled; /* by slot: step + 1 whose batch it holds, */
@@ -69,7 +70,7 @@ static int64_t sample_at(const Loader *loader, const Order *order, uint64_t epoc
                          int64_t position) {
   const Visits *visits = source_visits(loader->options.source);
   if (!visits) return order_sample(order, position);
-  return visits_sample(visits, loader->options.seed, epoch, position);
+  return visits_sample(visits, loader->whole, loader->options.seed, epoch, position);
 }
 
 static void choose_samples(const Loader *loader, int64_t step, int64_t *samples) {
@@ -117,6 +118,12 @@ static Status loader_fill_row(const Loader *loader, SourceWorker *worker, int64_
   int64_t start = first_of_rank(options, batch);
   return source_fill_row(options->source, worker, epoch,
                          sample_at(loader, &order, epoch, start + row % options->batch), row, slot);
+}
+
+int64_t loader_size(const Loader *loader, int64_t step) {
+  uint64_t epoch = loader_epoch(loader, &step);
+  return visits_size(source_visits(loader->options.source), loader->whole, loader->options.seed, epoch,
+                     step % loader->steps_per_epoch / loader->options.group);
 }
 
 int64_t loader_sample(const Loader *loader, int64_t step, int64_t row) {
@@ -287,8 +294,9 @@ Status loader_new(const LoaderOptions *options, Loader **out) {
   if (loader->options.ranks < 1) loader->options.ranks = 1;
   int64_t group = loader->options.group, whole = options->batch * loader->options.ranks;
   whole *= loader->options.parts;
+  loader->whole = whole * group;
   loader->steps_per_epoch =
-      group * loader_steps_per_epoch(source_epoch_samples(options->source), whole * group);
+      group * loader_steps_per_epoch(source_epoch_samples(options->source), loader->whole);
   if (source_is_single(options->source)) loader->units = options->batch * loader->options.parts;
   if (loader->units < 1) loader->units = 1;
   loader->consumed = loader->next = options->first_step;

@@ -35,6 +35,8 @@ STATUS_CHECKED Status loader_next(Loader *loader, const void **batch);
 /* Without workers, from any thread: makes the next batch, unless it is made or being made. Never
  * again after loader_free: wait first for all threads that may call it. */
 void loader_fill_ahead(void *loader);
+/* The length of rows in that step's batch (visits_size). */
+int64_t loader_size(const Loader *loader, int64_t step);
 /* The sample in row `row` of step `step`'s batch, as source_fill takes it. */
 int64_t loader_sample(const Loader *loader, int64_t step, int64_t row);
 void loader_free(Loader *loader); /* stops the workers; NULL is fine */

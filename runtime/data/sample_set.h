@@ -29,6 +29,8 @@ struct SampleSet {
   Status (*read)(const SampleSet *set, int64_t index, Sample *out);
   /* The label alone, without reading; NULL: it takes reading. */
   int64_t (*label)(const SampleSet *set, int64_t index);
+  /* Of a text: so many tokens of its row are no padding. NULL: of others. */
+  int64_t (*length)(const SampleSet *set, int64_t index);
   const PlanTensor *label_of; /* where `write` writes that, too: the input that gets it */
   /* Where the set has more than images and classes: writes one sample of an input to `row`, in the
    * type that the plan has; the room is this thread's. What is random depends on seed, epoch and index.

@@ -286,6 +286,11 @@ Status source_open(const Plan *plan, const char *split, const SourcePlaces *plac
   return status;
 }
 
+static int64_t source_length_of(const void *context, int64_t row) {
+  const SampleSet *set = ((const Source *)context)->images.set;
+  return set->length(set, row);
+}
+
 Status source_open_train(const Plan *plan, const SourcePlaces *places, Source **out) {
   STATUS_TRY(source_open(plan, "train", places, out));
   Source *source = *out;
@@ -293,7 +298,10 @@ Status source_open_train(const Plan *plan, const SourcePlaces *places, Source **
                     .samples = source->samples,
                     .rows = source->part.sample,
                     .class_of = class_of,
-                    .context = source};
+                    .context = source,
+                    .length_of = source_length_of};
+  const SampleSet *set = source->images.set;
+  if (set && set->length) data.buckets = source_text_buckets(plan, source_find_split(plan, "train"));
   data.total = source->images.set ? source->images.set->count : source->column[0].samples;
   Status status = STATUS_OK;
   if (source->window && *setting_text(plan->settings, "data.order"))
@@ -309,6 +317,10 @@ Status source_open_train(const Plan *plan, const SourcePlaces *places, Source **
 }
 
 const Visits *source_visits(const Source *source) { return source->visits; }
+
+void source_append_buckets(const Source *source, Text *out) {
+  if (source && source->visits) visits_append_buckets(source->visits, out);
+}
 
 int64_t source_epoch_samples(const Source *source) {
   return source->visits ? visits_count(source->visits) : source->samples;

@@ -53,6 +53,8 @@ STATUS_CHECKED Status source_open(const Plan *plan, const char *split, const Sou
 STATUS_CHECKED Status source_open_train(const Plan *plan, const SourcePlaces *places, Source **out);
 /* Its order where data.order says one; else NULL. */
 const Visits *source_visits(const Source *source);
+/* Appends "rows of 64, 128, 256", with a comma in front behind other words, where batches have one of several lengths. */
+void source_append_buckets(const Source *source, Text *out);
 /* How many samples an epoch of training has; without data.order source_samples. */
 int64_t source_epoch_samples(const Source *source);
 /* `ftrun predict`: some of the model's inputs from one file each, kind told by its content. The

@@ -16,6 +16,14 @@ bool source_text_moves(const Plan *plan, const DataSource *data) {
   return fine && form.moves;
 }
 
+const TransformArgument *source_text_buckets(const Plan *plan, const DataSource *data) {
+  TextForm form;
+  Text why = {0};
+  bool fine = text_form(data, plan->inputs.count, &form, &why);
+  text_free(&why);
+  return fine ? text_form_buckets(&form) : NULL; /* the plan's */
+}
+
 Status source_text_tokenizer(const Plan *plan, const DataSource *data, const SourcePlaces *places,
                              Bpe **out) {
   const char *name = source_kind_text(data, "tokenizer", NULL);

@@ -7,6 +7,8 @@
 /* Are its samples windows as below? Else they are a set (text_set.h), which also says what is wrong with
  * transforms and options. */
 bool source_text_moves(const Plan *plan, const DataSource *data);
+/* The lengths of rows that batches have one of; NULL: they have one length. */
+const TransformArgument *source_text_buckets(const Plan *plan, const DataSource *data);
 /* The tokenizer that the data's options name; NULL: none. */
 STATUS_CHECKED Status source_text_tokenizer(const Plan *plan, const DataSource *data,
                                             const SourcePlaces *places, Bpe **out);

@@ -172,6 +172,10 @@ static Status bind_inputs(TextSet *text, const SampleSetOptions *options) {
     return status_fail(STATUS_USER, "a row of %lld tokens is too long: at most %d",
                        (long long)text->width, WIDEST);
   double said = text->form.layout ? transform_argument(text->form.layout, "length")->number[0] : 0;
+  const TransformArgument *buckets = text_form_buckets(&text->form);
+  if (buckets && buckets->number[buckets->count - 1] != (double)text->width)
+    return status_fail(STATUS_USER, "the last of buckets is %.0f, but the model's inputs have rows of %lld tokens",
+                       buckets->number[buckets->count - 1], (long long)text->width);
   if (said == 0 || said == (double)text->width) return STATUS_OK;
   return status_fail(STATUS_USER,
                      "%s(length=%.0f), but the model's inputs have rows of %lld tokens",
@@ -187,6 +191,13 @@ static void text_name(const SampleSet *set, int64_t index, Text *out) {
 
 static int64_t text_label(const SampleSet *set, int64_t index) {
   return ((const TextSet *)set)->texts.label[index];
+}
+
+static int64_t text_length(const SampleSet *set, int64_t index) {
+  const TextSet *text = (const TextSet *)set;
+  const int64_t *behind = text->texts.behind;
+  int64_t length = behind[index] - (index ? behind[index - 1] : 0);
+  return length < text->width ? length : text->width;
 }
 
 static Status text_write(const SampleSet *set, int64_t index, int input, uint64_t seed,
@@ -237,20 +248,31 @@ static uint64_t text_sum(const SampleSet *set) {
 
 static void text_describe(const SampleSet *set, Text *out) {
   const TextSet *text = (const TextSet *)set;
-  int64_t rows = set->count, cut = 0, filled = text->tokens, before = 0;
+  int64_t rows = set->count, cut = 0, filled = text->tokens, before = 0, room = 0;
   text_printf(out, "%lld tokens", (long long)text->tokens);
   if (text->form.rows != TEXT_WINDOWS)
     text_printf(out, " of %lld documents", (long long)text->texts.documents);
   text_printf(out, " in %d file%s, %lld rows of %lld", set->file_count,
               set->file_count == 1 ? "" : "s", (long long)rows, (long long)text->width);
+  const TransformArgument *buckets = text_form_buckets(&text->form);
   for (int64_t i = 0; text->form.rows == TEXT_PAD && i < rows; i++) {
     int64_t length = text->texts.behind[i] - before;
     before = text->texts.behind[i];
     if (length > text->width) cut++, filled -= length - text->width;
+    for (int k = 0; buckets && k < buckets->count; k++)
+      if (k + 1 == buckets->count || (double)length <= buckets->number[k]) {
+        room += (int64_t)buckets->number[k];
+        break;
+      }
   }
   if (text->form.rows != TEXT_WINDOWS)
     text_printf(out, ", of which %.1f %% are padding",
                 100 - 100 * (double)filled / ((double)rows * (double)text->width));
+  if (buckets) {
+    text_printf(out, ", and %.1f %% in rows of ", 100 - 100 * (double)filled / (double)room);
+    for (int k = 0; k < buckets->count; k++)
+      text_printf(out, "%s%.0f", !k ? "" : k + 1 < buckets->count ? ", " : " and ", buckets->number[k]);
+  }
   if (cut) text_printf(out, "; %lld documents are longer and are cut off", (long long)cut);
   text_printf(out, "; tokens and lists of documents take %.1f MiB of memory",
               (double)set->memory / 0x1p20);
@@ -313,6 +335,7 @@ static Status make_set(TextSet *text, const SampleSetOptions *options) {
   if (text->texts.label) set->memory += text->texts.documents * (int64_t)sizeof(int64_t);
   set->write = text_write;
   set->label = text_label;
+  if (text->form.rows == TEXT_PAD) set->length = text_length;
   set->name = text_name;
   set->describe = text_describe;
   set->sum = text_sum;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { MOST_LABELS = 1 << 20, STREAM = 0x20000000 };
+static const uint64_t of_batches = 0x9e3779b97f4a7c15; /* their order is another one than the samples' */
 
 struct Visits {
   OrderRule rule;
@@ -16,6 +17,7 @@ struct Visits {
   int64_t *start;   /* by class: where it begins in `sample`; one more for the end */
   int64_t classes, largest;
   double *upto; /* weights of the samples up to this one, with it */
+  TransformArgument buckets; /* by class, then these are the classes; count 0: none */
 };
 
 /* ── tables ───────────────────────────────────────────────────────────────────────────────── */
@@ -161,6 +163,37 @@ static Status make_tables(Visits *visits, const Plan *plan, const SourcePlaces *
   return status;
 }
 
+/* ── buckets ──────────────────────────────────────────────────────────────────────────────── */
+static int visit_bucket(const Visits *visits, const VisitData *data, int64_t sample) {
+  double length = (double)data->length_of(data->context, row_of_visit(data, sample));
+  int bucket = 0;
+  while (bucket + 1 < visits->buckets.count && length > visits->buckets.number[bucket]) bucket++;
+  return bucket;
+}
+
+static Status sort_buckets(Visits *visits, const VisitData *data) {
+  visits->buckets = *data->buckets;
+  visits->classes = data->buckets->count;
+  visits->sample = calloc((size_t)data->samples + 1, sizeof *visits->sample);
+  visits->start = calloc((size_t)visits->classes + 1, sizeof *visits->start);
+  if (!visits->sample || !visits->start) return status_errno(ENOMEM, "buckets");
+  int64_t next[TRANSFORM_NUMBERS];
+  for (int64_t i = 0; i < data->samples; i++) visits->start[visit_bucket(visits, data, i) + 1]++;
+  for (int64_t c = 0; c < visits->classes; c++) {
+    next[c] = visits->start[c];
+    visits->start[c + 1] += visits->start[c];
+  }
+  for (int64_t i = 0; i < data->samples; i++)
+    visits->sample[next[visit_bucket(visits, data, i)]++] = (uint32_t)i;
+  return STATUS_OK;
+}
+
+static Status check_buckets(const Plan *plan, const VisitData *data) {
+  if (!*setting_text(plan->settings, "data.order")) return STATUS_OK;
+  return status_fail(STATUS_USER, "%s: buckets are an order of their own, and data.order says another one",
+                     data->label);
+}
+
 Status visits_new(const Plan *plan, const SourcePlaces *places, const VisitData *data,
                   Visits **out) {
   OrderRule rule;
@@ -170,15 +203,16 @@ Status visits_new(const Plan *plan, const SourcePlaces *places, const VisitData 
   if (!order_rule_read(setting_text(plan->settings, "data.order"), &rule, &why))
     status = status_fail(STATUS_USER, "data.order: %s", text_cstr(&why));
   text_free(&why);
-  if (status != STATUS_OK || rule.kind == ORDER_PLAIN) return status;
+  if (status == STATUS_OK && data->buckets) status = check_buckets(plan, data);
+  if (status != STATUS_OK || (rule.kind == ORDER_PLAIN && !data->buckets)) return status;
   if (data->samples < 1 || data->samples > UINT32_MAX)
-    return status_fail(STATUS_USER, "%s: data.order is for 1 to %u samples, not %lld", data->label,
-                       UINT32_MAX, (long long)data->samples);
+    return status_fail(STATUS_USER, "%s: %s for 1 to %u samples, not %lld", data->label,
+                       data->buckets ? "buckets are" : "data.order is", UINT32_MAX, (long long)data->samples);
   Visits *visits = calloc(1, sizeof *visits);
   if (!visits) return status_errno(ENOMEM, "data.order");
   visits->rule = rule;
   visits->samples = visits->count = data->samples;
-  status = make_tables(visits, plan, places, data);
+  status = data->buckets ? sort_buckets(visits, data) : make_tables(visits, plan, places, data);
   if (status == STATUS_OK)
     *out = visits;
   else
@@ -199,6 +233,12 @@ int64_t visits_count(const Visits *visits) { return visits->count; }
 int64_t visits_memory(const Visits *visits) {
   return visits->samples * (visits->upto ? (int64_t)sizeof(double) : (int64_t)sizeof(uint32_t)) +
          visits->classes * (int64_t)sizeof *visits->start;
+}
+
+void visits_append_buckets(const Visits *visits, Text *out) {
+  if (visits->buckets.count && out->count) text_printf(out, ", ");
+  for (int i = 0; i < visits->buckets.count; i++)
+    text_printf(out, "%s%.0f", i ? ", " : "rows of ", visits->buckets.number[i]);
 }
 
 uint64_t visits_sum(const Visits *visits) {
@@ -279,8 +319,44 @@ static int64_t curriculum_visit(const Visits *visits, uint64_t seed, uint64_t ep
   return visits->sample[order_sample(&order, position % easy)];
 }
 
-int64_t visits_sample(const Visits *visits, uint64_t seed, uint64_t epoch, int64_t position) {
+/* A place in the line for a position of the epoch, see visits.h. */
+static int64_t line_place(const Visits *visits, int64_t whole, uint64_t seed, uint64_t epoch,
+                          int64_t position) {
+  int64_t batches = visits->samples / whole, left = visits->samples - batches * whole;
   uint64_t word[2];
+  Order order = order_new(batches, true, seed ^ of_batches, epoch);
+  int64_t place = order_sample(&order, position / whole) * whole + position % whole;
+  draw_visit(seed, epoch, 0, word);
+  int64_t from = visit_below(word[0], visits->samples), over = from + left - visits->samples;
+  if (over > 0) return place + over;
+  return place >= from ? place + left : place;
+}
+
+static int64_t visit_class_at(const Visits *visits, int64_t place) {
+  int64_t class = 0;
+  while (place >= visits->start[class + 1]) class ++;
+  return class;
+}
+
+static int64_t bucketed_visit(const Visits *visits, int64_t whole, uint64_t seed, uint64_t epoch,
+                              int64_t position) {
+  int64_t place = line_place(visits, whole, seed, epoch, position);
+  int64_t class = visit_class_at(visits, place), start = visits->start[class];
+  Order own = order_new(visits->start[class + 1] - start, true, seed ^ ((uint64_t)class + 1) << 32, epoch);
+  return visits->sample[start + order_sample(&own, place - start)];
+}
+
+/* The last sample of a batch stands last in the line. */
+int64_t visits_size(const Visits *visits, int64_t whole, uint64_t seed, uint64_t epoch, int64_t step) {
+  if (!visits || !visits->buckets.count) return 0;
+  int64_t class = visit_class_at(visits, line_place(visits, whole, seed, epoch, (step + 1) * whole - 1));
+  return class + 1 < visits->classes ? (int64_t)visits->buckets.number[class] : 0;
+}
+
+int64_t visits_sample(const Visits *visits, int64_t whole, uint64_t seed, uint64_t epoch,
+                      int64_t position) {
+  uint64_t word[2];
+  if (visits->buckets.count) return bucketed_visit(visits, whole, seed, epoch, position);
   switch (visits->rule.kind) {
   case ORDER_BALANCED:
     draw_visit(seed, epoch, position, word);

@@ -18,6 +18,7 @@ struct Feed {
   Loader *loader;
   void **slots;
   int slot_count;
+  bool has_sizes;       /* rows of several lengths: a programme for each */
   bool is_open;         /* no file of the start is being inflated */
   int64_t waited;       /* nanoseconds, for batches, … */
   int64_t opening;      /* … and while it is not open */
@@ -143,6 +144,8 @@ Status feed_new(Exec *exec, const char *programme, const FeedOptions *options, F
   feed->rank = exec_rank(exec);
   feed->ranks = exec_ranks(exec);
   find_parts(feed);
+  for (int i = 0; i < exec_plan(exec)->programmes.count; i++)
+    feed->has_sizes |= exec_plan(exec)->programmes.at[i].size > 0;
   feed->next = parts_of(feed, options->first_step);
   feed->is_open = !source_is_inflating(options->source);
   Status status = feed_is_worth_keeping(feed) ? feed_keep(feed) : STATUS_OK;
@@ -240,8 +243,25 @@ static Status run_batches(Feed *feed, ExecGraph graph, int64_t most, int64_t *co
   return exec_run(feed->exec, graph, batch);
 }
 
+/* The programme of the step that begins with the next batch. */
+static Status feed_choose(Feed *feed) {
+  const char *name = feed->programme.of->name;
+  if (!feed->has_sizes || strcmp(name, PROGRAMME_STEP) != 0 || !feed->loader) return STATUS_OK;
+  return programme_start_size(feed->exec, name, loader_size(feed->loader, feed->next), &feed->programme);
+}
+
+Status feed_programme(Feed *feed, Programme *out) {
+  STATUS_TRY(feed_choose(feed));
+  *out = feed->programme;
+  return STATUS_OK;
+}
+
+ExecGraph feed_result(const Feed *feed) { return programme_result(&feed->programme); }
+
 Status feed_run(Feed *feed, int64_t most, int64_t *steps) {
   Programme *programme = &feed->programme;
+  STATUS_TRY(feed_choose(feed));
+  if (feed->has_sizes) most = 1;
   int64_t left = feed->options.end_step - feed->next / feed->parts, count;
   *steps = 1;
   if (programme_is_one_run(programme))

@@ -3,7 +3,7 @@
  * samples is the same either way. On several ranks it gives this one's rows of every batch. */
 #ifndef FT_RUNTIME_FEED_H
 #define FT_RUNTIME_FEED_H
-#include "runtime/execute/exec.h"
+#include "runtime/execute/programme.h"
 #include "runtime/data/source.h"
 
 typedef struct Feed Feed;
@@ -28,6 +28,10 @@ STATUS_CHECKED Status feed_restart(Feed *feed, const char *programme, int64_t fi
                                    int64_t end_step);
 /* Goes on with other numbers of these, between two steps: the batches are the same. */
 STATUS_CHECKED Status feed_resize(Feed *feed, int workers, int prefetch);
+/* What the next step is: of several lengths of rows its batch has one. For a caller that brings the batches itself. */
+STATUS_CHECKED Status feed_programme(Feed *feed, Programme *out);
+/* The graph with the results of the last step that ran, or of which feed_programme told. */
+ExecGraph feed_result(const Feed *feed);
 /* Runs from 1 to `most` further steps; *steps says how many. */
 STATUS_CHECKED Status feed_run(Feed *feed, int64_t most, int64_t *steps);
 /* The next batch (each run of a step takes one), for a caller that runs it itself: only with

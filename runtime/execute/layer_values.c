@@ -307,13 +307,16 @@ static Status add_body(const ValueBody *of, int graph, bool is_own, LayerPoints 
 }
 
 Status layer_points_find(const Plan *plan, bool is_own, LayerPoints *points) {
-  const PlanProgramme *step = plan_find_programme(plan, PROGRAMME_STEP);
   Arena *arena = arena_new();
   Status status = STATUS_OK;
   for (int g = 0; g < plan->graphs.count; g++) {
     const PlanGraph *graph = &plan->graphs.at[g];
     bool is_run = false;
-    for (int r = 0; step && r < step->runs.count; r++) is_run |= step->runs.at[r].graph == g;
+    for (int p = 0; p < plan->programmes.count; p++) {
+      const PlanProgramme *step = &plan->programmes.at[p];
+      bool is_step = !strcmp(step->name, PROGRAMME_STEP); /* of any length of rows */
+      for (int r = 0; is_step && r < step->runs.count; r++) is_run |= step->runs.at[r].graph == g;
+    }
     for (int b = 0; is_run && b < graph->bodies.count && status == STATUS_OK; b++) {
       const PlanBody *body = &graph->bodies.at[b];
       if (!is_forward_step(graph, body)) continue;

@@ -1,11 +1,22 @@
 /* programme: see programme.h. */
 #include "runtime/execute/programme.h"
 
-Status programme_start(const Exec *exec, const char *name, Programme *out) {
+Status programme_start_size(const Exec *exec, const char *name, int64_t size, Programme *out) {
   const Plan *plan = exec_plan(exec);
-  *out = (Programme){.plan = plan, .of = plan_find_programme(plan, name)};
+  *out = (Programme){.plan = plan, .of = plan_find_size(plan, name, size)};
   if (out->of) return STATUS_OK;
+  if (size)
+    return status_fail(STATUS_USER, "model %s has no programme \"%s\" for rows of %lld", plan->model,
+                       name, (long long)size);
   return status_fail(STATUS_USER, "model %s has no programme \"%s\"", plan->model, name);
+}
+
+Status programme_start(const Exec *exec, const char *name, Programme *out) {
+  return programme_start_size(exec, name, 0, out);
+}
+
+ExecGraph programme_result(const Programme *programme) {
+  return exec_graph_of(programme->plan, &programme->of->runs.at[programme->of->runs.count - 1]);
 }
 
 ExecGraph programme_graph(const Programme *programme) {

@@ -18,11 +18,16 @@ typedef struct {
   int64_t done; /* … after so many times of it */
 } Programme;
 
+/* The same of rows of that length, 0: as long as the inputs have them. STATUS_USER if the plan has none. */
+STATUS_CHECKED Status programme_start_size(const Exec *exec, const char *name, int64_t size,
+                                           Programme *out);
 /* STATUS_USER if the plan has no such programme. */
 STATUS_CHECKED Status programme_start(const Exec *exec, const char *name, Programme *out);
 /* What comes next, and how many times in a row, each on a batch of its own. */
 ExecGraph programme_graph(const Programme *programme);
 int64_t programme_left(const Programme *programme);
+/* The graph whose results are the programme's. */
+ExecGraph programme_result(const Programme *programme);
 /* So many runs of it are done, from 1 to programme_left: true at the end, and it begins anew. */
 bool programme_advance(Programme *programme, int64_t runs);
 int64_t programme_done(const Programme *programme); /* batches since its beginning */

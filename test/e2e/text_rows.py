@@ -242,7 +242,7 @@ train { batch = 4; epochs = 1; optimizer = sgd(lr=0.1) }"""
             ('jsonl("d-0.jsonl", keys="tokens, lenghts") | pad', "tl", "keys= has 'lenghts'; there are tokens, targets, documents, positions, lengths and label"),
             ('jsonl("d-0.jsonl", keys="tokens, tokens") | pad', "tl", "keys= has 'tokens' twice"), ('jsonl("d-0.jsonl", keys="tokens") | pad', "tl", "keys= has 1 parts for 2 inputs"),
             ('jsonl("d-0.jsonl", keys="tokens, label") | pad', "ty", "no label= says which member has the label"), ('jsonl("d-0.jsonl") | pack', "tndpl", "keys= has to say what each of 5 inputs gets"),
-            ('jsonl("d-0.jsonl") | pad(buckets=3)', "tl", "pad has no argument 'buckets'"),
+            ('jsonl("d-0.jsonl") | pad(bucket=3)', "tl", "pad has no argument 'bucket'; did you mean 'buckets'?"),
         ):
             with self.subTest(source):
                 with self.assertRaisesRegex(AssertionError, ".*") as raised:

@@ -114,7 +114,7 @@ static const char *const refusals[][3] = {
     {"then resize size 256", "then resize size 256.5", "size takes a whole number or (height"},
     {"then resize size 256", "then resize size 1e300", "size takes a whole number or (height"},
     {"then resize size 256", "then resize size 1, 2, 3", "size takes a whole number or (height"},
-    {"then resize size 256", "then resize size 1, 2, 3, 4, 5", "more than 4 numbers for size"},
+    {"then resize size 256", "then resize size 1, 2, 3, 4, 5, 6, 7, 8, 9", "more than 8 numbers for size"},
     {"then resize size 256", "then resize size", "size"},
     {"then resize size 256", "then resize filter", "expected 'size'"},
     {"filter bicubic", "filter lanczos9", "one of these words: nearest bilinear bicubic"},
