@@ -8,8 +8,8 @@
 /* ONE: at most one state has it. APART: a state that is not in the arena of states; a plan has no
  * line for it. UPDATE: belongs to the update of the parameters and lies behind the model's states.
  * SLICED: f32[N], of which element i belongs to element i of the parameters; checkpoints hold it in
- * slices, by parameter. SCRATCH: dead when a step, an evaluation or a text is over; no checkpoint
- * holds it. NUMBER: f64[], written by the runtime. COUNTER: i64[]. BY_…: whose graphs write it, and
+ * slices, by parameter. SCRATCH: no checkpoint holds it, as it is dead when a step, an evaluation or
+ * a text is over, or a file of its own has it. NUMBER: f64[], written by the runtime. COUNTER: i64[]. BY_…: whose graphs write it, and
  * no others: the runs of a step before its last (PART), its last one (UPDATE), those of an
  * evaluation, those of generation; each does so once, but PERHAPS. */
 typedef enum {
@@ -41,6 +41,8 @@ typedef enum {
   X(FROZEN, "frozen", 0)                                                                           \
   /* the program's own, as running statistics are */                                               \
   X(MODEL, "model", ROLE_OF_STATE | ROLE_BY_PART | ROLE_BY_UPDATE | ROLE_PERHAPS)                  \
+  /* of a frozen layer: what a file has, and no graph writes */                                    \
+  X(GIVEN, "given", ROLE_OF_STATE | ROLE_SCRATCH)                                                  \
   /* training steps done */                                                                        \
   X(STEP, "step", ROLE_OF_STATE | ROLE_ONE | ROLE_COUNTER | ROLE_BY_UPDATE)                        \
   /* of an optimizer */                                                                            \

@@ -68,6 +68,10 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
                        .cut = lower_cut(leaf),
                        .init = init_of(plan->arena, leaf),
                        .role = leaf->role};
+  if (leaf->role == ROLE_GIVEN) {
+    tensor.file = arena_strdup(plan->arena, node_str(leaf, ATTR_FILE));
+    tensor.file_name = arena_strdup(plan->arena, node_str(leaf, ATTR_TENSOR_NAME));
+  }
   const Attr *ignore = node_attr(leaf, ATTR_IGNORE);
   tensor.below = node_int(leaf, ATTR_BELOW, 0);
   tensor.has_ignore = tensor.below && ignore;

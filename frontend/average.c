@@ -125,8 +125,9 @@ Value average_layer(Call *call) {
                  decay);
     return value_error();
   }
-  if (layer.is_average) {
-    builder_fail(call->b, call->loc, "this layer has averages in place of its parameters already");
+  if (layer.is_average || layer.file) {
+    builder_fail(call->b, call->loc, "this layer has %s in place of its parameters already",
+                 layer.file ? "the weights of a file" : "averages");
     return value_error();
   }
   layer.is_average = true;

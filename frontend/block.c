@@ -338,11 +338,12 @@ static Node *declare(Builder *b, const Ast *ast, const char *local) {
     return NULL;
   }
   if (type_ast->kid[0] && !block_shape(b, type_ast->kid[0], &type.shape)) return NULL;
-  const char *kind;
+  const char *kind = NULL;
   double arg[2] = {0};
   int count = 0;
   Node *copied = NULL;
-  if (!initial_value(b, ast, &type.shape, &kind, arg, &count, &copied)) return NULL;
+  bool is_given = b->frozen.file != NULL;
+  if (!is_given && !initial_value(b, ast, &type.shape, &kind, arg, &count, &copied)) return NULL;
   Instance *instance = b->frame->instance;
   const char *path = unique_path(b, instance, local, ast->loc);
   if (!path) return NULL;
@@ -354,11 +355,12 @@ static Node *declare(Builder *b, const Ast *ast, const char *local) {
   }
   Attr attrs[3] = {attr_str(ATTR_NAME, path), attr_str(ATTR_INIT, kind),
                    attr_floats(ATTR_INIT_ARGS, arg, count)};
-  Node *node = tensor_node(b, is_param ? OP_PARAM : OP_STATE, NULL, 0, attrs, count ? 3 : 2, &type,
-                           ast->loc);
+  Node *node = is_given ? frozen_leaf(b, path, type, ast->loc)
+                        : tensor_node(b, is_param ? OP_PARAM : OP_STATE, NULL, 0, attrs,
+                                      count ? 3 : 2, &type, ast->loc);
   if (!node) return NULL;
   if (is_param && !count_parameters(b, node)) return NULL;
-  if (is_param) recipe_apply_groups(b, node);
+  if (is_param && !is_given) recipe_apply_groups(b, node);
   VEC_PUSH(b->arena, b->declared, ((Declared){path, node, builder_site(b, ast->loc)}));
   for (Instance *i = instance; i; i = i->parent) i->declared = true;
   return copied && !copy_declare(b, node, copied, ast->kid[1]->loc) ? NULL : node;
@@ -401,6 +403,14 @@ static const char *file_name(Builder *b, const Ast *ast) {
   return block_check_name(b, v.s, given->loc) ? v.s : NULL;
 }
 
+/* What the application at work reads of a parameter or state. */
+static Node *block_read(Builder *b, Node *leaf, const Ast *ast) {
+  if (b->frozen.file || leaf->role == ROLE_GIVEN) return frozen_value(b, leaf, ast->loc);
+  if (ast->kind == AST_STATE) return copy_value(b, leaf);
+  if (b->average.is_on) return average_of(b, leaf, ast->loc);
+  return b->stops ? tensor_unary(b, OP_STOP_GRADIENT, leaf, ast->loc) : leaf;
+}
+
 void block_param(Builder *b, const Ast *ast) {
   Instance *instance = b->frame->instance;
   if (!instance) {
@@ -412,18 +422,14 @@ void block_param(Builder *b, const Ast *ast) {
   const char *name = file_name(b, ast);
   const char *local = name ? join_names(b, b->frame->prefix, name) : NULL;
   Node *node = NULL;
-  if (local && ast->kind == AST_STATE) local = average_local(b, local);
+  if (local && ast->kind == AST_STATE && !b->frozen.file) local = average_local(b, local);
   for (int i = 0; local && i < instance->owned.count && instance->applications > 1; i++)
     if (strcmp(instance->owned.at[i].name, local) == 0) node = instance->owned.at[i].node;
   if (!node && local) {
     node = declare(b, ast, local);
     if (node) VEC_PUSH(b->arena, instance->owned, ((Owned){local, node}));
   }
-  if (node && ast->kind == AST_STATE) node = copy_value(b, node);
-  if (node && b->average.is_on && ast->kind == AST_PARAM)
-    node = average_of(b, node, ast->loc);
-  else if (node && b->stops && ast->kind == AST_PARAM)
-    node = tensor_unary(b, OP_STOP_GRADIENT, node, ast->loc);
+  if (node) node = block_read(b, node, ast);
   builder_bind(b, ast->name, value_tensor(node), ast->loc, false);
 }
 

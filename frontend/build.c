@@ -186,7 +186,7 @@ static void update(Builder *b, const Ast *ast) {
                  ast->name, ast->name);
     return;
   }
-  if (!b->training) return;
+  if (!builder_trains(b)) return;
   Value v = eval(b, ast->kid[0]);
   Node *node = tensor_of(b, &v, target->type.dtype, ast->kid[0]->loc);
   if (node && v.kind != VALUE_TENSOR)

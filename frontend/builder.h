@@ -97,6 +97,13 @@ typedef struct {
   double decay;
 } Copied;
 
+/* An application of frozen(layer, file): frozen.c. */
+typedef struct {
+  const char *file; /* NULL: none is at work */
+  const Instance *layer;
+  bool is_bf16;
+} Frozen;
+
 /* `lr = 0.1x on "head.*"`: see recipe_groups.c. */
 typedef struct {
   const char *key;
@@ -147,6 +154,7 @@ typedef struct Builder {
     bool is_on;
     double decay;
   } average;          /* the application at work of average(layer) */
+  Frozen frozen;      /* the application at work of frozen(layer, file) */
   VEC(Copied) copies; /* of this graph */
   uint32_t regions;   /* so far */
   int instances;      /* for the numbers of renamed ones */
@@ -176,6 +184,9 @@ typedef struct Builder {
   VEC(Loc) warned;     /* … and one warning (warn.c) */
   struct Watch *watch; /* an editor's (watch.h); NULL: nobody's */
 } Builder;
+
+/* Does what is made now learn: is it the training step, and no frozen layer in it? */
+static inline bool builder_trains(const Builder *b) { return b->training && !b->frozen.file; }
 
 /* ── errors (builder.c) ── */
 /* At `loc`, or, inside the standard library, at the user's line that called it; notes tell the way
@@ -286,6 +297,12 @@ void copies_end(Builder *b);
  * name of its own state in place of the layer's. */
 Node *average_of(Builder *b, Node *param, Loc loc);
 const char *average_local(Builder *b, const char *local);
+/* ── layers with the weights of a file (frozen.c) ── */
+/* The leaf of a parameter or state of that path in the frozen layer at work; what is read of it. NULL
+ * after an error. */
+Node *frozen_leaf(Builder *b, const char *path, Type type, Loc loc);
+Node *frozen_value(Builder *b, Node *leaf, Loc loc);
+
 /* Checks a tensor against a written type, binding dimensions that are new in the frame. */
 bool block_check_type(Builder *b, const Ast *type, Node *node, Loc loc, const char *what);
 /* Evaluates the dimensions of a written shape; all must be known. */
@@ -379,7 +396,9 @@ Value builtin_call(Builder *b, const Builtin *builtin, Loc loc, const Arguments 
 Node *builtin_tensor(Call *call, int index);
 Node *builtin_float_tensor(Call *call, int index);
 bool builtin_int(Call *call, int index, int64_t otherwise, int64_t *out);
+bool builtin_dtype(Call *call, int index, DType otherwise, DType *out);
 Value average_layer(Call *call); /* average(layer, decay), see average.c */
+Value frozen_layer(Call *call);  /* frozen(layer, file), see frozen.c */
 bool builtin_number(Call *call, int index, double otherwise, double *out);
 bool builtin_bool(Call *call, int index, bool otherwise, bool *out);
 bool builtin_axis(Call *call, int index, const Node *x, int64_t otherwise, int *out);

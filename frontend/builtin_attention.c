@@ -104,7 +104,7 @@ static bool read_more(Call *call, const Node *q, const Node *k, AttentionMore *o
   if (!(out->dropout >= 0 && out->dropout < 1))
     return builder_fail(call->b, call->at[DROPOUT], "dropout must be from 0 to below 1, not %s",
                         value_text(call->b->arena, &call->arg[DROPOUT]));
-  if (!call->b->training) out->dropout = 0;
+  if (!builder_trains(call->b)) out->dropout = 0;
   return call->arg[BIAS].kind == VALUE_ABSENT || (out->bias = read_mask(call, BIAS, q, k)) != NULL;
 }
 

@@ -139,6 +139,7 @@ static Value run_is_tensor(Call *call) { return value_bool(call->arg[0].kind == 
 const Builtin builtin_other[] = {
     {"stop_gradient", "x", run_stop_gradient, 0},
     {"average", "layer decay", average_layer, 0},
+    {"frozen", "layer weights dtype=", frozen_layer, 0},
     {"random_uniform", "shape", run_random_uniform, 0},
     {"weighted", "x weight", run_weighted, 0},
     {"unweighted", "x", run_unweighted, 0},

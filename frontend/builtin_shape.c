@@ -301,7 +301,7 @@ static Value run_gather(Call *call) {
 }
 
 /* ── fresh tensors ────────────────────────────────────────────────────────────────────────── */
-static bool dtype_argument(Call *call, int index, DType otherwise, DType *out) {
+bool builtin_dtype(Call *call, int index, DType otherwise, DType *out) {
   Value *v = &call->arg[index];
   *out = otherwise;
   if (v->kind == VALUE_ABSENT) return true;
@@ -317,7 +317,7 @@ static Value run_iota(Call *call) {
   Type type;
   int64_t axis;
   if (!builtin_shape_arg(call, 0, &type.shape) || !builtin_int(call, 1, -1, &axis) ||
-      !dtype_argument(call, 2, DT_I32, &type.dtype))
+      !builtin_dtype(call, 2, DT_I32, &type.dtype))
     return value_error();
   int rank = type.shape.rank;
   if (axis < -rank || axis >= rank) {
@@ -335,7 +335,7 @@ static Value run_full(Call *call) {
   Type type;
   if (!builtin_shape_arg(call, 0, &type.shape) ||
       (is_full && !builtin_number(call, 1, 0, &value)) ||
-      !dtype_argument(call, is_full ? 2 : 1, DT_F32, &type.dtype))
+      !builtin_dtype(call, is_full ? 2 : 1, DT_F32, &type.dtype))
     return value_error();
   if (!dtype_is_float(type.dtype) && value != floor(value)) {
     builder_fail(call->b, call->at[1], "%g does not fit %s", value, dtype_text(type.dtype));

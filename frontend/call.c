@@ -305,15 +305,23 @@ static Value call_callee(Builder *b, const Ast *ast) {
   return builtin ? (Value){.kind = VALUE_BUILTIN, .builtin = builtin} : callee;
 }
 
-/* stop_gradient(layer)(x), average(layer, decay=0.99)(x): the layers inside of it are meant, too. */
+/* stop_gradient(layer)(x), average(layer, decay=0.99)(x), frozen(layer, "w.safetensors")(x): the layers
+ * inside of it are meant, too. */
 static Value apply_layer(Builder *b, const Value *layer, Loc loc, const Arguments *arguments) {
   bool was_on = b->average.is_on;
   double decay = b->average.decay;
+  const Frozen frozen = b->frozen;
+  if (layer->is_average && frozen.file) {
+    builder_fail(b, loc, "a frozen layer has no averages inside of it: nothing in it changes");
+    return value_error();
+  }
   if (layer->is_average) b->average.is_on = true, b->average.decay = layer->decay;
+  if (layer->file) b->frozen = (Frozen){layer->file, layer->layer, layer->is_bf16};
   b->stops += layer->count;
   Value result = block_apply(b, layer->layer, loc, arguments);
   b->stops -= layer->count;
   b->average.is_on = was_on, b->average.decay = decay;
+  b->frozen = frozen;
   return result;
 }
 

@@ -11,7 +11,7 @@ static Value eval_name(Builder *b, const Ast *ast) {
     watch_mention(b, ast->name, found, ast->loc);
     return found->value;
   }
-  if (strcmp(ast->name, "training") == 0) return value_bool(b->training);
+  if (strcmp(ast->name, "training") == 0) return value_bool(builder_trains(b));
   if (strcmp(ast->name, "pi") == 0) return value_float(3.14159265358979323846);
   if (strcmp(ast->name, "inf") == 0) return value_float(INFINITY);
   const Builtin *builtin = builtin_find(ast->name);

@@ -372,10 +372,38 @@ Graph *build_graph(Builder *b, const Ast *model, bool training) {
   return fine && !b->exhausted ? b->graph : NULL;
 }
 
+/* The one behind *at of what both graphs must have; NULL: there is none. */
+static const Declared *next_of_both(const Declared *list, int count, int *at) {
+  while (*at < count && list[*at].node->role == ROLE_GIVEN) ++*at;
+  return *at < count ? &list[(*at)++] : NULL;
+}
+
+/* Of frozen layers that both graphs have, the leaves are the same, too. */
+static bool same_given(Builder *b, const Declared *train, int train_count) {
+  for (int i = 0; i < b->declared.count; i++)
+    for (int k = 0; k < train_count; k++) {
+      const Declared *e = &b->declared.at[i], *t = &train[k];
+      if (strcmp(t->name, e->name) != 0) continue;
+      bool is_given = t->node->role == ROLE_GIVEN;
+      if (!is_given && e->node->role != ROLE_GIVEN) break;
+      if (is_given == (e->node->role == ROLE_GIVEN) && type_equal(&t->node->type, &e->node->type) &&
+          !strcmp(node_str(t->node, ATTR_FILE), node_str(e->node, ATTR_FILE)))
+        break;
+      diag_error(b->diag, t->loc,
+                 "'%s' is frozen with the weights of a file, and is another one in training than in "
+                 "evaluation",
+                 t->name);
+      return false;
+    }
+  return true;
+}
+
 static bool same_declarations(Builder *b, Declared *train, int train_count) {
-  for (int i = 0; i < train_count || i < b->declared.count; i++) {
-    const Declared *t = i < train_count ? &train[i] : NULL;
-    const Declared *e = i < b->declared.count ? &b->declared.at[i] : NULL;
+  int i = 0, k = 0;
+  for (;;) {
+    const Declared *t = next_of_both(train, train_count, &i);
+    const Declared *e = next_of_both(b->declared.at, b->declared.count, &k);
+    if (!t && !e) return same_given(b, train, train_count);
     if (t && e && strcmp(t->name, e->name) == 0 && t->node->op == e->node->op &&
         type_equal(&t->node->type, &e->node->type))
       continue;
@@ -386,7 +414,6 @@ static bool same_declarations(Builder *b, Declared *train, int train_count) {
                odd->name);
     return false;
   }
-  return true;
 }
 
 static bool has_evaluated(Builder *b) {

@@ -56,6 +56,8 @@ typedef struct Value {
   const char *unit; /* DURATION: "step" or "epoch" */
   bool is_average;  /* LAYER: applied with averages in place of its parameters, of this decay */
   double decay;
+  const char *file; /* LAYER: applied with the weights of this file, frozen; NULL: with its own */
+  bool is_bf16;     /* … which are kept in bf16 */
 } Value;
 
 static inline Value value_error(void) { return (Value){.kind = VALUE_ERROR}; }

@@ -162,7 +162,7 @@ static void check_role(Verify *v, const Node *node) {
     verify_wrong(v, node, "a %s cannot have the role %s", op_info[node->op].text, role);
   else if (node->op == OP_PARAM)
     return;
-  else if (own_is(name) != (node->role != ROLE_MODEL))
+  else if (own_is(name) != (node->role != ROLE_MODEL && node->role != ROLE_GIVEN))
     verify_wrong(v, node, "the role %s does not go with the name '%s'", role, name);
   else if (role_has(node->role, (RoleTrait)(ROLE_COUNTER | ROLE_NUMBER)) &&
            !(is_scalar && node->type.dtype == number))
@@ -172,6 +172,9 @@ static void check_role(Verify *v, const Node *node) {
     verify_wrong(v, node, "a state with the role %s is flat and f32", role);
   else if ((node->role == ROLE_GRADIENT_SUM) != (node_attr(node, ATTR_OFFSET) != NULL))
     verify_wrong(v, node, "a sum of gradients, and no other state, has an offset");
+  else if ((node->role == ROLE_GIVEN) != (node_str(node, ATTR_FILE) != NULL) ||
+           (node->role == ROLE_GIVEN) != (node_str(node, ATTR_TENSOR_NAME) != NULL))
+    verify_wrong(v, node, "a state that is given, and no other, has a file and a name there");
   if (!role_has(node->role, ROLE_ONE)) return;
   const Node *first = graph_find_role(v->graph, node->role);
   const char *other = node_str(first, ATTR_NAME);

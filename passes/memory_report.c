@@ -107,6 +107,7 @@ static void add_graph(MemoryReport *report, const Program *program, const Graph 
     int64_t end = node_int(node, ATTR_AT, 0) + report_aligned(type_bytes(&node->type));
     if (is_in(node, PLACE_PARAMS)) grow_to(&report->bytes[MEMORY_PARAMS], end);
     if (is_in(node, PLACE_FROZEN)) grow_to(&report->bytes[MEMORY_FROZEN], end);
+    if (is_in(node, PLACE_GIVEN)) grow_to(&report->bytes[MEMORY_GIVEN], end);
     if (is_in(node, PLACE_NARROW) || is_in(node, PLACE_FROZEN_NARROW))
       report->bytes[MEMORY_NARROW] = end; /* some */
     if (is_in(node, PLACE_GRADS)) grow_to(&report->bytes[MEMORY_GRADS], end);
@@ -170,7 +171,8 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
 }
 
 bool memory_is_shown(const MemoryReport *report, MemoryCategory category) {
-  bool is_always = category != MEMORY_GATHERED && category != MEMORY_FROZEN;
+  bool is_always =
+      category != MEMORY_GATHERED && category != MEMORY_FROZEN && category != MEMORY_GIVEN;
   return is_always || report->bytes[category];
 }
 

@@ -9,6 +9,7 @@
 #define MEMORY_CATEGORIES(X)                                                                       \
   X(PARAMS, "parameters")                                                                          \
   X(FROZEN, "parameters, frozen")                                                                  \
+  X(GIVEN, "weights of frozen layers")                                                             \
   X(NARROW, "parameters, rounded for products")                                                    \
   X(GRADS, "gradients")                                                                            \
   X(OPTIMIZER, "optimizer state")                                                                  \

@@ -41,12 +41,16 @@ static void put(MemPlan *plan, const Node *base, StandardPlace arena, int64_t at
 }
 
 /* ── leaves ─────────────────────────────────────────────────────────────────────────────────── */
-static void add_states(MemPlan *plan, const Graph *graph, bool of_update, int64_t *end) {
+typedef enum { STATES_MODEL, STATES_UPDATE, STATES_GIVEN, STATES_COUNT } StatesKind;
+
+static void add_states(MemPlan *plan, const Graph *graph, StatesKind which, int64_t *end) {
   for (int i = 0; graph && i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     bool is_fixed = node->role == ROLE_STEP || role_has(node->role, ROLE_APART);
-    if (node->op != OP_STATE || is_fixed || role_has(node->role, ROLE_UPDATE) != of_update)
-      continue;
+    StatesKind kind = node->role == ROLE_GIVEN              ? STATES_GIVEN
+                      : role_has(node->role, ROLE_UPDATE) ? STATES_UPDATE
+                                                          : STATES_MODEL;
+    if (node->op != OP_STATE || is_fixed || kind != which) continue;
     const char *name = node_str(node, ATTR_NAME);
     int fresh = plan->state_offsets.count;
     if (lookup_add_text(&plan->state_number, name, fresh) != fresh) continue;
@@ -55,15 +59,16 @@ static void add_states(MemPlan *plan, const Graph *graph, bool of_update, int64_
   }
 }
 
-/* The step counter, the model's states, those of the update: the same in both graphs, although each
- * of them may lack some. */
+/* The step counter, the model's states, those of the update; in a place of their own, those given by
+ * files: the same in both graphs, although each of them may lack some. */
 static void place_states(MemPlan *plan) {
   const Program *program = plan->context->program;
   int64_t end = MEMPLAN_ALIGN;
-  for (int of_update = 0; of_update < 2; of_update++) {
+  for (int which = 0; which < STATES_COUNT; which++) {
+    if (which == STATES_GIVEN) end = 0;
     for (int i = 0; program && i < PROGRAM_GRAPHS; i++)
-      add_states(plan, program_graph(program, i), of_update, &end);
-    add_states(plan, plan->graph, of_update, &end);
+      add_states(plan, program_graph(program, i), (StatesKind)which, &end);
+    add_states(plan, plan->graph, (StatesKind)which, &end);
   }
 }
 
@@ -85,7 +90,8 @@ static void place_state(MemPlan *plan, const Node *node) {
     return put(plan, node, PLACE_STATE, 0);
   default:
     number = lookup_find_text(&plan->state_number, node_str(node, ATTR_NAME));
-    put(plan, node, PLACE_STATE, plan->state_offsets.at[number]);
+    put(plan, node, node->role == ROLE_GIVEN ? PLACE_GIVEN : PLACE_STATE,
+        plan->state_offsets.at[number]);
   }
 }
 

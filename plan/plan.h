@@ -148,6 +148,7 @@ typedef struct {
   PlanPart *parts;       /* … and of boxes of it, besides */
   int part_count;
   LeafRole role; /* states: what for; PARAMS of params, NONE of all others */
+  const char *file, *file_name; /* states of role given: which file has it, under what name */
   bool is_saved; /* states of the model: the evaluation reads it (running statistics), so it goes
                     with the weights */
   int stream;    /* of the initial values' random numbers: where it stands in the program, which its

@@ -311,6 +311,10 @@ static bool read_tensor(Parser *p, TensorKind kind, int index, PlanTensor *out) 
   while (words_take(&p->words, "part"))
     if (!plan_read_part(&p->words, out)) return false;
   if (!read_role(p, kind, &out->role)) return false;
+  if (words_take(&p->words, "file") &&
+      (!(out->file = words_name(&p->words, "the file")) ||
+       !(out->file_name = words_name(&p->words, "the name in the file"))))
+    return false;
   out->is_saved = words_take(&p->words, "saved");
   if (words_take(&p->words, "stream") &&
       !words_integer(&p->words, "the stream", 0, INT32_MAX / 2, &stream))
@@ -365,6 +369,14 @@ static bool read_state(Parser *p) {
   if ((is_count && t.type.dtype != DT_I64) || (is_number && t.type.dtype != DT_F64) ||
       ((is_count || is_number) && t.type.shape.rank))
     return words_fail(&p->words, "the state \"%s\" must be %s[]", t.name, is_count ? "i64" : "f64");
+  bool is_given = t.role == ROLE_GIVEN;
+  if (is_given != (t.file != NULL))
+    return words_fail(&p->words, "\"%s\" %s", t.name,
+                      is_given ? "is given by no file" : "has a file but is not given");
+  if (is_given != p->plan->places.at[t.place].is_frozen)
+    return words_fail(&p->words, "what is given lies in a frozen place, and no other state does");
+  if (is_given && t.type.dtype != DT_F32 && t.type.dtype != DT_BF16)
+    return words_fail(&p->words, "what is given is f32 or bf16");
   if (t.is_saved && t.role != ROLE_MODEL)
     return words_fail(&p->words, "\"%s\" is not the model's", t.name);
   if (!follows(p, p->plan->states.at, p->plan->states.count, &t)) return false;

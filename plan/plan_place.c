@@ -37,6 +37,7 @@ void plan_add_standard_places(Plan *plan) {
                                .dtype = DT_BF16,
                                .of_elements = PLACE_FROZEN,
                                .is_frozen = true},
+      [PLACE_GIVEN] = {.is_frozen = true},
       [PLACE_GRADS] = {.life = FOR_STEP,
                        .elements = ELEMENTS_LIKE,
                        .dtype = DT_F32,
@@ -256,7 +257,9 @@ static bool check_traits(Words *words, const Plan *plan, const PlanPlace *place)
   if (is_rounded && place->is_frozen != plan->places.at[place->of_elements].is_frozen)
     return words_fail(words, "one of place %s and what is rounded there is frozen, one is not",
                       place->name);
-  if (place->is_frozen && !is_rounded && place->saved != SAVED_WEIGHTS)
+  bool is_given = place->elements == ELEMENTS_NONE && !place->saved && place->life == FOR_EVER &&
+                  !place->host && !place->is_window;
+  if (place->is_frozen && !is_rounded && !is_given && place->saved != SAVED_WEIGHTS)
     return words_fail(words, "place %s is frozen, and holds no weights", place->name);
   if (place->saved && place->life != FOR_EVER)
     return words_fail(words, "place %s is saved, but not kept for ever", place->name);

@@ -88,7 +88,8 @@ enum { PLAN_MOST_PLACES = 4096 };
  *             offsets; size is the largest); a window "caches": what GENERATE remembers
  *   workspace what kernels use while they run. It belongs to the queue compute.
  *   frozen    the parameters that the update leaves as they are, if there are any; frozen_narrow is
- *             to it what narrow is to params */
+ *             to it what narrow is to params
+ *   given     what files have of frozen layers, if there are any: states of role given */
 #define STANDARD_PLACES(X)                                                                         \
   X(PARAMS, "params")                                                                              \
   X(NARROW, "narrow")                                                                              \
@@ -97,7 +98,9 @@ enum { PLAN_MOST_PLACES = 4096 };
   X(SETTINGS, "settings")                                                                          \
   X(INPUT, "input")                                                                                \
   X(OUTPUT, "output")                                                                              \
-  X(WORK, "work") X(WORKSPACE, "workspace") X(FROZEN, "frozen") X(FROZEN_NARROW, "frozen_narrow")
+  X(WORK, "work")                                                                                  \
+  X(WORKSPACE, "workspace")                                                                        \
+  X(FROZEN, "frozen") X(FROZEN_NARROW, "frozen_narrow") X(GIVEN, "given")
 typedef enum {
 #define X(ID, text) PLACE_##ID,
   STANDARD_PLACES(X)

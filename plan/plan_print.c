@@ -190,6 +190,12 @@ static void print_tensor(Text *out, const Plan *plan, const char *word, const Pl
     plan_print_part(out, &tensor->parts[i], tensor->type.shape.rank);
   if (!strcmp(word, "state") && tensor->role != ROLE_MODEL)
     text_printf(out, " role %s", role_text(tensor->role));
+  if (tensor->file) {
+    text_printf(out, " file ");
+    plan_print_text(out, tensor->file);
+    text_printf(out, " ");
+    plan_print_text(out, tensor->file_name);
+  }
   if (tensor->is_saved) text_printf(out, " saved");
   if (tensor->stream != index) text_printf(out, " stream %d", tensor->stream);
   text_printf(out, "\n");

@@ -4,6 +4,7 @@
 #include "runtime/ft.h"
 #include "base/memory.h"
 #include "runtime/checkpoint/ckpt.h"
+#include "runtime/checkpoint/given.h"
 #include "runtime/command/generator.h"
 #include "runtime/common/permute.h"
 #include "runtime/data/source.h"
@@ -53,6 +54,8 @@ static Status open_model(FtModel *model, const char *path, const FtOptions *opti
                       .is_deterministic = options->deterministic,
                       .only = only};
   STATUS_TRY(exec_new(model->artifact, &exec, &model->exec));
+  const SourcePlaces places = {.artifact_path = path};
+  STATUS_TRY(given_load(model->exec, &places, false, NULL, NULL));
   STATUS_TRY(programme_start(model->exec, PROGRAMME_STEP, &model->step));
   return exec_batch_new(model->exec, &model->batch);
 }

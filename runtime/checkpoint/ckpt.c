@@ -14,7 +14,7 @@ static const char format_name[] = "ft-checkpoint-3", format_before[] = "ft-check
 
 Status ckpt_begin(Exec *exec, Comm *comm, const char *folder, const char *path,
                   const CkptInfo *info, CkptFile **out) {
-  enum { NUMBERS = 10, WIDTH = 40 };
+  enum { NUMBERS = 11, WIDTH = 40 };
   char text[NUMBERS][WIDTH];
   const Plan *plan = exec_plan(exec);
   const CkptStop *stop = &info->stop;
@@ -28,6 +28,7 @@ Status ckpt_begin(Exec *exec, Comm *comm, const char *folder, const char *path,
   snprintf(text[7], WIDTH, "%.17g", stop->best);
   snprintf(text[8], WIDTH, "%" PRId64, stop->waited);
   snprintf(text[9], WIDTH, "%016" PRIx64, info->data);
+  snprintf(text[10], WIDTH, "%016" PRIx64, info->given);
   const struct {
     SafeText text;
     bool is_there;
@@ -39,6 +40,7 @@ Status ckpt_begin(Exec *exec, Comm *comm, const char *folder, const char *path,
              {{"batch", text[2]}, true},
              {{"samples", text[3]}, true},
              {{"data", text[9]}, info->data != 0},
+             {{"given", text[10]}, info->given != 0},
              {{"shuffled", text[4]}, true},
              {{"drawn", info->drawn}, info->drawn[0]},
              {{"owes_evaluation", text[5]}, true},
@@ -118,8 +120,9 @@ static Status read_info(const Safetensors *file, const char *path, CkptInfo *out
       !ckpt_read_number(file, "shuffled", &shuffled))
     return status_fail(STATUS_USER, "%s is damaged: its metadata is incomplete", path);
   out->seed = strtoull(seed, NULL, 10);
-  const char *data = safetensors_text(file, "data");
+  const char *data = safetensors_text(file, "data"), *given = safetensors_text(file, "given");
   out->data = data ? strtoull(data, NULL, 16) : 0;
+  out->given = given ? strtoull(given, NULL, 16) : 0;
   out->is_shuffled = shuffled != 0;
   const char *drawn = safetensors_text(file, "drawn");
   snprintf(out->drawn, sizeof out->drawn, "%s", drawn ? drawn : "");

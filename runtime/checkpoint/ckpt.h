@@ -43,6 +43,7 @@ typedef struct {
   uint64_t seed;
   int64_t batch, samples; /* of the training data: with `step` they are the place in the order */
   uint64_t data;          /* source_sum of the training data; 0: not known, as in older files */
+  uint64_t given;         /* given_load's sum of what files have of frozen layers; 0: there are none */
   bool is_shuffled;
   char drawn[240];      /* what chose these samples, runtime/data/source_part.h; or "" */
   bool owes_evaluation; /* the one after this step was due, and a signal came before its end */

@@ -3,6 +3,7 @@
 #include "runtime/command/find_lr.h"
 #include "base/text.h"
 #include "runtime/checkpoint/ckpt.h"
+#include "runtime/checkpoint/given.h"
 #include "runtime/command/evaluate.h"
 #include "runtime/command/lr_curve.h"
 #include "runtime/command/ranks.h"
@@ -69,6 +70,7 @@ static Status find_lr_values(FindLr *find) {
   const CkptInit *init = &find->options->train->init;
   uint64_t seed = (uint64_t)setting_number(find->plan->settings, "train.seed");
   STATUS_TRY(exec_init(find->exec, seed));
+  STATUS_TRY(given_load(find->exec, &find->options->train->run.places, true, NULL, NULL));
   return init->path_count ? ckpt_init_weights(find->exec, init, NULL) : STATUS_OK;
 }
 

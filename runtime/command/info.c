@@ -171,7 +171,8 @@ static void print_tensors(const char *title, const PlanTensor *list, int count, 
   for (int i = 0; i < count; i++) {
     const Init *init = &list[i].init;
     fprintf(out, "  %-32s %-20s", list[i].name, type_text(&list[i].type, type));
-    if (is_learned && init->text) fprintf(out, " %s", init->text);
+    if (is_learned && init->text && !list[i].file) fprintf(out, " %s", init->text);
+    if (list[i].file) fprintf(out, " %s of %s", list[i].file_name, list[i].file);
     for (int j = 0; is_learned && j < init->arg_count; j++)
       fprintf(out, "%s%g%s", j ? ", " : "(", init->arg[j], j + 1 == init->arg_count ? ")" : "");
     if (list[i].storage.view.rank) {

@@ -3,6 +3,7 @@
 #include "runtime/command/predict.h"
 #include "base/say.h"
 #include "runtime/checkpoint/ckpt.h"
+#include "runtime/checkpoint/given.h"
 #include "runtime/data/npy.h"
 #include <errno.h>
 #include <stdio.h>
@@ -177,7 +178,9 @@ static Status predict_samples(Prediction *prediction) {
   STATUS_TRY(exec_write_settings(prediction->exec));
   STATUS_TRY(exec_init_states(prediction->exec, 0));
   Text notes = {0};
-  Status loaded = ckpt_load_weights(prediction->exec, options->weights, &notes);
+  Status loaded = given_load(prediction->exec, &options->run.places, false, &notes, NULL);
+  if (loaded == STATUS_OK)
+    loaded = ckpt_load_weights(prediction->exec, options->weights, &notes);
   if (loaded == STATUS_OK && notes.count) say_note("%s", text_cstr(&notes));
   text_free(&notes);
   STATUS_TRY(loaded);

@@ -84,4 +84,6 @@ STATUS_CHECKED Status ranks_same(Ranks *ranks, const Plan *plan, const char *art
 STATUS_CHECKED Status ranks_same_flags(Ranks *ranks, const TrainOptions *options);
 /* Do all begin with the same values, from the same step on? */
 STATUS_CHECKED Status ranks_same_values(Ranks *ranks, Exec *exec);
+/* … and the same weights of frozen layers? sum: given_load's. */
+STATUS_CHECKED Status ranks_same_given(Ranks *ranks, uint64_t sum);
 #endif

@@ -160,3 +160,8 @@ Status ranks_same_values(Ranks *ranks, Exec *exec) {
   status = comm_same_in_stages(ranks->comm, "the values to begin with", &total, sizeof total);
   return status == STATUS_USER ? ranks_failed_alike(ranks, status) : status;
 }
+
+Status ranks_same_given(Ranks *ranks, uint64_t sum) {
+  if (!ranks->comm) return STATUS_OK;
+  return ranks_compare(ranks, "the weights of the frozen layers", &sum, sizeof sum);
+}

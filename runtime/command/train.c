@@ -142,6 +142,7 @@ static Status check_place(Training *training, const CkptInfo *info, const char *
 
 static Status go_on_from(Training *training, const CkptInfo *info, const char *used) {
   STATUS_TRY(check_place(training, info, used));
+  STATUS_TRY(train_check_given(training, info, used));
   if (info->data && info->data != training->data.sum)
     log_warn(
         training->log,
@@ -287,6 +288,7 @@ static Status train_open_all(Training *training) {
 static Status start_values(Training *training) {
   static const CommDoing values = {.what = "reading the values to begin with", .may_last = true};
   comm_doing(training->ranks.comm, &values);
+  STATUS_TRY(train_given(training));
   STATUS_TRY(train_initialise(training));
   return training->options->resume ? train_resume(training) : STATUS_OK;
 }
@@ -340,6 +342,7 @@ static Status set_up(Training *training) {
   STATUS_TRY(ranks_same_flags(ranks, options));
   STATUS_TRY(ranks_agree(ranks, start_values(training)));
   STATUS_TRY(ranks_same_values(ranks, training->exec));
+  STATUS_TRY(ranks_same_given(ranks, training->given));
   STATUS_TRY(ranks_agree(ranks, start_work(training)));
   return train_choose_writers(training);
 }

@@ -28,6 +28,7 @@ CkptInfo train_checkpoint_info(const Training *training, int64_t step) {
                    .batch = training->batch,
                    .samples = source_samples(training->train),
                    .data = training->data.sum,
+                   .given = training->given,
                    .is_shuffled = training->shuffle,
                    .owes_evaluation = training->owes_evaluation,
                    .has_best = training->has_best,

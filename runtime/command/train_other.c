@@ -1,6 +1,7 @@
 /* train_other: `ftrun eval` and `ftrun bench` (declared in train.h). */
 #include "runtime/command/bench.h"
 #include "runtime/checkpoint/ckpt.h"
+#include "runtime/checkpoint/given.h"
 #include "runtime/command/evaluate.h"
 #include "runtime/command/train.h"
 #include <stdlib.h>
@@ -44,7 +45,8 @@ static Status open_evaluation(Evaluation *e, const EvalOptions *options, const c
   STATUS_TRY(exec_init_states(e->exec, 0));
   STATUS_TRY(evaluation_log(e, options));
   Text notes = {0};
-  Status status = ckpt_load_weights(e->exec, options->weights, &notes);
+  Status status = given_load(e->exec, &options->run.places, false, &notes, NULL);
+  if (status == STATUS_OK) status = ckpt_load_weights(e->exec, options->weights, &notes);
   if (status == STATUS_OK && notes.count) log_say(e->log, "%s", text_cstr(&notes));
   text_free(&notes);
   STATUS_TRY(status);
@@ -123,6 +125,7 @@ static Status run_bench(Bench *bench, const RunOptions *options, int steps, bool
   exec_set_derived(bench->exec, "train.total_steps", 1e6);
   STATUS_TRY(exec_write_settings(bench->exec));
   STATUS_TRY(exec_init(bench->exec, 0));
+  STATUS_TRY(given_clear(bench->exec));
   const char *why = "--made-up-data";
   if (!made_up_data) STATUS_TRY(open_feed(bench, options, &why));
   BenchOptions bench_options = {

@@ -87,6 +87,7 @@ typedef struct {
   TrainCheck check;
   TrainStop stop;
   TrainData data;
+  uint64_t given; /* given_load's sum of what files have of frozen layers; 0: there are none */
   char *ema_name[PLAN_MOST_METRICS + 1]; /* "ema_loss", "ema_accuracy" …; made when needed */
 } Training;
 
@@ -119,6 +120,11 @@ Status train_end_writing(Training *training, Status status);
 STATUS_CHECKED Status train_logged(Training *training, Status status);
 /* What is due after a step. */
 STATUS_CHECKED Status train_after_step(Training *training, int64_t step);
+/* Reads the weights of frozen layers. */
+STATUS_CHECKED Status train_given(Training *training);
+/* Are they those that the checkpoint `used` was trained with? */
+STATUS_CHECKED Status train_check_given(const Training *training, const CkptInfo *info,
+                                        const char *used);
 /* What chose the samples of the training data; longer text is cut. */
 void train_drawn(const Training *training, char out[240]);
 CkptInfo train_checkpoint_info(const Training *training, int64_t step);

@@ -256,11 +256,14 @@ Status exec_write_settings(Exec *exec) {
   return STATUS_OK;
 }
 
+int64_t exec_place_bytes(const Exec *exec, int place) { return exec->bytes[place]; }
+
 static Status init_list(Exec *exec, bool is_states, const PlanTensor *list, int count,
                         uint64_t seed) {
   for (int i = 0; i < count; i++) {
     Type whole = plan_whole(&list[i]), held = plan_held(&list[i]);
     int64_t bytes = type_bytes(&whole) + type_bytes(&held);
+    if (list[i].file) continue; /* given_load's */
     char *values = calloc(1, (size_t)bytes + 1);
     if (!values) return status_fail(STATUS_FAULT, "out of memory");
     /* the stream tells parameters from states, and one from the next */

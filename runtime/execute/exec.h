@@ -167,7 +167,9 @@ STATUS_CHECKED Status exec_count_step(Exec *exec, ExecGraph graph, const void *b
 STATUS_CHECKED Status exec_speed(Exec *exec, DeviceSpeed *out);
 
 /* ── memory: for checkpoints, --init, --save ──────────────────────────────────────────────── */
-/* `place`: of plan->places, but none of batches. */
+/* `place`: of plan->places, but none of batches. What there is of it: not all, where no graph that will
+ * run reaches the rest. */
+int64_t exec_place_bytes(const Exec *exec, int place);
 STATUS_CHECKED Status exec_read(Exec *exec, int place, int64_t offset, int64_t bytes, void *to);
 STATUS_CHECKED Status exec_write(Exec *exec, int place, int64_t offset, int64_t bytes,
                                  const void *from);

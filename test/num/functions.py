@@ -100,6 +100,10 @@ case(f"sum(nll(x, t, weight={BY_CLASS}, ignore=2))", lambda x, t: F.nll_loss(x, 
 case("mean(nll(log_softmax(x), t))", lambda x, t: F.cross_entropy(x.reshape(-1, 5), t.reshape(-1)), x=uniform(2, 3, 5), t=integers(5, 2, 3))
 case("kl_div(x, p)", lambda x, p: F.kl_div(x, p, reduction="none"), x=LOG_P(4, 5), p=positive(4, 5))
 case("kl_div(x, stop_gradient(p))", lambda x, p: F.kl_div(x, p.detach(), reduction="none"), x=LOG_P(2, 3), p=numpy.array([[0, 1, 0], [0.5, 0.5, 0]], numpy.float32))
+for temperature in (1, 4, 0.5):
+    case(f"distill_kl(x, stop_gradient(t), {temperature})", lambda x, t, T=temperature: T * T * F.kl_div(F.log_softmax(x / T, -1), F.softmax(t.detach() / T, -1), reduction="none").sum(-1), x=uniform(4, 5, low=-30, high=30), t=uniform(4, 5, low=-30, high=30))
+case("distill_features(x, stop_gradient(t))", lambda x, t: F.mse_loss(x, t.detach(), reduction="none"), x=uniform(4, 5), t=uniform(4, 5))
+case("distill_attention(x, stop_gradient(t))", lambda x, t: (F.normalize(x.square().mean(1).flatten(1)) - F.normalize(t.detach().square().mean(1).flatten(1))).square(), x=uniform(2, 3, 4, 5), t=uniform(2, 7, 4, 5))
 case("kl_div(x, q, log_target=true)", lambda x, q: F.kl_div(x, q, reduction="none", log_target=True), x=LOG_P(4, 5), q=LOG_P(4, 5))
 case("smooth_l1(x, y, beta=0.7)", lambda x, y: F.smooth_l1_loss(x, y, beta=0.7, reduction="none"), x=uniform(4, 5), y=uniform(4, 5))
 case("cosine_similarity(x, y)", F.cosine_similarity, x=uniform(4, 5), y=uniform(4, 5))
