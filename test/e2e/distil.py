@@ -262,6 +262,21 @@ train { batch = 16; optimizer = sgd(lr=0.2); eval = none }
         for name, value in w.items():
             numpy.testing.assert_allclose(end[name], value.detach().numpy(), atol=1e-5, err_msg=name)
 
+    def test_written_before(self):
+        """What the teacher says as one more input, a row for each sample: shuffled, it is the training with the teacher in the step."""
+        predictor = self.compile(TEACHER, name="teacher.so")
+        support.run("ftrun", "predict", predictor, "--weights", self.path("t.safetensors"), "--data", self.folder, "--input", f"x={self.path('x.npy')}", "--output", f"logits={self.path('said.npy')}")
+        text = (STUDENT % ("", BATCH, "")).replace("shuffle = false", "shuffle = true").replace("epochs = 1", "epochs = 2")
+        said = text.replace("y: i32[B])", "y: i32[B], said: f32[B, 4])", 1).replace('"y.npy")', '"y.npy", "said.npy")').replace("distill_kl(logits, t,", "distill_kl(logits, said,")
+        said = "\n".join(line for line in said.splitlines() if "frozen(" not in line)
+        said = said.replace("if training {", "if true {")
+        ends = []
+        for name, file in (("step.so", text), ("said.so", said)):
+            self.train(self.compile(file, name=name), "--save", self.path("end"))
+            ends.append(support.read_safetensors(self.path("end")))
+        for name, value in ends[0].items():
+            numpy.testing.assert_allclose(ends[1][name], value, atol=1e-5, err_msg=name)
+
     def test_in_evaluation_too(self):
         """Where the loss of evaluations has the teacher, they read its file; the simulator computes the same."""
         text = (STUDENT % ("", BATCH, "")).replace("if training {", "if true {")
