@@ -50,6 +50,12 @@ double dtype_round(DType dtype, double value) {
   }
 }
 
+/* As round_to; what is beyond the largest number becomes that. */
+static double saturated(double value, int precision, int least, double largest) {
+  double rounded = round_to(value, precision, least, largest);
+  return isinf(rounded) ? copysign(largest, rounded) : rounded;
+}
+
 /* As two's complement does it: no overflow is undefined. */
 static int64_t negate(int64_t i) { return (int64_t)(0 - (uint64_t)i); }
 static int64_t add(int64_t i, int64_t j) { return (int64_t)((uint64_t)i + (uint64_t)j); }

@@ -559,6 +559,8 @@ MATH float ft_random_f32(int64_t seed, int64_t step, int64_t stream, int64_t ele
   return (float)(int32_t)(bits >> 8) * 0x1p-24f;
 }
 
+#include "kernels/float8.h"
+
 /* ── 16-bit floats ───────────────────────────────────────────────────────────────────────────── */
 
 MATH float ft_f32_from_f16(uint16_t half) {

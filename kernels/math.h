@@ -32,6 +32,9 @@ float ft_cos_f32(float x);
 float ft_pow_f32(float x, float y);
 float ft_sqrt_f32(float x);
 float ft_rsqrt_f32(float x);
+/* To the nearest number of an 8-bit float format, half to even; at most its largest. */
+float ft_round_e4m3_f32(float x);
+float ft_round_e5m2_f32(float x);
 
 double ft_exp_f64(double x);
 double ft_expm1_f64(double x);
@@ -46,6 +49,8 @@ double ft_cos_f64(double x);
 double ft_pow_f64(double x, double y);
 double ft_sqrt_f64(double x);
 double ft_rsqrt_f64(double x);
+double ft_round_e4m3_f64(double x);
+double ft_round_e5m2_f64(double x);
 
 /* Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): key = seed,
  * counter = (index / 4 low, index / 4 high, step, stream), lane = index % 4. */

@@ -54,6 +54,21 @@ UNARY = {
 for name, function in UNARY.items():
     for shape in SHAPES if name in ("exp", "relu", "tanh") else SHAPES[3:5]:
         case(f"{name}(x)", function, x=uniform(*shape))
+
+
+def float8(bits, least, largest):
+    """To numbers of so many bits, the last of which is worth at least 2^least."""
+
+    def function(x):
+        unit = 2.0 ** torch.clamp(torch.frexp(x.detach())[1] - bits, min=least)
+        return torch.clamp(torch.round(x / unit) * unit, -largest, largest)
+
+    return function
+
+
+for scale in (1, 0.001, 1e5):
+    case("round_e4m3(x)", float8(4, -9, 448), x=numpy.float32(scale) * uniform(6, 9))
+    case("round_e5m2(x)", float8(3, -16, 57344), x=numpy.float32(scale) * uniform(6, 9))
 for name, function in {"log": torch.log, "log1p": torch.log1p, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt}.items():
     case(f"{name}(x)", function, x=positive(3, 5))
     case(f"{name}(x)", function, x=positive(130))
