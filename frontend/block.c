@@ -116,9 +116,9 @@ static bool block_take_word(Builder *b, const Ast *block, Arguments *arguments, 
 }
 
 static bool take_precision(Builder *b, const Ast *block, Arguments *arguments, Instance *out) {
-  static const char *const words[] = {"none", "f32", "tf32", "bf16", "fp16", NULL};
+  static const char *const words[] = {"none", "f32", "tf32", "bf16", "fp16", "fp8", NULL};
   int word = 0;
-  if (!block_take_word(b, block, arguments, "precision", words, "f32, tf32, bf16 or fp16", &word))
+  if (!block_take_word(b, block, arguments, "precision", words, "f32, tf32, bf16, fp16 or fp8", &word))
     return false;
   if (word > 0) out->precision = words[word];
   return true;

@@ -72,7 +72,7 @@ struct Instance {
   Instance *parent;
   const char *prefix;     /* of the parent's repeat at the time of making */
   const char *component;  /* NULL: unnamed, adds nothing to the path */
-  const char *precision;  /* of its contractions: f32, tf32, bf16, fp16; NULL: the setting's */
+  const char *precision;  /* of its contractions: f32, tf32, bf16, fp16, fp8; NULL: the setting's */
   RegionPolicy recompute; /* what its backward recomputes */
   Loc loc;
   VEC(Variable) config;

@@ -72,8 +72,8 @@ bool call_match(Builder *b, const char *callee, Loc loc, const Parameter *parame
 static bool call_is_word(const Ast *keyword) {
   static const char *const words[][2] = {
       {"precision", "f32"},       {"precision", "tf32"}, {"precision", "bf16"},
-      {"precision", "fp16"},      {"recompute", "gelu"}, {"recompute", "block"},
-      {"recompute", "pointwise"},
+      {"precision", "fp16"},      {"precision", "fp8"},  {"recompute", "gelu"},
+      {"recompute", "block"},     {"recompute", "pointwise"},
   };
   if (keyword->kid[0]->kind != AST_NAME) return false;
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)

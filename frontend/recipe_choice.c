@@ -28,6 +28,7 @@ static const Choice precisions[] = {
      "loss_scale initial:loss_scale growth:loss_scale.growth every:loss_scale.every "
      "backoff:loss_scale.backoff",
      "train."},
+    {"fp8", "", "train."},
     {0},
 };
 static const Choice recomputes[] = {
@@ -291,7 +292,7 @@ static bool check_precision(Builder *b, Loc loc) {
   for (const Choice *c = precisions; c->name; c++)
     is_known |= is_chosen(b, "train.precision", c->name);
   if (!is_known) /* from the command line */
-    fine = (diag_error(b->diag, loc, "precision is f32, tf32, bf16 or fp16, not '%s'",
+    fine = (diag_error(b->diag, loc, "precision is f32, tf32, bf16, fp16 or fp8, not '%s'",
                        setting_text(b->program->settings, "train.precision")),
             false);
   bool is_narrow = is_chosen(b, "train.parameters", "bf16");

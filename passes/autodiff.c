@@ -173,6 +173,7 @@ static int64_t param_align(const SettingValue *settings) {
   if (!settings) return 16;
   const char *precision = setting_text(settings, "train.precision");
   bool is_narrow = !strcmp(precision, "bf16") || !strcmp(precision, "fp16") ||
+                   !strcmp(precision, "fp8") ||
                    !strcmp(setting_text(settings, "train.parameters"), "bf16");
   return is_narrow ? 32 : 16;
 }

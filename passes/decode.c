@@ -304,7 +304,8 @@ static Node *visible(Decode *d) {
 static DType type_remembered(const Decode *d, const Node *old, DType whole) {
   const char *precision = node_str(old, ATTR_PRECISION);
   if (!precision) precision = d->precision;
-  return !strcmp(precision, "bf16") ? DT_BF16 : !strcmp(precision, "fp16") ? DT_F16 : whole;
+  bool is_wide_range = !strcmp(precision, "bf16") || !strcmp(precision, "fp8");
+  return is_wide_range ? DT_BF16 : !strcmp(precision, "fp16") ? DT_F16 : whole;
 }
 
 /* Puts keys or values, [N,G,width,D], behind the earlier ones, in a state [N,G,T,D]. The positions

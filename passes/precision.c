@@ -16,6 +16,8 @@
  *   rounded when they are joined
  * - a sum of a contraction's gradient and others is rounded as its terms are, so that the gradient
  *   of a narrow value is narrow too (the shortcuts of a residual network)
+ * - fp8: as bf16, and operands of matrix products are rounded to 8-bit floats before (float8.h). These
+ *   products keep their f32 sums, and are rounded when they are divided by the scales
  * - attention: kept whole, in f32 inside; its operands and its result are rounded
  * - parameters: f32, with a narrow copy for their contractions; or bf16 only (train.parameters)
  *
@@ -23,10 +25,12 @@
  * attribute `why` tells a reader the reason of each type. */
 #include "ir/scalar.h"
 #include "ir/match.h"
+#include "passes/float8.h"
 #include "passes/forms.h"
 #include <string.h>
 
 typedef struct {
+  const PassContext *context;
   const Graph *old;
   Graph *fresh;
   DType narrow; /* of the setting; F32: none */
@@ -53,7 +57,8 @@ static bool is_rounded_contraction(const Node *node) {
 /* ── the policy ─────────────────────────────────────────────────────────────────────────────── */
 static bool parse_precision(const char *text, DType *narrow, bool *is_tf32) {
   *is_tf32 = strcmp(text, "tf32") == 0;
-  *narrow = strcmp(text, "bf16") == 0 ? DT_BF16 : strcmp(text, "fp16") == 0 ? DT_F16 : DT_F32;
+  bool is_wide_range = strcmp(text, "bf16") == 0 || strcmp(text, "fp8") == 0;
+  *narrow = is_wide_range ? DT_BF16 : strcmp(text, "fp16") == 0 ? DT_F16 : DT_F32;
   return *is_tf32 || *narrow != DT_F32 || strcmp(text, "f32") == 0;
 }
 
@@ -114,8 +119,9 @@ static const Node *behind_views(const Precision *p, const Node *x) {
   return x;
 }
 
-/* The contraction whose shares this is the sum of over ranks; NULL: of none. */
+/* The contraction whose shares this is the sum of over ranks, or whose scales this takes out again; NULL: of none. */
 static const Node *joined_contraction(const Precision *p, const Node *node) {
+  if (node->op == OP_MUL && float8_is_product(p->context, node->input[0])) return node->input[0];
   const Node *join = node->op == OP_RESULT ? node->input[0] : node;
   if (join->op != OP_ALL_REDUCE && join->op != OP_REDUCE_SCATTER) return NULL;
   const char *reduction = node_str(join, ATTR_REDUCTION);
@@ -128,10 +134,17 @@ static const Node *joined_contraction(const Precision *p, const Node *node) {
   return is_one ? share : NULL;
 }
 
+static bool is_last_gradient(const Precision *p, const Node *node) {
+  return node->origin.is_backward && !p->reaches[node->id];
+}
+
 static void find_joined(Precision *p) {
   for (int i = 0; i < p->old->nodes.count; i++) {
-    p->share[i] = joined_contraction(p, p->old->nodes.at[i]);
-    if (p->share[i]) p->is_share[p->share[i]->id] = true;
+    const Node *node = p->old->nodes.at[i], *share = joined_contraction(p, node);
+    if (!share) continue;
+    p->is_share[share->id] = true;
+    bool is_gradient = node->op == OP_MUL && is_last_gradient(p, node);
+    p->share[i] = is_gradient ? NULL : share;
   }
 }
 
@@ -235,10 +248,6 @@ static bool has_policy(const Precision *p, const Node *node) {
   return policy(p, node, &is_tf32) != DT_F32 || is_tf32 || p->narrow != DT_F32 || p->is_tf32;
 }
 
-static bool is_last_gradient(const Precision *p, const Node *node) {
-  return node->origin.is_backward && !p->reaches[node->id];
-}
-
 static bool keeps_sums(const Precision *p, const Node *node) {
   return is_last_gradient(p, node) || p->is_pending[node->id] || p->is_share[node->id];
 }
@@ -258,7 +267,9 @@ static Node *contraction(Precision *p, const Node *node) {
   Attr result = attr_int(ATTR_RESULT, DT_F32);
   Type type = {is_summed ? DT_F32 : narrow, node->type.shape};
   Node *made = graph_copy_with(p->fresh, node, inputs, &type, &result, is_summed);
-  const char *rest = is_last_gradient(p, node) ? ", its f32 sums are a gradient"
+  const char *rest = float8_is_product(p->context, node)
+                         ? " of 8-bit floats, its f32 sums are divided by the scales"
+                     : is_last_gradient(p, node) ? ", its f32 sums are a gradient"
                      : p->is_share[node->id]   ? ", its f32 sums meet those of other ranks"
                      : is_summed               ? ", its f32 sums meet a bias"
                                                : "";
@@ -486,7 +497,9 @@ static bool has_own_precision(const Graph *graph) {
 }
 
 Graph *pass_precision(PassContext *context, Graph *graph) {
-  Precision p = {.old = graph, .narrow = DT_F32, .params = DT_F32};
+  graph = float8_scale(context, graph);
+  if (!graph) return NULL;
+  Precision p = {.context = context, .old = graph, .narrow = DT_F32, .params = DT_F32};
   if (context->settings) {
     parse_precision(setting_text(context->settings, "train.precision"), &p.narrow, &p.is_tf32);
     if (!strcmp(setting_text(context->settings, "train.parameters"), "bf16")) p.params = DT_BF16;

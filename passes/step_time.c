@@ -16,7 +16,7 @@ static Fabric fabric_of_axis(const Machine *machine, bool for_gpu, const Mesh *m
 StepTimes step_times(const PassContext *context) {
   const SettingValue *settings = context->settings;
   const char *precision = setting_text(settings, "train.precision");
-  bool is_half = !strcmp(precision, "bf16") || !strcmp(precision, "fp16");
+  bool is_half = !strcmp(precision, "bf16") || !strcmp(precision, "fp16") || !strcmp(precision, "fp8");
   const Machine *machine = machine_find(context->for_gpu ? "h100" : "cpu");
   double peak = is_half && machine->half > 0                      ? machine->half
                 : !strcmp(precision, "tf32") && machine->tf32 > 0 ? machine->tf32

@@ -105,7 +105,7 @@ static const struct {
 static const struct {
   const char *key, *choices;
 } choices[] = {
-    {"train.precision", "f32 tf32 bf16 fp16"},
+    {"train.precision", "f32 tf32 bf16 fp16 fp8"},
     {"train.recompute", "none pointwise block auto"},
 #define OPTIMIZER(name, arguments, defaults, buffers, rest) #name " "
     {
