@@ -44,7 +44,7 @@ static LLVMValueRef load_tile(Emitter *e, const Node *node, const Index *index, 
 }
 
 /* A loop over a tile of `columns` columns, whose rows are `stride` apart. */
-static void tile_loop(HostKernel *kernel, const Node *dot, const Product *p,
+static void tile_loop(HostKernel *kernel, const Node *dot, const TileForm *p,
                       const LLVMValueRef number[EPILOGUE_NUMBERS], LLVMValueRef tile,
                       int64_t columns, int64_t stride) {
   Emitter *e = &kernel->emitter;
@@ -53,9 +53,9 @@ static void tile_loop(HostKernel *kernel, const Node *dot, const Product *p,
   HostLoop across = host_loop_open(kernel, zero, emit_index_const(e, columns), 1, NULL, 0);
   TileValue at = {tile, emit_index_const(e, stride), down.counter, across.counter};
   Index index = {0};
-  index_push(&index, p->form.batch, number[0], false);
-  index_push(&index, p->form.m, emit_add(e, number[1], down.counter), false);
-  index_push(&index, p->form.n, emit_add(e, number[2], across.counter), true);
+  index_push(&index, p->batch, number[0], false);
+  index_push(&index, p->m, emit_add(e, number[1], down.counter), false);
+  index_push(&index, p->n, emit_add(e, number[2], across.counter), true);
   emit_bind(e, dot, load_tile, &at);
   host_store_results(kernel, NULL, &index);
   emit_bind(e, dot, NULL, NULL);
@@ -65,11 +65,11 @@ static void tile_loop(HostKernel *kernel, const Node *dot, const Product *p,
 
 /* Tiles are as wide as the product's tile, but for those at the right: two loops of known length.
  */
-static void tile_loops(HostKernel *kernel, const Node *dot, const Product *p,
+static void tile_loops(HostKernel *kernel, const Node *dot, const TileForm *p,
                        const LLVMValueRef number[EPILOGUE_NUMBERS], LLVMValueRef tile) {
-  int64_t width = p->tile.vectors * GEMM_LANES, right = p->form.n % width;
+  int64_t width = p->vectors * GEMM_LANES, right = p->n % width;
   int64_t right_width = (right + GEMM_LANES - 1) / GEMM_LANES * GEMM_LANES;
-  if (p->form.n < width || !right) {
+  if (p->n < width || !right) {
     int64_t columns = right ? right : width;
     tile_loop(kernel, dot, p, number, tile, columns, right ? right_width : width);
     return;
@@ -95,7 +95,7 @@ static int pointers_of(const HostKernel *kernel) {
 }
 
 /* Its parameters: operands and results, the numbers, tile. */
-static LLVMValueRef make_tile_function(HostKernel *kernel, const Node *dot, const Product *p) {
+static LLVMValueRef make_tile_function(HostKernel *kernel, const Node *dot, const TileForm *p) {
   Module *module = kernel->module;
   int pointers = pointers_of(kernel), tile_at = pointers + EPILOGUE_NUMBERS;
   LLVMTypeRef *types = ARENA_ARRAY(kernel->scratch, LLVMTypeRef, tile_at + 1);
@@ -115,8 +115,9 @@ static LLVMValueRef make_tile_function(HostKernel *kernel, const Node *dot, cons
 }
 
 /* gemm_epilogue(args, batch, row, column, rows, columns, tile, stride): loads the pointers. */
-static LLVMValueRef define_epilogue(HostKernel *kernel, LLVMValueRef tile_function) {
+LLVMValueRef host_tile_epilogue(HostKernel *kernel, const Node *product, const TileForm *form) {
   Module *module = kernel->module;
+  LLVMValueRef tile_function = make_tile_function(kernel, product, form);
   LLVMTypeRef wide = module->i64;
   LLVMTypeRef types[8] = {module->pointer, wide, wide, wide, wide, wide, module->pointer, wide};
   LLVMValueRef function =
@@ -166,7 +167,8 @@ static LLVMValueRef define_product(HostKernel *kernel, const Product *p, const i
 bool host_gemm_emit(HostKernel *kernel, const Node *dot, const int argument[2], Kernel *out) {
   Product p = product_of(kernel, dot);
   LLVMValueRef epilogue = NULL;
-  if (kernel->body) epilogue = define_epilogue(kernel, make_tile_function(kernel, dot, &p));
+  TileForm form = {p.form.batch, p.form.m, p.form.n, p.tile.vectors};
+  if (kernel->body) epilogue = host_tile_epilogue(kernel, dot, &form);
   host_call_library(kernel, kernel->name, "gemm_run",
                     define_product(kernel, &p, argument, epilogue));
   const int64_t worth = 2500; /* cycles: several times the cost of a barrier */

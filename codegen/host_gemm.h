@@ -8,4 +8,16 @@
 bool host_gemm_suits(const HostKernel *kernel, const Node *dot);
 /* Emits it: the whole of kernel->node. argument[]: positions of the operands of `dot`. */
 bool host_gemm_emit(HostKernel *kernel, const Node *dot, const int argument[2], Kernel *out);
+/* A product whose result is batch by m by n, made in tiles of so many vectors (kernels/gemm_host.h)
+ * of columns. */
+typedef struct {
+  int64_t batch, m, n, vectors;
+} TileForm;
+/* The GemmEpilogue that computes the rest of kernel->body from such tiles of `product`. */
+LLVMValueRef host_tile_epilogue(HostKernel *kernel, const Node *product, const TileForm *form);
+
+/* The same for a product of whole numbers, one with the attribute `integers`
+ * (kernels/integer_x86.c). */
+bool host_integer_suits(const Node *product);
+void host_integer_emit(HostKernel *kernel, const Node *product, const int argument[2], Kernel *out);
 #endif

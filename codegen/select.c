@@ -219,6 +219,10 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
                dtype_text(choice.contraction->type.dtype));
     return false;
   }
+  if (host_integer_suits(choice.contraction)) {
+    host_integer_emit(kernel, choice.contraction, choice.argument, out);
+    return true;
+  }
   if (host_gemm_suits(kernel, choice.contraction))
     return host_gemm_emit(kernel, choice.contraction, choice.argument, out);
   if (!is_fused) {

@@ -34,7 +34,7 @@ static int find_pass(const char *name, size_t length) {
  * loops of their own for the parts of a concat. */
 const char *const pass_choices[] = {
     "wgmma",       "attention_wgmma", "tma",          "transpose_tiles",
-    "column_sums", "slope_epilogues", "concat_parts", NULL};
+    "column_sums", "slope_epilogues", "concat_parts", "vnni", NULL};
 
 bool pass_is_listed(const char *list, const char *name) {
   size_t length = strlen(name);

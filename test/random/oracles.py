@@ -43,6 +43,7 @@ WANTS = {  # what a program must have for a choice to matter to it: one of these
     **dict.fromkeys(["precision", "widen", "narrow", "wgmma", "tma"], (PRODUCTS, "16")),
     **dict.fromkeys(["moments", "column_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),
     "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
+    **dict.fromkeys(["integers", "vnni"], ({"QuantLinear"}, None)),
     "transpose_tiles": ({"transpose", "permute", "rearrange"}, None), "recompute": (None, "recompute"),
 }
 # Few programs are of a kind to which these matter: where one is left out, it is one that changes this program's graph.

@@ -1,0 +1,492 @@
+/* integer_x86: c = op(a) op(b), or a convolution of NHWC images a by OHWI weights b, where a and b
+ * hold whole numbers of at most 8 bits, in f32. They are packed to 8 bits, multiplied, and added up
+ * in 32 bits, which is exact; each sum is rounded to f32 once. So any split of the items, and any
+ * of the instructions below, gives the same bits.
+ *
+ * vpdpbusd adds four products of an unsigned and a signed byte. a is made unsigned and b signed by
+ * an offset each; what these add is taken off the sums, which wrap around and are right in the end.
+ * Processors without it use 16 bits and vpmaddwd, which need no offset; vpmaddubsw would saturate.
+ *
+ * A row of a, or a strip of b, with a number that is not whole or out of range (NaN; values that were
+ * not rounded, because no range of them was known) is computed in f32: results are those of the
+ * product of what is there, whatever it is. */
+#include "kernels/integer_host.h"
+#include "kernels/lanes_x86.h"
+#include <cpuid.h>
+#if defined __AVX2__
+#include <immintrin.h>
+#endif
+
+typedef uint32_t WordLanes __attribute__((ext_vector_type(16)));
+typedef uint32_t LooseWords __attribute__((ext_vector_type(16), aligned(4)));
+
+/* ── the instructions ───────────────────────────────────────────────────────────────────────── */
+/* Each adds to 16 sums the products of the bytes, or of the 16-bit halves, of their words. */
+#if defined __AVX512BW__
+#define VNNI __attribute__((target("avx512vnni")))
+ALWAYS VNNI WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) {
+  return (WordLanes)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+}
+ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
+  return sum + (WordLanes)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+}
+static bool find_vnni(void) { /* the level has AVX-512, so the system keeps its registers */
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c >> 11 & 1);
+}
+#elif defined __AVX2__
+#define VNNI __attribute__((target("avxvnni")))
+#define LOW_HALF(x) (__m256i) __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7)
+#define HIGH_HALF(x) (__m256i) __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15)
+typedef uint32_t HalfWords __attribute__((ext_vector_type(8)));
+ALWAYS WordLanes both_halves(__m256i low, __m256i high) {
+  return __builtin_shufflevector((HalfWords)low, (HalfWords)high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
+                                 11, 12, 13, 14, 15);
+}
+ALWAYS VNNI WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) {
+  return both_halves(_mm256_dpbusd_avx_epi32(LOW_HALF(sum), LOW_HALF(a), LOW_HALF(b)),
+                     _mm256_dpbusd_avx_epi32(HIGH_HALF(sum), HIGH_HALF(a), HIGH_HALF(b)));
+}
+ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
+  return sum + both_halves(_mm256_madd_epi16(LOW_HALF(a), LOW_HALF(b)),
+                           _mm256_madd_epi16(HIGH_HALF(a), HIGH_HALF(b)));
+}
+static bool find_vnni(void) { /* AVX-VNNI */
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#else
+#define VNNI
+ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
+  IntLanes x = (IntLanes)a, y = (IntLanes)b;
+  IntLanes low = (x << 16 >> 16) * (y << 16 >> 16), high = (x >> 16) * (y >> 16);
+  return sum + (WordLanes)low + (WordLanes)high;
+}
+ALWAYS WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) { return pairs_add(sum, a, b); }
+static bool find_vnni(void) { return false; }
+#endif
+
+/* Asked once: cpuid is slow in a virtual machine. */
+static bool has_vnni(const IntegerProduct *p) {
+  static _Atomic int known; /* 1: no, 2: yes */
+  int is = known;
+  if (!is) known = is = 1 + find_vnni();
+  return p->may_be_vnni && is == 2;
+}
+
+/* ── register tiles ─────────────────────────────────────────────────────────────────────────── */
+/* sums[i][j] of rows of a, `row` bytes apart, by a strip: segments, `segment` bytes apart in a, of
+ * `words` words of k each. */
+typedef struct {
+  int64_t row, segment, segments, words;
+} TileWalk;
+typedef void IntegerTile(const uint8_t *a, const uint8_t *b, const TileWalk *walk, uint32_t *sums);
+#define SUM_TILE(kind, attributes)                                                                 \
+  ALWAYS attributes void kind##_tile(int rows, int vectors, const uint8_t *restrict a,             \
+                                     const uint8_t *restrict b, const TileWalk *walk,              \
+                                     uint32_t *restrict sums) {                                    \
+    int64_t row = walk->row;                                                                       \
+    WordLanes sum[INTEGER_MOST_ROWS][INTEGER_MOST_VECTORS], right[INTEGER_MOST_VECTORS];           \
+    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++)                              \
+        _Pragma("clang loop unroll(full)") for (int j = 0; j < vectors; j++) sum[i][j] =           \
+            (WordLanes)0u;                                                                         \
+    _Pragma("clang loop unroll(disable)") for (int64_t s = 0; s < walk->segments; s++) {           \
+      const uint8_t *from = a + s * walk->segment;                                                 \
+      int64_t words = walk->words;                                                                 \
+      _Pragma("clang loop unroll(disable)") do {                                                   \
+        _Pragma("clang loop unroll(full)") for (int j = 0; j < vectors; j++) right[j] =            \
+            *(const WordLanes *)(b + j * 64);                                                      \
+        _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++) {                        \
+          uint32_t word;                                                                           \
+          __builtin_memcpy(&word, from + i * row, sizeof word);                                    \
+          WordLanes left = (WordLanes)word;                                                        \
+          _Pragma("clang loop unroll(full)") for (int j = 0; j < vectors; j++) sum[i][j] =         \
+              kind##_add(sum[i][j], left, right[j]);                                               \
+        }                                                                                          \
+        from += 4;                                                                                 \
+        b += vectors * 64;                                                                         \
+      }                                                                                            \
+      while (--words);                                                                             \
+    }                                                                                              \
+    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++)                              \
+            _Pragma("clang loop unroll(full)") for (int j = 0; j < vectors; j++) *                 \
+        (LooseWords *)(sums + (i * vectors + j) * INTEGER_LANES) = sum[i][j];                      \
+  }
+SUM_TILE(vnni, VNNI)
+SUM_TILE(pairs, )
+
+#define TILE_OF(kind, attributes, rows, vectors)                                                   \
+  static attributes void kind##_tile_##rows##x##vectors(const uint8_t *a, const uint8_t *b,        \
+                                                        const TileWalk *walk, uint32_t *sums) {    \
+    kind##_tile(rows, vectors, a, b, walk, sums);                                                  \
+  }
+#define BOTH_TILES(rows, vectors)                                                                  \
+  TILE_OF(vnni, VNNI, rows, vectors)                                                               \
+  TILE_OF(pairs, , rows, vectors)
+BOTH_TILES(1, 1)
+BOTH_TILES(2, 1)
+BOTH_TILES(4, 1)
+#if defined __AVX512BW__
+BOTH_TILES(12, 1)
+BOTH_TILES(1, 2)
+BOTH_TILES(2, 2)
+BOTH_TILES(4, 2)
+BOTH_TILES(12, 2)
+BOTH_TILES(1, 4)
+BOTH_TILES(2, 4)
+BOTH_TILES(6, 4)
+#endif
+
+typedef struct {
+  int rows, vectors;
+  IntegerTile *tile[2]; /* with vpdpbusd, and without */
+} TileOf;
+#define TILE_ROW(rows, vectors)                                                                    \
+  {                                                                                                \
+    rows, vectors, { vnni_tile_##rows##x##vectors, pairs_tile_##rows##x##vectors }                 \
+  }
+/* Those of most rows first. */
+static const TileOf integer_tiles[] = {
+#if defined __AVX512BW__
+    TILE_ROW(12, 1), TILE_ROW(12, 2), TILE_ROW(4, 2), TILE_ROW(2, 2),
+    TILE_ROW(1, 2),  TILE_ROW(6, 4),  TILE_ROW(2, 4), TILE_ROW(1, 4),
+#endif
+    TILE_ROW(4, 1),  TILE_ROW(2, 1),  TILE_ROW(1, 1)};
+
+static const TileOf *largest_tile(int64_t rows, int64_t vectors) {
+  const TileOf *tile = integer_tiles;
+  while (tile->vectors != vectors || tile->rows > rows) tile++;
+  return tile;
+}
+
+/* ── packing ────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  Lanes low, high;
+} Bounds;
+
+/* The numbers as integers; `bad` is set where one is not whole or out of range. */
+ALWAYS IntLanes lanes_whole(Lanes x, Bounds bounds, IntLanes *bad) {
+  Lanes within = x >= bounds.low ? (x <= bounds.high ? x : bounds.high) : bounds.low; /* NaN: low */
+  IntLanes whole = __builtin_convertvector(within, IntLanes);
+  *bad |= __builtin_convertvector(whole, Lanes) != x;
+  return whole;
+}
+ALWAYS bool lanes_any(IntLanes x) {
+  int any = 0;
+  for (int i = 0; i < LANES; i++) any |= x[i];
+  return any != 0;
+}
+ALWAYS int32_t lanes_total(IntLanes x) {
+  uint32_t total = 0;
+  for (int i = 0; i < LANES; i++) total += (uint32_t)x[i];
+  return (int32_t)total;
+}
+
+static int64_t offset_of_a(const IntegerProduct *p) { return p->low_a < 0 ? 128 : 0; }
+static int64_t offset_of_b(const IntegerProduct *p) { return p->high_b > 127 ? 128 : 0; }
+static int64_t words_of(int64_t length, bool is_vnni) {
+  return is_vnni ? (length + 3) / 4 : (length + 1) / 2;
+}
+
+/* Up to 16 neighbours, zeros behind them. */
+ALWAYS Lanes lanes_some(const float *from, int64_t step, int64_t count) {
+  if (count >= LANES && step == 1) return lanes_load(from);
+  Lanes x = (Lanes)0.0f;
+  for (int64_t i = 0; i < count && i < LANES; i++) x[i] = from[i * step];
+  return x;
+}
+
+/* A segment of a column of b, into its place in the strip: words `apart` from each other. */
+static void pack_column(const IntegerProduct *p, bool is_vnni, const float *b, uint32_t *to,
+                        int64_t apart, int32_t *total, IntLanes *bad) {
+  Bounds bounds = {(Lanes)(float)p->low_b, (Lanes)(float)p->high_b};
+  int32_t offset = (int32_t)(is_vnni ? offset_of_b(p) : 0);
+  IntLanes sum = (IntLanes)0;
+  for (int64_t k = 0; k < p->length; k += LANES) {
+    int64_t count = p->length - k < LANES ? p->length - k : LANES;
+    IntLanes whole = lanes_whole(lanes_some(b + k, 1, count), bounds, bad) - offset;
+    for (int64_t i = count; i < LANES; i++) whole[i] = 0;
+    sum += whole;
+    if (is_vnni)
+      for (int64_t i = 0; i < count; i += 4)
+        to[(k + i) / 4 * apart] =
+            (uint32_t)(whole[i] & 0xff) | (uint32_t)(whole[i + 1] & 0xff) << 8 |
+            (uint32_t)(whole[i + 2] & 0xff) << 16 | (uint32_t)whole[i + 3] << 24;
+    else
+      for (int64_t i = 0; i < count; i += 2)
+        to[(k + i) / 2 * apart] = (uint32_t)(whole[i] & 0xffff) | (uint32_t)whole[i + 1] << 16;
+  }
+  *total += lanes_total(sum);
+}
+
+/* A vector of columns of a b whose rows are neighbours in n. */
+static void pack_columns(const IntegerProduct *p, bool is_vnni, const float *b, int64_t columns,
+                         uint32_t *to, int64_t apart, int32_t *total, IntLanes *bad) {
+  Bounds bounds = {(Lanes)(float)p->low_b, (Lanes)(float)p->high_b};
+  int32_t offset = (int32_t)(is_vnni ? offset_of_b(p) : 0), each = is_vnni ? 4 : 2;
+  IntLanes sum = (IntLanes)0;
+  for (int64_t k = 0; k < p->k; k += each) {
+    WordLanes word = (WordLanes)0u;
+    for (int i = 0; i < each && k + i < p->k; i++) {
+      IntLanes bad_here = (IntLanes)0, whole;
+      whole = lanes_whole(lanes_some(b + (k + i) * p->n, 1, columns), bounds, &bad_here) - offset;
+      for (int64_t lane = columns; lane < LANES; lane++) whole[lane] = 0, bad_here[lane] = 0;
+      *bad |= bad_here;
+      sum += whole;
+      word |= is_vnni ? ((WordLanes)whole & 0xffu) << (8 * i)
+                      : ((WordLanes)whole & 0xffffu) << (16 * i);
+    }
+    *(LooseWords *)(to + k / each * apart) = word;
+  }
+  for (int lane = 0; lane < LANES; lane++) total[lane] = sum[lane];
+}
+
+static uint8_t *strip_at(const IntegerProduct *p, void *const *args, int64_t number) {
+  return (uint8_t *)args[p->arg_packed] + number * integer_strip_bytes(p);
+}
+static int32_t *column_totals(const IntegerProduct *p, uint8_t *strip) {
+  return (int32_t *)(strip + integer_data_bytes(p));
+}
+static int32_t *strip_is_bad(const IntegerProduct *p, uint8_t *strip) {
+  return column_totals(p, strip) + p->vectors * INTEGER_LANES;
+}
+
+void integer_pack_run(const IntegerProduct *p, void *const *args, int64_t begin, int64_t end) {
+  bool is_vnni = has_vnni(p);
+  int64_t strips = integer_strips(p), width = p->vectors * INTEGER_LANES;
+  for (; begin < end; begin++) {
+    uint8_t *strip = strip_at(p, args, begin);
+    uint32_t *to = (uint32_t *)strip;
+    int32_t *total = column_totals(p, strip);
+    const float *b = (const float *)args[p->arg_b] + begin / strips * p->k * p->n;
+    int64_t first = begin % strips * width, columns = p->n - first < width ? p->n - first : width;
+    IntLanes bad = (IntLanes)0;
+    for (int64_t i = integer_data_bytes(p) / 4; columns < width && i-- > 0;) to[i] = 0;
+    for (int64_t j = 0; j < width; j++) total[j] = 0;
+    if (p->tb)
+      for (int64_t j = 0; j < columns; j++)
+        for (int64_t s = 0; s < p->segments; s++)
+          pack_column(p, is_vnni, b + (first + j) * p->k + s * p->length,
+                      to + s * words_of(p->length, is_vnni) * width + j, width, total + j, &bad);
+    else
+      for (int64_t j = 0; j < columns; j += INTEGER_LANES)
+        pack_columns(p, is_vnni, b + first + j,
+                     columns - j < INTEGER_LANES ? columns - j : INTEGER_LANES, to + j, width,
+                     total + j, &bad);
+    *strip_is_bad(p, strip) = lanes_any(bad);
+  }
+}
+
+/* Rows of a that a work item has packed. */
+typedef struct {
+  _Alignas(64) uint8_t data[INTEGER_ROOM + 64]; /* a vector more than the last row's */
+  int32_t total[INTEGER_BLOCK];
+  bool is_bad[INTEGER_MOST_HEIGHT];
+} RowRoom;
+
+typedef uint8_t ByteLanes __attribute__((ext_vector_type(16), aligned(1)));
+typedef uint16_t ShortLanes __attribute__((ext_vector_type(16), aligned(1)));
+
+/* `count` numbers of a, `step` apart, to bytes or 16 bits; to 15 places behind are written, too. */
+static void pack_line(const IntegerProduct *p, bool is_vnni, const float *from, int64_t step,
+                      int64_t count, uint8_t *to, int32_t *total, bool *is_bad) {
+  Bounds bounds = {(Lanes)(float)p->low_a, (Lanes)(float)p->high_a};
+  int32_t offset = (int32_t)(is_vnni ? offset_of_a(p) : 0);
+  IntLanes bad = (IntLanes)0, sum = (IntLanes)0;
+  for (int64_t k = 0; k < count; k += LANES) {
+    int64_t here = count - k < LANES ? count - k : LANES;
+    IntLanes whole = lanes_whole(lanes_some(from + k * step, step, here), bounds, &bad) + offset;
+    for (int64_t i = here; i < LANES; i++) whole[i] = 0;
+    sum += whole;
+    if (is_vnni)
+      *(ByteLanes *)(to + k) = __builtin_convertvector(whole, ByteLanes);
+    else
+      *(ShortLanes *)(to + 2 * k) = __builtin_convertvector(whole, ShortLanes);
+  }
+  *total = lanes_total(sum);
+  *is_bad = lanes_any(bad);
+}
+
+/* ── what is not made of integers ───────────────────────────────────────────────────────────── */
+ALWAYS float float_dot(const float *a, int64_t a_step, const float *b, int64_t b_step,
+                       int64_t count) {
+  Lanes sums = (Lanes)0.0f;
+  float rest = 0;
+  int64_t k = 0;
+  for (; a_step == 1 && b_step == 1 && k + LANES <= count; k += LANES)
+    sums += lanes_load(a + k) * lanes_load(b + k);
+  for (; k < count; k++) rest += a[k * a_step] * b[k * b_step];
+  return lanes_sum(sums) + rest;
+}
+
+/* A place of the result: a row of a product, or a row and column of an image, and n. */
+static float float_product(const IntegerProduct *p, void *const *args, int64_t batch, int64_t row,
+                           int64_t n) {
+  const float *a = (const float *)args[p->arg_a] + batch * p->m * p->k;
+  const float *b = (const float *)args[p->arg_b] + batch * p->k * p->n;
+  return float_dot(a + (p->ta ? row : row * p->k), p->ta ? p->m : 1, b + (p->tb ? n * p->k : n),
+                   p->tb ? 1 : p->n, p->k);
+}
+static float float_conv(const IntegerProduct *p, void *const *args, int64_t image, int64_t y,
+                        int64_t x, int64_t n) {
+  const float *a = (const float *)args[p->arg_a] + image * p->height * p->width * p->channels;
+  const float *b = (const float *)args[p->arg_b] + n * p->k;
+  int64_t first = x * p->stride_width - p->pad_left, end = first + p->length / p->channels;
+  int64_t from = first < 0 ? 0 : first, to = end < p->width ? end : p->width;
+  float sum = 0;
+  for (int64_t s = 0; s < p->segments && from < to; s++) {
+    int64_t line = y * p->stride_height - p->pad_top + s * p->dilation_height;
+    if (line < 0 || line >= p->height) continue;
+    sum +=
+        float_dot(a + (line * p->width + from) * p->channels, 1,
+                  b + s * p->length + (from - first) * p->channels, 1, (to - from) * p->channels);
+  }
+  return sum;
+}
+
+/* ── the product ────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  int64_t batch, y; /* y: of an image's results */
+  int64_t row, rows, column, columns;
+  bool is_vnni;
+} TilePlace;
+
+/* Sums of packed numbers become those of the numbers, in f32, and go to the epilogue. total,
+ * is_bad: of the rows of a; a convolution's b has no offset, and its rows are good or bad together.
+ */
+static void finish_tile(const IntegerProduct *p, void *const *args, const TilePlace *at,
+                        uint8_t *strip, const uint32_t *sums, const int32_t *total,
+                        const bool *is_bad) {
+  _Alignas(64) float tile[INTEGER_MOST_ROWS * INTEGER_MOST_VECTORS * INTEGER_LANES];
+  int64_t width = (at->columns + INTEGER_LANES - 1) / INTEGER_LANES * INTEGER_LANES;
+  uint32_t a_offset = (uint32_t)(at->is_vnni ? offset_of_a(p) : 0);
+  uint32_t b_offset = (uint32_t)(at->is_vnni ? offset_of_b(p) : 0);
+  const uint32_t *column_total = (const uint32_t *)column_totals(p, strip);
+  bool is_strip_bad = *strip_is_bad(p, strip);
+  for (int64_t r = 0; r < at->rows; r++) {
+    uint32_t rest = 0;
+    if (b_offset) rest = b_offset * (uint32_t)total[r] - (uint32_t)p->k * a_offset * b_offset;
+    for (int64_t j = 0; j < width; j += INTEGER_LANES) {
+      WordLanes sum = *(const LooseWords *)(sums + r * p->vectors * INTEGER_LANES + j);
+      sum = sum - a_offset * *(const LooseWords *)(column_total + j) + rest;
+      *(LooseLanes *)(tile + r * width + j) = __builtin_convertvector((IntLanes)sum, Lanes);
+    }
+    if (!is_bad[p->is_conv ? 0 : r] && !is_strip_bad) continue;
+    for (int64_t j = 0; j < at->columns; j++)
+      tile[r * width + j] = p->is_conv
+                                ? float_conv(p, args, at->batch, at->y, at->row + r, at->column + j)
+                                : float_product(p, args, at->batch, at->row + r, at->column + j);
+  }
+  int64_t batch = p->is_conv ? at->batch * p->out_height + at->y : at->batch;
+  if (p->epilogue) {
+    p->epilogue(args, batch, at->row, at->column, at->rows, at->columns, tile, width);
+    return;
+  }
+  float *c = (float *)args[p->arg_c] + (batch * p->m + at->row) * p->n + at->column;
+  for (int64_t r = 0; r < at->rows; r++)
+    for (int64_t j = 0; j < at->columns; j++) c[r * p->n + j] = tile[r * width + j];
+}
+
+/* A work item: strips [strip, last) of rows [first, first + rows). */
+typedef struct {
+  int64_t batch, first, rows, strip, last;
+} IntegerItem;
+
+static IntegerItem integer_item(const IntegerProduct *p, int64_t number) {
+  int64_t strips = integer_strips(p), all = p->is_conv ? p->out_height : p->m;
+  int64_t across = (strips + p->strips - 1) / p->strips, down = (all + p->rows - 1) / p->rows;
+  IntegerItem item = {.batch = number / (across * down),
+                      .first = number / across % down * p->rows,
+                      .strip = number % across * p->strips};
+  item.rows = all - item.first < p->rows ? all - item.first : p->rows;
+  item.last = item.strip + p->strips < strips ? item.strip + p->strips : strips;
+  return item;
+}
+
+/* Rows [0, count) of packed a by a strip, tile after tile; place: that of the first row. */
+static void integer_rows(const IntegerProduct *p, void *const *args, const uint8_t *a,
+                         const TileWalk *walk, int64_t count, int64_t strip, TilePlace place,
+                         const int32_t *total, const bool *is_bad) {
+  uint32_t sums[INTEGER_MOST_ROWS * INTEGER_MOST_VECTORS * INTEGER_LANES];
+  int64_t width = p->vectors * INTEGER_LANES, strips = integer_strips(p), first = place.row;
+  uint8_t *right = strip_at(p, args, (p->is_conv ? 0 : place.batch * strips) + strip);
+  place.column = strip * width;
+  place.columns = p->n - place.column < width ? p->n - place.column : width;
+  for (int64_t row = 0; row < count; row += place.rows) {
+    const TileOf *tile = largest_tile(count - row, p->vectors);
+    place.row = first + row;
+    place.rows = tile->rows;
+    tile->tile[!place.is_vnni](a + row * walk->row, right, walk, sums);
+    int64_t at = p->is_conv ? 0 : row;
+    finish_tile(p, args, &place, right, sums, total + at, is_bad + at);
+  }
+}
+
+static void integer_run_item(const IntegerProduct *p, void *const *args, int64_t number,
+                             RowRoom *room) {
+  bool is_vnni = has_vnni(p);
+  IntegerItem item = integer_item(p, number);
+  int64_t words = words_of(p->k, is_vnni);
+  TileWalk walk = {.row = words * 4, .segments = 1, .words = words};
+  const float *a = (const float *)args[p->arg_a] + item.batch * p->m * p->k;
+  for (int64_t r = 0; r < item.rows; r++)
+    pack_line(p, is_vnni, a + (item.first + r) * (p->ta ? 1 : p->k), p->ta ? p->m : 1, p->k,
+              room->data + r * walk.row, room->total + r, room->is_bad + r);
+  for (; item.strip < item.last; item.strip++)
+    integer_rows(p, args, room->data, &walk, item.rows, item.strip,
+                 (TilePlace){.batch = item.batch, .row = item.first, .is_vnni = is_vnni},
+                 room->total, room->is_bad);
+}
+
+/* The rows of an image that the item's results see, with zeros around them. */
+static void pack_image(const IntegerProduct *p, void *const *args, bool is_vnni,
+                       const IntegerItem *item, int64_t bytes, RowRoom *room) {
+  int64_t lines = integer_conv_height(p, item->rows), size = is_vnni ? 1 : 2;
+  int64_t first = item->first * p->stride_height - p->pad_top, before = p->pad_left * p->channels;
+  int64_t seen = bytes / size - before, whole = p->width * p->channels;
+  const float *a = (const float *)args[p->arg_a] + item->batch * p->height * whole;
+  if (seen > whole) seen = whole;
+  for (int64_t i = 0; i < lines; i++) {
+    uint8_t *line = room->data + i * bytes, zero = (uint8_t)(is_vnni ? offset_of_a(p) : 0);
+    int64_t y = first + i, count = y < 0 || y >= p->height || seen < 0 ? 0 : seen;
+    int32_t total;
+    room->is_bad[i] = false;
+    if (count)
+      pack_line(p, is_vnni, a + y * whole, 1, count, line + before * size, &total,
+                room->is_bad + i);
+    int64_t from = count ? before : bytes / size; /* what was written behind is written again */
+    for (int64_t at = 0; at < from * size; at++) line[at] = zero;
+    for (int64_t at = (before + count) * size; count && at < bytes; at++) line[at] = zero;
+  }
+}
+
+static void integer_run_conv(const IntegerProduct *p, void *const *args, int64_t number,
+                             RowRoom *room) {
+  bool is_vnni = has_vnni(p);
+  IntegerItem item = integer_item(p, number);
+  int64_t size = is_vnni ? 1 : 2, bytes = integer_conv_width(p) / 2 * size;
+  TileWalk walk = {.row = p->stride_width * p->channels * size,
+                   .segment = p->dilation_height * bytes,
+                   .segments = p->segments,
+                   .words = words_of(p->length, is_vnni)};
+  pack_image(p, args, is_vnni, &item, bytes, room);
+  for (; item.strip < item.last; item.strip++)
+    for (int64_t r = 0; r < item.rows; r++) {
+      int64_t line = r * p->stride_height;
+      bool is_bad = false;
+      for (int64_t s = 0; s < p->segments; s++)
+        is_bad |= room->is_bad[line + s * p->dilation_height];
+      integer_rows(p, args, room->data + line * bytes, &walk, p->m, item.strip,
+                   (TilePlace){.batch = item.batch, .y = item.first + r, .is_vnni = is_vnni},
+                   room->total, &is_bad);
+    }
+}
+
+void integer_run(const IntegerProduct *p, void *const *args, int64_t begin, int64_t end) {
+  RowRoom room;
+  for (; begin < end; begin++)
+    if (p->is_conv)
+      integer_run_conv(p, args, begin, &room);
+    else
+      integer_run_item(p, args, begin, &room);
+}

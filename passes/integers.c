@@ -1,0 +1,177 @@
+/* integers: in evaluation, prediction and generation a product of two operands that were rounded
+ * to a scale times an integer of at most 8 bits (fake_quant of frontend/std/quant.ft) becomes the
+ * product of the integers, with the attribute `integers`, times the scales:
+ *
+ *   dot(n_a s_a, n_b s_b)  ->  (dot(n_a, n_b) s_a) s_b
+ *
+ * where s_a and s_b are one number, or one for each row of a, each column of b; a convolution
+ * likewise, with a number for each output channel. All sums of integers fit into 32 bits, so that
+ * the product is exact and is rounded to f32 once; the kernel is kernels/integer_x86.c. Where an
+ * operand is select(is_known, n s, x), as FakeQuant has it before it has seen a value, the product
+ * is that of select(is_known, n, x), and the scale select(is_known, s, 1): the attribute says what
+ * the operands are as a rule, and the kernel computes what else it finds as it is.
+ *
+ * Training is left as it is: its gradients need the rounded values in f32. A product of more steps
+ * than there is room for, or whose sums might not fit, is left too (passes/integers.h). */
+#include "passes/integers.h"
+#include "ir/match.h"
+#include "passes/pass.h"
+
+enum { MOST_MOVES = 4 }; /* reshapes and transposes between the rounding and the product */
+
+/* An operand of a product that was rounded. */
+typedef struct {
+  Node *whole;     /* of integers */
+  Node *scale;     /* one number, or of the operand's rank, and then 1 along what is summed over */
+  Node *is_known;  /* bool, one; or NULL: always */
+  Node *otherwise; /* where it is not known */
+  int64_t low, high;
+  const Node *move[MOST_MOVES]; /* from the product on */
+  int moves;
+} Rounded;
+
+/* One number, however often: what it is a broadcast of, or a const; NULL: it is none. */
+static Node *single(Node *node) {
+  while (node->op == OP_BROADCAST) node = node->input[0];
+  return shape_elements(&node->type.shape) == 1 || node->op == OP_CONST ? node : NULL;
+}
+static Node *one_number(Graph *graph, Node *single) {
+  if (single->op == OP_CONST)
+    return make_const(graph, single->type.dtype, shape_scalar(), node_float(single, ATTR_VALUE, 0));
+  return make_reshape(graph, single, shape_scalar());
+}
+
+/* select(x < low, low, select(x > high, high, x)) of what was rounded. */
+static bool match_integers(const Node *node, int64_t *low, int64_t *high) {
+  double bound[2], again[2];
+  if (node->op != OP_SELECT || node->input[2]->op != OP_SELECT) return false;
+  const Node *inner = node->input[2], *below = node->input[0], *above = inner->input[0];
+  const Node *x = inner->input[2];
+  if (x->op != OP_ROUND || below->op != OP_LT || above->op != OP_GT || below->input[0] != x ||
+      above->input[0] != x || !match_const(below->input[1], &bound[0]) ||
+      !match_const(above->input[1], &bound[1]) || !match_const(node->input[1], &again[0]) ||
+      !match_const(inner->input[1], &again[1]) || bound[0] != again[0] || bound[1] != again[1])
+    return false;
+  for (int i = 0; i < 2; i++)
+    if (bound[i] < -128 || bound[i] > 255 || bound[i] != (double)(int64_t)bound[i]) return false;
+  *low = (int64_t)bound[0];
+  *high = (int64_t)bound[1];
+  return integers_fit_byte(*low, *high);
+}
+
+/* What a scale is a broadcast of; NULL: it is no such thing. */
+static Node *match_scale(Node *node) {
+  if (single(node)) return single(node);
+  return node->op == OP_BROADCAST ? node->input[0] : NULL;
+}
+
+/* n s, or n s + (t - t), which is what a straight-through gradient leaves of itself: fake_quant's t
+ * is NaN only where n is, and so 0 is added. */
+static bool match_rounded(Node *node, Rounded *r) {
+  if (node->op == OP_ADD && node->input[1]->op == OP_SUB &&
+      node->input[1]->input[0] == node->input[1]->input[1])
+    node = node->input[0];
+  if (node->op != OP_MUL) return false;
+  for (int i = 0; i < 2; i++) {
+    r->whole = node->input[i];
+    r->scale = match_scale(node->input[1 - i]);
+    if (r->scale && match_integers(r->whole, &r->low, &r->high)) return true;
+  }
+  return false;
+}
+
+static bool match_operand(Node *node, Rounded *r) {
+  *r = (Rounded){0};
+  while ((node->op == OP_RESHAPE || node->op == OP_TRANSPOSE) && r->moves < MOST_MOVES) {
+    r->move[r->moves++] = node;
+    node = node->input[0];
+  }
+  if (node->op == OP_SELECT && single(node->input[0]) && match_rounded(node->input[1], r)) {
+    r->is_known = single(node->input[0]);
+    r->otherwise = node->input[2];
+  } else if (!match_rounded(node, r)) {
+    return false;
+  }
+  return !r->moves || single(r->scale);
+}
+
+/* Has the scale one number for all that is added up? `depth`: the dimension that is. */
+static bool scales_sums(const Rounded *r, int depth) {
+  return single(r->scale) || (!r->is_known && r->scale->type.shape.dim[depth] == 1);
+}
+/* The same for a convolution's weights, OIHW. */
+static bool scales_channels(const Rounded *r) {
+  const Shape *shape = &r->scale->type.shape;
+  return single(r->scale) || (!r->is_known && shape->dim[1] * shape->dim[2] * shape->dim[3] == 1);
+}
+
+/* The operand of integers, behind the same moves. */
+static Node *whole_operand(Graph *graph, const Rounded *r) {
+  Node *x = r->whole;
+  if (r->is_known) {
+    x = make_select(graph, one_number(graph, r->is_known), x, r->otherwise);
+  }
+  for (int i = r->moves; i-- > 0;) {
+    Node *input = x;
+    x = graph_copy_node(graph, r->move[i], &input);
+  }
+  return x;
+}
+
+/* The product's values times the scale of one of its operands, whose dimensions `from` and `to`
+ * change places in the result: one of them is 1. from = to: they stay. */
+static Node *times_scale(Graph *graph, Node *product, const Rounded *r, int from, int to) {
+  Node *scale = r->scale;
+  if (single(scale)) {
+    scale = one_number(graph, scale);
+    if (r->is_known)
+      scale = make_select(graph, one_number(graph, r->is_known), scale, make_like(graph, scale, 1));
+  } else if (from != to) {
+    Shape shape = scale->type.shape;
+    shape.dim[from] = scale->type.shape.dim[to];
+    shape.dim[to] = scale->type.shape.dim[from];
+    scale = make_reshape(graph, scale, shape);
+  }
+  return make_binary(graph, OP_MUL, product, scale);
+}
+
+/* Is there a kernel for such operands of the product? */
+static bool may_be_integers(const Node *product, const Rounded r[2]) {
+  int64_t range[4] = {r[0].low, r[0].high, r[1].low, r[1].high};
+  if (product->op == OP_CONV) {
+    ConvForm form = conv_form(product);
+    return !form.is_nhwc && form.groups == 1 && form.dilation[1] == 1 && r[1].high <= 127 &&
+           integers_suit(form.kernel_height * form.kernel_width * form.in, range) &&
+           single(r[0].scale) && scales_channels(&r[1]);
+  }
+  DotForm form = dot_form(product);
+  int rank = product->type.shape.rank;
+  return integers_suit(form.k, range) && scales_sums(&r[0], form.ta ? rank - 2 : rank - 1) &&
+         scales_sums(&r[1], form.tb ? rank - 1 : rank - 2);
+}
+
+static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  (void)context;
+  Rounded r[2];
+  if ((old->op != OP_DOT && old->op != OP_CONV) || old->type.dtype != DT_F32 ||
+      node_attr(old, ATTR_INTEGERS))
+    return NULL;
+  for (int i = 0; i < 2; i++)
+    if (inputs[i]->type.dtype != DT_F32 || !match_operand(inputs[i], &r[i])) return NULL;
+  if (!may_be_integers(old, r)) return NULL;
+  int64_t range[4] = {r[0].low, r[0].high, r[1].low, r[1].high};
+  Node *operand[] = {whole_operand(fresh, &r[0]), whole_operand(fresh, &r[1])};
+  Attr integers = attr_ints(ATTR_INTEGERS, range, 4);
+  Node *product = graph_copy_with(fresh, old, operand, &old->type, &integers, 1);
+  int last = old->type.shape.rank - 1;
+  if (old->op == OP_CONV) /* [O,1,1,1] of the weights is [1,O,1,1] of images */
+    return times_scale(fresh, times_scale(fresh, product, &r[0], 0, 0), &r[1], 0, 1);
+  product =
+      times_scale(fresh, product, &r[0], last, node_int(old, ATTR_TRANS_A, 0) ? last - 1 : last);
+  return times_scale(fresh, product, &r[1], last, node_int(old, ATTR_TRANS_B, 0) ? last - 1 : last);
+}
+
+Graph *pass_integers(PassContext *context, Graph *graph) {
+  (void)context;
+  return graph_find_op(graph, OP_ROUND) ? graph_rewrite(graph, integers_visit, NULL) : graph;
+}

@@ -1,0 +1,225 @@
+"""Products of integers: pass integers and kernels/integer_x86.c against numpy's integer products, bit for bit. Odd sizes, numbers at the ends of
+their range, signed and unsigned of 2 to 8 bits, transposed and batched, with scales for all, for rows and for columns; by every kind of
+instruction that this machine has, with and without fusion. What is not an integer (NaN, a FakeQuant that has seen nothing) is computed
+as it is."""
+import os
+import sys
+
+import numpy
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+random = numpy.random.default_rng(23)
+BATCH = 2
+
+
+def span(bits, signed):
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+
+
+def rounded(x, scale, bits, signed):
+    """What fake_quant rounds to, in its arithmetic."""
+    with numpy.errstate(over="ignore", invalid="ignore"):
+        v = x * (numpy.float32(1) / numpy.asarray(scale, "f4"))
+        return numpy.clip(numpy.rint(v), *span(bits, signed))
+
+
+def operand(shape, scale, bits, signed, kind):
+    """Of kind "ends" all numbers are the least or the largest, or but the largest; else some lie outside of the range, too."""
+    low, high = span(bits, signed)
+    if kind == "ends":
+        n = random.choice([low, high], shape, p=[0.8, 0.2] if signed else [0.1, 0.9])
+    elif kind == "least":
+        n = numpy.full(shape, low if signed else high)
+    elif kind == "most":
+        n = numpy.full(shape, high)
+    else:
+        n = random.uniform(low - 2, high + 2, shape)
+    return (n * scale).astype("f4")
+
+
+# m, k, n; is the second operand a parameter, or one for each sample; first: bits, signed; second: bits, signed; turned; kinds
+CASES = [(1, 1, 1, True, 8, True, 8, True, "", "any"), (3, 5, 7, True, 8, False, 8, True, "", "any"), (7, 64, 16, True, 8, True, 8, True, "t", "ends"),
+         (13, 33, 17, False, 8, True, 8, True, "", "ends"), (5, 31, 70, False, 8, False, 8, False, "", "most"), (29, 66, 33, False, 8, True, 8, False, "t", "any"),
+         (6, 130, 48, True, 8, False, 8, True, "t", "least"), (2, 19, 65, True, 4, True, 4, False, "", "any"), (50, 15, 130, True, 2, True, 2, True, "t", "any"),
+         (1, 1024, 100, True, 8, True, 8, True, "t", "least"), (9, 257, 5, False, 8, False, 8, True, "T", "any"), (4, 48, 12, False, 6, False, 7, False, "TT", "any")]
+
+
+# input channels, height, width; output channels; kernel; stride; padding; dilation; first signed; second: bits; kind
+CONVS = [(1, 9, 8, 5, (3, 3), (1, 1), (1, 1), (1, 1), False, 8, "any"), (3, 11, 7, 17, (3, 2), (2, 1), (0, 2), (1, 1), True, 8, "least"), (5, 6, 19, 33, (1, 1), (1, 3), (0, 0), (1, 1), True, 4, "ends"),
+         (32, 6, 5, 64, (3, 3), (1, 1), (1, 1), (1, 1), False, 8, "most"), (6, 13, 9, 70, (4, 5), (3, 2), (3, 4), (2, 1), True, 8, "any"), (2, 5, 4, 3, (5, 4), (1, 1), (0, 0), (1, 1), True, 2, "any"),
+         (1, 40, 17, 2, (7, 3), (1, 1), (6, 2), (5, 1), True, 8, "any"), (4, 6, 6, 6, (3, 3), (1, 1), (1, 1), (1, 2), True, 8, "any")]
+BY_F32 = 7  # dilated across: left to oneDNN
+
+
+def integer_conv(x, w, stride, padding, dilation, dtype="i8"):
+    x = numpy.pad(x.astype(dtype), ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
+    kernel = w.shape[2:]
+    size = [(x.shape[2 + d] - (kernel[d] - 1) * dilation[d] - 1) // stride[d] + 1 for d in (0, 1)]
+    y = 0
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            part = x[:, :, i * dilation[0] :, j * dilation[1] :][:, :, :: stride[0], :: stride[1]][:, :, : size[0], : size[1]]
+            y = y + numpy.einsum("nchw,oc->nohw", part, w[:, :, i, j].astype(dtype))
+    return y.astype("f4")
+
+
+class Integers(support.Case):
+    flags, has_channels_last = [], True
+
+    def compiled(self, inputs, lines, params=()):
+        """A model with an output for each case, and its artifact."""
+        text = (f"model M(z: f32[B, 1]{''.join(f', {name}: f32[B, {str(list(shape))[1:-1]}]' for name, shape in inputs)}) {{\n" +
+                "".join(f"  param {name}: {list(shape)} = zeros\n" for name, shape in params) + "".join(f"  {line}\n" for line in lines) +
+                "  loss = mean(z)\n}\n" + 'data D { train = npy("z.npy"' + "".join(f', "{name}.npy"' for name, _ in inputs) +
+                f') }}\ntrain {{ batch = {BATCH}; epochs = 1; optimizer = sgd(lr=0.1); eval = none }}\n')
+        return self.compile(text, *self.flags)
+
+    def predict(self, artifact, inputs, weights, outputs):
+        support.write_safetensors(self.path("w.safetensors"), weights)
+        numpy.save(self.path("z.npy"), numpy.zeros((BATCH, 1), "f4"))
+        arguments = ["--input", f"z={self.path('z.npy')}"]
+        for name, value in inputs.items():
+            numpy.save(self.path(f"{name}.npy"), value)
+            arguments += ["--input", f"{name}={self.path(name + '.npy')}"]
+        for name in outputs:
+            arguments += ["--output", f"{name}={self.path('out_' + name + '.npy')}"]
+        support.run("ftrun", "predict", artifact, "--weights", self.path("w.safetensors"), *arguments)
+        return {name: numpy.load(self.path(f"out_{name}.npy")) for name in outputs}
+
+    def test_products(self):
+        inputs, params, lines, values, weights, wanted = [], [], [], {}, {}, {}
+        for i, (m, k, n, is_param, bits_a, signed_a, bits_b, signed_b, turned, kind) in enumerate(CASES):
+            scale_a, scale_b = (0.03125, 0.25) if i % 2 else random.uniform(0.01, 0.1, 2).astype("f4")
+            a = operand((BATCH, m, k) if turned[:1] != "T" else (BATCH, k, m), scale_a, bits_a, signed_a, kind)
+            b_shape = (n, k) if turned in ("t", "TT") else (k, n)
+            b = operand(b_shape if is_param else (BATCH, *b_shape), scale_b, bits_b, signed_b, kind)
+            inputs.append((f"a{i}", a.shape[1:]))
+            values[f"a{i}"] = a
+            if is_param:
+                params.append((f"b{i}", b.shape))
+                weights[f"b{i}"] = b
+            else:
+                inputs.append((f"b{i}", b.shape[1:]))
+                values[f"b{i}"] = b
+            if i % 2 == 0:
+                params += [(f"sa{i}", (1,)), (f"sb{i}", (1,))]
+                weights |= {f"sa{i}": numpy.array([scale_a]), f"sb{i}": numpy.array([scale_b])}
+            left = f"fake_quant(a{i}, {scale_a if i % 2 else f'sa{i}'}, bits={bits_a}, signed={str(signed_a).lower()})"
+            right = f"fake_quant(b{i}, {scale_b if i % 2 else f'sb{i}'}, bits={bits_b}, signed={str(signed_b).lower()})"
+            if turned[:1] == "T":
+                left = f"transpose({left}, [0, 2, 1])"
+            if turned in ("t", "TT"):
+                right = f"transpose({right}{'' if is_param else ', [0, 2, 1]'})"
+            lines.append(f"y{i} = {left} @ {right}")
+            lines.append(f"output y{i}")
+            n_a, n_b = (rounded(*of).astype("i8") for of in ((a, scale_a, bits_a, signed_a), (b, scale_b, bits_b, signed_b)))
+            if turned[:1] == "T":
+                n_a = n_a.swapaxes(-1, -2)
+            if turned in ("t", "TT"):
+                n_b = n_b.swapaxes(-1, -2)
+            wanted[f"y{i}"] = ((n_a @ n_b).astype("f4") * numpy.float32(scale_a)) * numpy.float32(scale_b)
+        got = self.predict(self.compiled(inputs, lines, params), values, weights, list(wanted))
+        for i, (name, y) in enumerate(wanted.items()):
+            with self.subTest(case=CASES[i]):
+                numpy.testing.assert_array_equal(got[name], y)
+                self.assertTrue(numpy.any(y))
+
+    def test_layer(self):
+        """QuantLinear: a scale for each column, one that was observed, bias, relu, and another layer behind it."""
+        k, hidden, n = 45, 70, 10
+        text = [f'h = relu(QuantLinear({hidden}, bias=false, name="f")(x))', f'y = QuantLinear({n}, signed_input=false, bias=false, name="g")(h)', "output h", "output y"]
+        x = random.normal(0, 1, (BATCH, k)).astype("f4")
+        x[0, 3], x[1, 4], x[1, 5] = numpy.inf, -numpy.inf, 1e30
+        weights = {"f.weight": random.normal(0, 1, (hidden, k)).astype("f4"), "g.weight": random.normal(0, 1, (n, hidden)).astype("f4"),
+                   "f.input.max_abs": numpy.array([2.5], "f4"), "g.input.max_abs": numpy.array([31], "f4")}
+        weights["f.weight"][7] = 0
+        artifact = self.compiled([("x", (k,))], text)
+
+        def layer(name, x, high, signed):
+            weight = weights[name + ".weight"]
+            scale_b = numpy.maximum(numpy.abs(weight).max(1), numpy.float32(1.1754944e-38 * 127)) / numpy.float32(127)
+            scale_a = weights[name + ".input.max_abs"][0] / numpy.float32(high)
+            n_a, n_b = rounded(x, scale_a, 8, signed), rounded(weight, scale_b[:, None], 8, True)
+            return ((n_a.astype("i8") @ n_b.astype("i8").T).astype("f4") * scale_a) * scale_b
+        got = self.predict(artifact, {"x": x}, weights, ["h", "y"])
+        h = numpy.maximum(layer("f", x, 127, True), 0)
+        numpy.testing.assert_array_equal(got["h"], h)
+        numpy.testing.assert_array_equal(got["y"], layer("g", h, 255, False))
+        x = random.normal(0, 1, (BATCH, k)).astype("f4")
+        x[1, k - 1] = numpy.nan
+        got = self.predict(artifact, {"x": x}, weights, ["h", "y"])
+        self.assertTrue(numpy.all(numpy.isfinite(got["y"][0])))
+        self.assertTrue(numpy.all(numpy.isnan(got["y"][1])))
+        weights["f.weight"][40, 2] = numpy.nan
+        got = self.predict(artifact, {"x": x[:1].repeat(BATCH, 0)}, weights, ["h", "y"])
+        self.assertEqual(list(numpy.nonzero(numpy.isnan(got["h"]).any(0))[0]), [40])
+        self.assertTrue(numpy.all(numpy.isnan(got["y"])))
+
+    def test_convolutions(self):
+        inputs, params, lines, values, weights, wanted = [], [], [], {}, {}, {}
+        for i, (c, height, width, o, kernel, stride, padding, dilation, signed, bits, kind) in enumerate(CONVS):
+            scale_a, scale_b = random.uniform(0.01, 0.1), random.uniform(0.01, 0.1, o).astype("f4")
+            x = operand((BATCH, c, height, width), scale_a, 8, signed, kind)
+            w = operand((o, c, *kernel), scale_b[:, None, None, None], bits, True, kind)
+            inputs.append((f"x{i}", x.shape[1:]))
+            params += [(f"w{i}", w.shape), (f"s{i}", (1,)), (f"t{i}", (o,))]
+            values[f"x{i}"], weights[f"w{i}"], weights[f"s{i}"], weights[f"t{i}"] = x, w, numpy.array([scale_a], "f4"), scale_b
+            lines += [f"y{i} = conv2d(fake_quant(x{i}, s{i}, signed={str(signed).lower()}), fake_quant(w{i}, t{i}, bits={bits}, axis=0), stride=[{stride[0]}, {stride[1]}], "
+                      f"padding=[{padding[0]}, {padding[1]}], dilation=[{dilation[0]}, {dilation[1]}])", f"output y{i}"]
+            wanted[f"y{i}"] = integer_conv(rounded(x, scale_a, 8, signed), rounded(w, scale_b[:, None, None, None], bits, True), stride, padding, dilation) * numpy.float32(scale_a) * scale_b[:, None, None]
+        artifact = self.compiled(inputs, lines, params)
+        got = self.predict(artifact, values, weights, list(wanted))
+        for i, (name, y) in enumerate(wanted.items()):
+            with self.subTest(case=CONVS[i]):
+                self.assertTrue(numpy.any(y))
+                if i == BY_F32 or not self.has_channels_last:
+                    numpy.testing.assert_allclose(got[name], y, rtol=1e-5, atol=1e-5 * numpy.abs(y).max())
+                else:
+                    numpy.testing.assert_array_equal(got[name], y)
+        values["x3"][1, 2, 3, 1] = numpy.nan  # reaches the 3 x 3 places around it, and no others
+        nans = numpy.isnan(self.predict(artifact, values, weights, ["y3"])["y3"])
+        self.assertTrue(numpy.all(nans[1, :, 2:5, 0:3]))
+        self.assertEqual(nans.sum(), 9 * 64)
+
+    def test_nothing_observed(self):
+        """Before a FakeQuant has seen anything its values are not rounded."""
+        k, n = 37, 35
+        x = random.normal(0, 1, (BATCH, k)).astype("f4")
+        weights = {"f.weight": random.normal(0, 1, (n, k)).astype("f4"), "f.input.max_abs": numpy.zeros(1, "f4")}
+        got = self.predict(self.compiled([("x", (k,))], [f'y = QuantLinear({n}, bias=false, name="f")(x)', "output y"]), {"x": x}, weights, ["y"])
+        scale = (numpy.abs(weights["f.weight"]).max(1) / numpy.float32(127))[:, None]
+        numpy.testing.assert_allclose(got["y"], x @ (rounded(weights["f.weight"], scale, 8, True) * scale).T, rtol=1e-5, atol=1e-5)
+        x = random.normal(0, 1, (BATCH, 3, 9, 8)).astype("f4")
+        weights = {"f.weight": random.normal(0, 1, (5, 3, 3, 2)).astype("f4"), "f.input.max_abs": numpy.zeros(1, "f4")}
+        got = self.predict(self.compiled([("x", (3, 9, 8))], ['y = QuantConv2d(5, [3, 2], stride=2, padding=[2, 1], bias=false, name="f")(x)', "output y"]), {"x": x}, weights, ["y"])
+        scale = (numpy.abs(weights["f.weight"]).max((1, 2, 3)) / numpy.float32(127))[:, None, None, None]
+        wanted = integer_conv(x, rounded(weights["f.weight"], scale, 8, True), (2, 2), (2, 1), (1, 1), "f8") * scale[:, :, 0]
+        numpy.testing.assert_allclose(got["y"], wanted, rtol=1e-4, atol=1e-5)
+
+
+class IntegersWithoutVnni(Integers):
+    flags = ["--disable=vnni"]
+
+
+class IntegersOfAvx2(Integers):
+    flags = ["--cpu", "x86-64-v3"]
+
+
+class IntegersPortable(Integers):
+    flags = ["--cpu", "x86-64"]
+
+
+class IntegersPlain(Integers):
+    flags = ["--disable=fuse,simplify,simplify2"]
+
+
+class IntegersOfOneDnn(Integers):
+    """Images as they come: oneDNN has the convolutions, in f32."""
+
+    flags, has_channels_last = ["--disable=layout"], False
+
+
+if __name__ == "__main__":
+    support.main()
