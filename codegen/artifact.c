@@ -62,7 +62,7 @@ typedef struct {
 
 /* Runs ld; `message` gets the start of what it said, and nothing is allocated meanwhile: an end
  * without memory removes ld's files, which it could make again. Returns its exit status, or -1 if
- * there is no ld. What no kernel uses is left out. */
+ * there is no ld. What no kernel uses is left out; names are the artifact's own, whatever else is loaded. */
 static int run_ld(const Beside *files, char *message, size_t size) {
   int pipe_ends[2];
   if (pipe(pipe_ends)) return -1;
@@ -70,8 +70,8 @@ static int run_ld(const Beside *files, char *message, size_t size) {
   if (child == 0) {
     const char *arguments[16 + SETTING_MOST_STAGES * CODEGEN_OBJECTS] = {
         "ld", "-shared", "-O1", "-z", "noexecstack", "--build-id=none", "--gc-sections",
-        "-o", files->linked.at};
-    for (int i = 0; i < files->count; i++) arguments[9 + i] = files->object[i].at;
+        "-Bsymbolic", "-o", files->linked.at};
+    for (int i = 0; i < files->count; i++) arguments[10 + i] = files->object[i].at;
     dup2(pipe_ends[1], STDERR_FILENO);
     dup2(pipe_ends[1], STDOUT_FILENO);
     close(pipe_ends[0]);

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/clock.h"
 #include "codegen/artifact.h"
+#include "codegen/deploy.h"
 #include "codegen/lower.h"
 #include "codegen/nvptx_private.h"
 #include "codegen/target.h"
@@ -185,6 +186,7 @@ bool codegen_run(Arena *arena, Diag *diag, const Program *program, const Codegen
   bool good = open_all(&work, module, arena, diag);
   tick(&clock, "target");
   good = good && lower_program(module, work.count, program, out->plan);
+  good = good && (!options->is_inference || deploy_add(module, work.count, out->plan));
   tick(&clock, "lower");
   if (good && !options->only_plan) {
     compile_all(&work);

@@ -15,6 +15,7 @@ typedef struct {
   bool only_plan;      /* the plan alone, and no code: to reckon what a step costs */
   bool want_text;      /* fill Code.llvm and, for a CPU, Code.assembly (--emit=llvm, asm) */
   bool check_memory;   /* CPU: every access is checked to be inside of its tensor */
+  bool is_inference;   /* CPU: for ftrun deploy (codegen/deploy.h) */
   bool time_passes;    /* a table on stderr */
   const struct Code *before; /* what was made of the stage before; NULL: this is the first one */
 } CodegenOptions;

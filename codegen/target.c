@@ -79,6 +79,7 @@ static void initialize(Target target) {
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    LLVMInitializeX86AsmParser(); /* deploy.c writes assembly */
   }
 }
 

@@ -158,6 +158,11 @@ static int set_time_passes(Request *r, const char *value) {
   r->passes.time_passes = r->codegen.time_passes = true;
   return 0;
 }
+static int set_inference(Request *r, const char *value) {
+  (void)value;
+  r->codegen.is_inference = true;
+  return 0;
+}
 static int set_allow_paths(Request *r, const char *value) {
   (void)value;
   r->frontend.allow_paths = true;
@@ -197,6 +202,7 @@ static const Action actions[] = {
     {"--apply", add_applied},
     {"--summary", set_summary},
     {"--memory", set_memory},
+    {"--inference", set_inference},
     {"--stage", set_stage},
     {"--auto", set_auto},
     {"--find-batch", set_find_batch},
@@ -281,6 +287,8 @@ static int check_request(Request *request) {
     return fail_usage("%s is not what that cluster runs: a cluster of GPUs runs a .ptx, one of "
                       "gpu=cpu a .so",
                       request->output);
+  if (request->codegen.is_inference && (is_ptx || request->emit || !request->output))
+    return fail_usage("%s", "--inference is for a .so: -o OUT.so");
   Arena *arena = arena_new();
   const char *wrong = codegen_check_options(arena, &request->codegen);
   int code = wrong ? fail_usage("%s", wrong) : 0;
@@ -334,17 +342,7 @@ static int write_printed(const Session *session, void (*print)(const Session *, 
 }
 
 static void print_ir(const Session *session, FILE *out) {
-  for (int i = 0; i < session->stages.count; i++) {
-    const Program *program = &session->stages.program[i];
-    const char *recompute = recompute_describe(program->train, session->arena);
-    if (setting_pipeline(program->settings) > 1)
-      fprintf(out, "%s// stage %d of %lld\n", i ? "\n" : "", program->stage,
-              (long long)setting_pipeline(program->settings));
-    if (recompute) fprintf(out, "// %s\n", recompute);
-    graph_print(program->train, out);
-    fputc('\n', out);
-    graph_print(program->eval, out);
-  }
+  stages_print(&session->stages, session->arena, out);
 }
 
 /* A picture is of one graph: of several stages that of the first. */

@@ -28,6 +28,9 @@ static const Flag ftc_flags[] = {
      "the plan's steps as a Graphviz graph, by queue, with arrows from each to those that wait for "
      "it; html: a page with the "
      "graph after every pass, and the plan's steps"},
+    {"--inference", FLAG_SWITCH, 1, NULL, NULL,
+     "CPU: a .so of the evaluation's kernels alone, with a function for C programs and room for weights, "
+     "which ftrun deploy fills (docs/deploy.md)"},
     {"--hypers", FLAG_SWITCH, 1, NULL, NULL,
      "the program's hypers and presets: types, values and what their comments say"},
     {"--apply", FLAG_TEXT, 1, "NAME=VALUE", NULL,

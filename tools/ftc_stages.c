@@ -1,5 +1,6 @@
 /* ftc_stages: see ftc_stages.h. */
 #include "tools/ftc_stages.h"
+#include "passes/recompute.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,4 +60,18 @@ bool stages_run_codegen(Stages *stages, Diag *diag, CodegenOptions *options) {
 
 void stages_free(Stages *stages) {
   for (int i = 0; i < stages->count; i++) code_free(&stages->code[i]);
+}
+
+void stages_print(const Stages *stages, Arena *arena, FILE *out) {
+  for (int i = 0; i < stages->count; i++) {
+    const Program *program = &stages->program[i];
+    const char *recompute = recompute_describe(program->train, arena);
+    if (setting_pipeline(program->settings) > 1)
+      fprintf(out, "%s// stage %d of %lld\n", i ? "\n" : "", program->stage,
+              (long long)setting_pipeline(program->settings));
+    if (recompute) fprintf(out, "// %s\n", recompute);
+    graph_print(program->train, out);
+    fputc('\n', out);
+    graph_print(program->eval, out);
+  }
 }

@@ -16,5 +16,7 @@ typedef struct {
 int stages_make(const Program *program, const char *chosen, Stages *out);
 bool stages_run_passes(Stages *stages, Diag *diag, const PassOptions *options, bool for_gpu);
 bool stages_run_codegen(Stages *stages, Diag *diag, CodegenOptions *options);
+/* The graphs for training and evaluation as text (docs/ir.md), of each stage. */
+void stages_print(const Stages *stages, Arena *arena, FILE *out);
 void stages_free(Stages *stages);
 #endif

@@ -6,6 +6,7 @@
 #include "base/say.h"
 #include "base/text.h"
 #include "runtime/command/bench.h"
+#include "runtime/command/deploy.h"
 #include "runtime/device/dev.h"
 #include "runtime/device/devices.h"
 #include "runtime/command/find_lr.h"
@@ -150,7 +151,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
   if (strcmp(flag->name, "--init-mismatch") == 0) train->init.keeps_mismatch = *value == 'k';
   if (strcmp(flag->name, "--set") == 0) push_text(line, line->set, &line->set_count, value);
   if (strcmp(flag->name, "--input") == 0) push_text(line, line->input, &line->input_count, value);
-  if (strcmp(flag->name, "--output") == 0)
+  if (strcmp(flag->name, "--output") == 0 || strcmp(flag->name, "-o") == 0)
     push_text(line, line->output, &line->output_count, value);
   if (strcmp(flag->name, "--prompt") == 0)
     push_text(line, line->prompt, &line->prompt_count, value);
@@ -258,7 +259,9 @@ static int parse_line(Line *line, int argc, char **argv) {
   if (!line->find_lr && (line->lr_range || line->plot))
     return flags_fail(&ftrun_line, line->command_index, "%s goes with --find-lr",
                       line->plot ? "--plot" : "--lr-range");
-  if (line->command & (EVAL | PREDICT | GENERATE) && !line->weights)
+  if (line->command == DEPLOY && line->output_count != 1)
+    return flags_fail(&ftrun_line, line->command_index, "deploy writes one file: -o MODEL.so");
+  if (line->command & (EVAL | PREDICT | GENERATE | DEPLOY) && !line->weights)
     return flags_fail(&ftrun_line, line->command_index, "%s needs --weights W.safetensors",
                       ftrun_line.commands[line->command_index].name);
   return 0;
@@ -354,6 +357,10 @@ static int run_command(Line *line) {
   case PREDICT:
     return report(predict_run(&(PredictOptions){*run, line->weights, line->input, line->input_count,
                                                 line->output, line->output_count, line->split}));
+  case DEPLOY:
+    return report(deploy_run(&(DeployOptions){*run, line->weights,
+                                              line->output_count ? line->output[0] : NULL,
+                                              line->train.dry_run}));
   case BENCH:
     return report(train_bench(run, line->train.steps > 0 ? (int)line->train.steps : 0,
                               line->made_up_data, line->json));
@@ -380,6 +387,7 @@ static int run_source(Line *line) {
   bool is_ptx, is_rank, opens_data = line->command == TRAIN && !line->find_batch;
   dev_compile_for(line->train.run.device, &is_ptx, &gpu);
   int code = split_settings(line);
+  if (line->command == DEPLOY) push_text(line, line->pass, &line->pass_count, "--inference");
   if (!code) code = folder_open(is_ptx, &artifact);
   if (code) return code;
   is_rank = begin_as_rank(line, folder_leave);

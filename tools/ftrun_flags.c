@@ -41,11 +41,14 @@ static const Command ftrun_commands[] = {
      "study that was "
      "stopped goes on by the same command; others may join it from other terminals and machines. "
      "docs/tune.md."},
+    {"deploy", "ftrun deploy MODEL --weights W -o X.so   a library that predicts, with a C header",
+     "Writes a shared library that predicts, with the weights in it, and its C header beside it. It needs "
+     "neither ft nor Python. MODEL is a .ft file, or a .so of ftc --inference. docs/deploy.md."},
 };
 
 /* In the order of --help. */
 static const Flag ftrun_flags[] = {
-    {"--set", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | GENERATE | TUNE, "KEY=VALUE",
+    {"--set", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | GENERATE | TUNE | DEPLOY, "KEY=VALUE",
      FLAG_SETTINGS, "a setting: train.lr=3e-4, train.checkpoint.dir=runs/a"},
     {"--data", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | TUNE, "DIR", FLAG_FOLDERS,
      "folder of the data files"},
@@ -98,14 +101,15 @@ static const Flag ftrun_flags[] = {
      "train on after a loss that is not finite"},
     {"--deterministic", FLAG_SWITCH, TRAIN | TUNE, NULL, NULL,
      "the same bits in every run (the cpu always is)"},
-    {"--dry-run", FLAG_SWITCH, TRAIN, NULL, NULL, "check model, data and memory; train nothing"},
+    {"--dry-run", FLAG_SWITCH, TRAIN | DEPLOY, NULL, NULL,
+     "check model, data and memory; train or write nothing"},
     {"--find-lr", FLAG_SWITCH, TRAIN, NULL, NULL,
      "try learning rates (100 --steps), suggest one; save nothing"},
     {"--lr-range", FLAG_TEXT, TRAIN, "LOW:HIGH", NULL,
      "--find-lr: from which rate to which (1e-7:10)"},
     {"--plot", FLAG_TEXT, TRAIN, "FILE", FLAG_FILES " .svg", "--find-lr: its plot, as .svg"},
     {"--find-batch", FLAG_SWITCH, TRAIN, NULL, NULL, "for a .ft file: ftc --find-batch"},
-    {"--weights", FLAG_TEXT, EVAL | PREDICT | GENERATE, "W", FLAG_FILES " .safetensors",
+    {"--weights", FLAG_TEXT, EVAL | PREDICT | GENERATE | DEPLOY, "W", FLAG_FILES " .safetensors",
      "weights of a training: --save, or a checkpoint"},
     {"--split", FLAG_TEXT, EVAL | PREDICT, "S", "train valid test",
      "train, valid or test: eval's (else valid); predict's, in place of --input"},
@@ -134,13 +138,13 @@ static const Flag ftrun_flags[] = {
     {"--json", FLAG_TEXT, BENCH, "FILE", FLAG_FILES " .json",
      "write the table of kernels as JSON (ftc --times)"},
     {"--per-kernel", FLAG_SWITCH, BENCH, NULL, NULL, "with the table of kernels (it always is)"},
-    {"-D", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE | TUNE, "HYPER=VALUE", NULL,
+    {"-D", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE | TUNE | DEPLOY, "HYPER=VALUE", NULL,
      "for a .ft file: ftc -D"},
-    {"--allow-paths", FLAG_SWITCH, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE | TUNE, NULL,
+    {"--allow-paths", FLAG_SWITCH, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE | TUNE | DEPLOY, NULL,
      NULL, "paths that the model's file names may lead out of the current folder"},
     {"--allow-commands", FLAG_SWITCH, TRAIN | EVAL | PREDICT | BENCH | TUNE, NULL, NULL,
      "run commands that the model names as data, \"| curl ...\""},
-    {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE | TUNE, "P", NULL,
+    {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE | TUNE | DEPLOY, "P", NULL,
      "for a .ft file: ftc --preset"},
     {"--space", FLAG_TEXT, TUNE, "NAME=RANGE", NULL,
      "a hyper or setting to choose: lr=\"log(1e-5, 1e-1)\"; again for more"},
@@ -165,6 +169,7 @@ static const Flag ftrun_flags[] = {
      "at the end, write the best trial's choices into the .ft file: docs/tune.md"},
     {"--trial", FLAG_COUNT, TUNE, "N", NULL,
      "--apply: of this trial; it has to be said where there are several goals"},
+    {"-o", FLAG_TEXT, DEPLOY, "FILE", FLAG_FILES " .so", "the library; X.h beside X.so is its header"},
     {"-o", FLAG_TEXT, REPORT, "FILE", FLAG_FILES " .html", "where to write it (report.html)"},
     {"--output", FLAG_TEXT, REPORT, "FILE", FLAG_FILES " .html", "the same"},
     {"--http", FLAG_OPTIONAL_COUNT, WATCH, "PORT", NULL,

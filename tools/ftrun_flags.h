@@ -14,7 +14,8 @@ enum {
   TOKENIZE = 128,
   REPORT = 256, /* these two look at logs: ftrun_view.h */
   WATCH = 512,
-  TUNE = 1024 /* ftrun_tune.h */
+  TUNE = 1024, /* ftrun_tune.h */
+  DEPLOY = 2048
 };
 enum { COMMAND_TRAIN }; /* its number: the command that is meant where none is named */
 extern const CommandLine ftrun_line;

@@ -56,13 +56,16 @@ static Status open_regular(const char *path, int *fd, int64_t *size) {
 }
 
 static Status check_kernels_of(const Artifact *artifact, const Plan *plan) {
-  for (int g = 0; g < plan->graphs.count; g++)
-    for (int i = 0; i < plan->graphs.at[g].steps.count; i++) {
-      const PlanStep *step = &plan->graphs.at[g].steps.at[i];
+  for (int g = 0; g < plan->graphs.count; g++) {
+    const PlanGraph *graph = &plan->graphs.at[g];
+    if (artifact->weights >= 0 && graph != plan_result(plan, PROGRAMME_EVALUATE)) continue;
+    for (int i = 0; i < graph->steps.count; i++) {
+      const PlanStep *step = &graph->steps.at[i];
       if (step->kind == STEP_LAUNCH && !artifact_kernel(artifact, step->name))
         return status_fail(STATUS_USER, "%s: the plan calls kernel %s, which the file lacks",
                            artifact->path, step->name);
     }
+  }
   return STATUS_OK;
 }
 
@@ -107,6 +110,8 @@ static Status parse_plans(Artifact *artifact, const char *text, size_t length) {
 static Status open_shared(Artifact *artifact, int fd, int64_t size) {
   Text text = {0};
   Status status = elf_read_section(fd, size, ".ft_plan", &text);
+  if (status == STATUS_OK)
+    status = elf_find_section(fd, size, ".ft_weights", &artifact->weights_at, &artifact->weights);
   if (status != STATUS_OK) {
     Text why = {0};
     text_printf(&why, "%s", status_message());
@@ -227,6 +232,7 @@ Status artifact_open(const char *path, Artifact **out) {
   artifact->arena = arena;
   artifact->path = arena_strdup(arena, path);
   artifact->copy = -1;
+  artifact->weights = -1;
   Status status = STATUS_OK;
   if (pread(fd, head, sizeof head, 0) < 0)
     status = status_errno(errno, "%s", path);
@@ -254,6 +260,7 @@ Status artifact_from_plan(Plan *plan, void *library, Artifact **out) {
   artifact->is_borrowed = true;
   artifact->library = library;
   artifact->copy = -1;
+  artifact->weights = -1;
   Status status = check_kernels(artifact);
   if (status != STATUS_OK) {
     artifact_close(artifact);

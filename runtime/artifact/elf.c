@@ -88,10 +88,13 @@ static Status find_section(const File *file, const Elf64_Ehdr *head, const char 
   return STATUS_OK;
 }
 
-Status elf_read_section(int fd, int64_t size, const char *section, Text *out) {
+Status elf_find_section(int fd, int64_t size, const char *section, int64_t *offset,
+                        int64_t *bytes) {
   File file = {fd, (uint64_t)size};
   Elf64_Ehdr head = {0};
   const Elf64_Shdr *found = NULL;
+  *offset = 0;
+  *bytes = -1;
   STATUS_TRY(read_head(&file, &head));
   STATUS_TRY(check_segments(&file, &head));
   if (head.e_shentsize != sizeof *found || head.e_shstrndx >= head.e_shnum)
@@ -99,16 +102,26 @@ Status elf_read_section(int fd, int64_t size, const char *section, Text *out) {
   Elf64_Shdr *rows = calloc(head.e_shnum, sizeof *rows);
   if (!rows) return status_errno(ENOMEM, "sections");
   Status status = find_section(&file, &head, section, rows, &found);
-  if (status == STATUS_OK && !found)
-    status = status_fail(STATUS_USER, "is a shared object, but not one that ftc made");
   bool is_there = found && found->sh_type == SHT_PROGBITS && found->sh_offset <= file.size &&
                   found->sh_size <= file.size - found->sh_offset;
-  if (status == STATUS_OK && !is_there) status = damaged();
-  char *bytes = status == STATUS_OK ? malloc(found->sh_size + 1) : NULL;
-  if (status == STATUS_OK && !bytes) status = status_errno(ENOMEM, "the plan");
-  if (status == STATUS_OK) status = elf_read_part(&file, found->sh_offset, bytes, found->sh_size);
-  if (status == STATUS_OK) text_append(out, bytes, found->sh_size);
-  free(bytes);
+  if (status == STATUS_OK && found && !is_there) status = damaged();
+  if (status == STATUS_OK && found) {
+    *offset = (int64_t)found->sh_offset;
+    *bytes = (int64_t)found->sh_size;
+  }
   free(rows);
+  return status;
+}
+
+Status elf_read_section(int fd, int64_t size, const char *section, Text *out) {
+  File file = {fd, (uint64_t)size};
+  int64_t offset, count;
+  STATUS_TRY(elf_find_section(fd, size, section, &offset, &count));
+  if (count < 0) return status_fail(STATUS_USER, "is a shared object, but not one that ftc made");
+  char *bytes = malloc((size_t)count + 1);
+  if (!bytes) return status_errno(ENOMEM, "the plan");
+  Status status = elf_read_part(&file, (uint64_t)offset, bytes, (uint64_t)count);
+  if (status == STATUS_OK) text_append(out, bytes, (size_t)count);
+  free(bytes);
   return status;
 }

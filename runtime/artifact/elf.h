@@ -10,4 +10,7 @@
  * this machine and those that lack the section; the message follows the file's name ("is cut
  * off"). `size` is the file's. */
 STATUS_CHECKED Status elf_read_section(int fd, int64_t size, const char *section, Text *out);
+/* Where the section's bytes are in the file; *bytes -1: it has no such section. The same files are refused. */
+STATUS_CHECKED Status elf_find_section(int fd, int64_t size, const char *section, int64_t *offset,
+                                       int64_t *bytes);
 #endif

@@ -196,7 +196,23 @@ static Status exec_make(Exec *exec, const ExecOptions *options, bool *is_bound) 
   return STATUS_OK;
 }
 
+/* An artifact for inference has the kernels of evaluations only. */
+static Status check_inference(const Artifact *artifact, const ExecOptions *options) {
+  for (int p = 0; artifact->weights >= 0 && p < artifact->plan->programmes.count; p++) {
+    const char *name = artifact->plan->programmes.at[p].name;
+    bool is_evaluation =
+        !strcmp(name, PROGRAMME_EVALUATE) || !strcmp(name, PROGRAMME_EVALUATE_AVERAGE);
+    if (!is_evaluation && is_wanted(options, &artifact->plan->programmes.at[p]))
+      return status_fail(STATUS_USER,
+                         "%s is compiled for inference (ftc --inference): it evaluates and predicts, "
+                         "and can neither train nor generate; `ftc %s -o MODEL.so` makes one that can",
+                         artifact->path, artifact->plan->source);
+  }
+  return STATUS_OK;
+}
+
 Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
+  STATUS_TRY(check_inference(artifact, options));
   Exec *exec = calloc(1, sizeof *exec);
   if (!exec) return status_fail(STATUS_FAULT, "out of memory");
   exec->artifact = artifact;

@@ -1,0 +1,135 @@
+/* deploy: see deploy.h. The tables are assembly of the module: rows of numbers and addresses, as
+ * kernels/deploy_x86.c reads them. Kernels that are not listed any more become internal, and LLVM removes
+ * them. */
+#include "codegen/deploy.h"
+#include "plan/plan_inference.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum { DEPLOY_MOST_ARGS = 256 }; /* MOST_ARGS there */
+
+static bool graph_launches(const PlanGraph *graph, const char *name) {
+  for (int i = 0; i < graph->steps.count; i++)
+    if (graph->steps.at[i].kind == STEP_LAUNCH && !strcmp(graph->steps.at[i].name, name)) return true;
+  return false;
+}
+
+static void keep_kernels(Module *module, const PlanGraph *graph) {
+  int kept = 0;
+  for (int i = 0; i < module->kernels.count; i++)
+    if (graph_launches(graph, module->kernels.at[i]))
+      module->kernels.at[kept++] = module->kernels.at[i];
+  module->kernels.count = kept;
+}
+
+static void write_steps(const Inference *inference, Text *out) {
+  const PlanGraph *graph = inference->graph;
+  for (int i = 0; i < inference->steps.count; i++) {
+    const PlanStep *step = &graph->steps.at[inference->steps.at[i]];
+    text_printf(out, ".Lft_args%d:\n", i);
+    for (int k = 0; k < step->arg_count; k++) {
+      const PlanBuffer *buffer = &graph->buffers.at[step->args[k]];
+      bool is_kept;
+      int64_t at = inference_at(inference, buffer->place, buffer->offset, &is_kept);
+      text_printf(out, ".quad %" PRId64 "\n", 2 * at + !is_kept);
+    }
+    text_printf(out, ".Lft_ints%d:\n", i); /* in the order of plan/calls.def */
+    for (int k = 0; k < step->int_count; k++)
+      text_printf(out, ".quad %" PRId64 "\n", step->ints[k].value);
+  }
+  text_printf(out, ".Lft_steps:\n");
+  for (int i = 0; i < inference->steps.count; i++) {
+    const PlanStep *step = &graph->steps.at[inference->steps.at[i]];
+    int kind = step->kind == STEP_LAUNCH ? 0
+               : step->kind == STEP_COPY ? 1
+               : step->kind == STEP_FILL ? 2
+               : !strcmp(step->name, "gemm") ? 3
+                                             : 4;
+    text_printf(out, ".quad %d, %s, %" PRId64 ", %d, .Lft_args%d, .Lft_ints%d\n", kind,
+                kind ? "0" : step->name, step->work, step->arg_count, i, i);
+  }
+}
+
+static void write_port(const Inference *inference, const PlanTensor *input, int place,
+                       int64_t offset, const Type *type, Text *out) {
+  bool is_kept, is_signed = type->dtype == DT_I32 || type->dtype == DT_I64;
+  int64_t at = inference_at(inference, place, offset, &is_kept);
+  int64_t element = dtype_bytes(type->dtype);
+  int64_t samples = type->shape.rank && type->shape.dim[0] ? type->shape.dim[0] : 1;
+  text_printf(out, ".quad %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %d, %d, %" PRId64 "\n",
+              at, type_bytes(type) / samples, is_signed ? -element : element,
+              input ? input->below : 0, input && input->has_ignore ? input->ignore : 0,
+              input && input->has_ignore, !input || input->is_needed_for_predict, type_bytes(type));
+}
+
+static int write_outputs(const Inference *inference, Text *out) {
+  int count = 0;
+  text_printf(out, ".Lft_outputs:\n");
+  for (int i = 0; i < inference->graph->outputs.count; i++) {
+    const PlanOutput *output = &inference->graph->outputs.at[i];
+    if (output->kind != OUTPUT_RESULT) continue;
+    write_port(inference, NULL, output->place, output->offset, &output->type, out);
+    count++;
+  }
+  return count;
+}
+
+/* What each run copies of the weights; the count. */
+static int write_copies(const Inference *inference, Text *out) {
+  int count = 0;
+  text_printf(out, ".Lft_copies:\n");
+  for (int i = 0; i < inference->ranges.count; i++) {
+    const InferenceRange *range = &inference->ranges.at[i];
+    if (!range->is_kept || !range->is_written) continue;
+    text_printf(out, ".quad %" PRId64 ", %" PRId64 ", %" PRId64 "\n", range->at, range->copy,
+                range->bytes);
+    count++;
+  }
+  return count;
+}
+
+static void write_tables(const Plan *plan, const Inference *inference, Text *out) {
+  const char *prefix = inference->prefix;
+  text_printf(out, ".section .ft_weights,\"a\",@progbits\n.balign 64\n.Lft_weights:\n.zero %" PRId64 "\n",
+              inference->weights + PLAN_ALIGN);
+  text_printf(out, ".section .data.rel.ro.ft_deploy,\"aw\",@progbits\n.balign 8\n");
+  write_steps(inference, out);
+  text_printf(out, ".Lft_inputs:\n");
+  for (int i = 0; i < plan->inputs.count; i++) {
+    const PlanTensor *input = &plan->inputs.at[i];
+    write_port(inference, input, input->place, input->offset, &input->type, out);
+  }
+  int outputs = write_outputs(inference, out), copies = write_copies(inference, out);
+  text_printf(out,
+              ".Lft_tables:\n.quad .Lft_weights, %" PRId64 ", %" PRId64
+              ", %d, %d, %d, %d, .Lft_steps, .Lft_inputs, .Lft_outputs, .Lft_copies\n",
+              (int64_t)setting_number(plan->settings, "train.batch"), inference->workspace,
+              inference->steps.count, plan->inputs.count, outputs, copies);
+  text_printf(out,
+              ".section .text.%s_run,\"ax\",@progbits\n.globl %s_run\n.type %s_run,@function\n"
+              ".hidden ft_deploy_run\n%s_run:\nendbr64\nleaq .Lft_tables(%%rip), %%r9\n"
+              "jmp ft_deploy_run\n.size %s_run, .-%s_run\n.text\n",
+              prefix, prefix, prefix, prefix, prefix, prefix);
+}
+
+static bool deploy_refuse(Module *module, const char *why) {
+  diag_error(module->diag, (Loc){0}, "this model cannot be deployed: %s", why);
+  return false;
+}
+
+bool deploy_add(Module *const *modules, int count, const Plan *plan) {
+  Module *first = modules[0];
+  Inference inference;
+  const char *why = inference_find(first->arena, plan, &inference);
+  if (why) return deploy_refuse(first, why);
+  for (int i = 0; i < inference.steps.count; i++)
+    if (inference.graph->steps.at[inference.steps.at[i]].arg_count > DEPLOY_MOST_ARGS)
+      return deploy_refuse(first, "a kernel has more than 256 operands");
+  for (int i = 0; i < count; i++) keep_kernels(modules[i], inference.graph);
+  Text text = {0};
+  write_tables(plan, &inference, &text);
+  LLVMAppendModuleInlineAsm(first->llvm, text_cstr(&text), text.count);
+  first->needs_library = true;
+  text_free(&text);
+  return true;
+}

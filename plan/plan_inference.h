@@ -1,0 +1,28 @@
+/* plan_inference: what of a plan prediction needs: the steps of the evaluation that outputs depend on, and
+ * the bytes that these touch. ftc --inference and ftrun deploy both go by it. */
+#ifndef FT_PLAN_INFERENCE_H
+#define FT_PLAN_INFERENCE_H
+#include "plan/plan.h"
+
+/* Bytes [from, from + bytes) of a place lie at byte `at` of the weights, if they are kept for ever, or else of
+ * the workspace. Where a step writes what is kept (totals of an evaluation, in a kernel that an output
+ * shares), each run has a copy, at byte `copy` of the workspace. */
+typedef struct {
+  int place;
+  bool is_kept, is_written;
+  int64_t from, bytes, at, copy;
+} InferenceRange;
+
+typedef struct {
+  const PlanGraph *graph;
+  VEC(int) steps; /* indices in graph->steps, in an order in which they may run */
+  VEC(InferenceRange) ranges;
+  int64_t weights, workspace; /* bytes */
+  char *prefix;               /* of the names in C: the model's name in small letters */
+} Inference;
+
+/* NULL, or why there is no such thing, a sentence in the arena. */
+const char *inference_find(Arena *arena, const Plan *plan, Inference *out);
+/* Where a step finds byte `offset` of a place; -1: no step touches the place. *is_kept: in the weights. */
+int64_t inference_at(const Inference *inference, int place, int64_t offset, bool *is_kept);
+#endif
