@@ -35,11 +35,11 @@ static Node *recipe_unary(Random *r) {
 
 /* Steps: only of inputs, which no rounding has touched. */
 static Node *recipe_step(Random *r) {
-  static const Op ops[] = {OP_FLOOR, OP_CEIL, OP_ROUND, OP_SIGN};
+  static const Op ops[] = {OP_FLOOR, OP_CEIL, OP_ROUND, OP_SIGN, OP_ROUND_E4M3, OP_ROUND_E5M2};
   Node *x = pick(r);
   if (x->op != OP_INPUT && x->op != OP_PARAM) return NULL;
   if (chance(r, 4)) return cast(r, cast(r, scale(r, x, 4), DT_I32), DT_F32);
-  return unary(r, ops[below(r, 4)], scale(r, x, 3));
+  return unary(r, ops[below(r, 6)], scale(r, x, 3));
 }
 
 static Node *recipe_binary(Random *r) {
