@@ -1,5 +1,6 @@
 /* given: see given.h. */
 #include "runtime/checkpoint/given.h"
+#include "runtime/checkpoint/ckpt.h"
 #include "runtime/checkpoint/safetensors_sum.h"
 #include "runtime/checkpoint/weight_files.h"
 #include "runtime/data/spool.h"
@@ -177,6 +178,11 @@ Status given_load(Exec *exec, const SourcePlaces *places, bool trains, Text *not
   }
   if (sum) *sum = load.summed ? safetensors_sum_end(&load.sum) : 0;
   return STATUS_OK;
+}
+
+Status given_load_all(Exec *exec, const SourcePlaces *places, const char *weights, Text *notes) {
+  STATUS_TRY(given_load(exec, places, false, notes, NULL));
+  return ckpt_load_weights(exec, weights, notes);
 }
 
 Status given_clear(Exec *exec) {

@@ -12,6 +12,9 @@
  * (may be NULL) is over all of it, 0 if there is none. *notes (may be NULL) gets a line for each file. */
 STATUS_CHECKED Status given_load(Exec *exec, const SourcePlaces *places, bool trains, Text *notes,
                                  uint64_t *sum);
+/* All weights of a run that does not train: those, then the caller's, from the file `weights`. */
+STATUS_CHECKED Status given_load_all(Exec *exec, const SourcePlaces *places, const char *weights,
+                                     Text *notes);
 /* Zeros in their place, where only the time of a step matters. */
 STATUS_CHECKED Status given_clear(Exec *exec);
 /* "a.safetensors, b.safetensors", as the program names them. */

@@ -2,6 +2,7 @@
  * and go from there into the file. */
 #include "runtime/command/deploy.h"
 #include "base/say.h"
+#include "runtime/checkpoint/given.h"
 #include "runtime/command/deploy_header.h"
 #include "runtime/execute/exec_fetch.h"
 #include <errno.h>
@@ -29,7 +30,7 @@ static Status open_exec(const DeployOptions *options, Artifact *artifact, Exec *
   STATUS_TRY(exec_new(artifact, &exec, out));
   STATUS_TRY(exec_write_settings(*out));
   STATUS_TRY(exec_init_states(*out, 0));
-  Status status = ckpt_load_weights(*out, options->weights, &notes);
+  Status status = given_load_all(*out, &options->run.places, options->weights, &notes);
   if (status == STATUS_OK && notes.count) say_note("%s", text_cstr(&notes));
   text_free(&notes);
   if (status == STATUS_OK) /* bf16 and f16 copies of the parameters, which are otherwise made by a run */

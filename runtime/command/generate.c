@@ -137,8 +137,7 @@ static Status generate_start(Generation *g) {
   STATUS_TRY(exec_write_settings(g->exec));
   STATUS_TRY(exec_init_states(g->exec, 0));
   Text notes = {0};
-  Status loaded = given_load(g->exec, &options->run.places, false, &notes, NULL);
-  if (loaded == STATUS_OK) loaded = ckpt_load_weights(g->exec, options->weights, &notes);
+  Status loaded = given_load_all(g->exec, &options->run.places, options->weights, &notes);
   if (loaded == STATUS_OK && notes.count) say_note("%s", text_cstr(&notes));
   text_free(&notes);
   return loaded;

@@ -178,9 +178,8 @@ static Status predict_samples(Prediction *prediction) {
   STATUS_TRY(exec_write_settings(prediction->exec));
   STATUS_TRY(exec_init_states(prediction->exec, 0));
   Text notes = {0};
-  Status loaded = given_load(prediction->exec, &options->run.places, false, &notes, NULL);
-  if (loaded == STATUS_OK)
-    loaded = ckpt_load_weights(prediction->exec, options->weights, &notes);
+  Status loaded =
+      given_load_all(prediction->exec, &options->run.places, options->weights, &notes);
   if (loaded == STATUS_OK && notes.count) say_note("%s", text_cstr(&notes));
   text_free(&notes);
   STATUS_TRY(loaded);

@@ -45,8 +45,7 @@ static Status open_evaluation(Evaluation *e, const EvalOptions *options, const c
   STATUS_TRY(exec_init_states(e->exec, 0));
   STATUS_TRY(evaluation_log(e, options));
   Text notes = {0};
-  Status status = given_load(e->exec, &options->run.places, false, &notes, NULL);
-  if (status == STATUS_OK) status = ckpt_load_weights(e->exec, options->weights, &notes);
+  Status status = given_load_all(e->exec, &options->run.places, options->weights, &notes);
   if (status == STATUS_OK && notes.count) log_say(e->log, "%s", text_cstr(&notes));
   text_free(&notes);
   STATUS_TRY(status);

@@ -191,6 +191,22 @@ train {{ model = {name.capitalize()}; data = D; batch = 3; optimizer = sgd(lr=0.
         self.trained("half", mlp("Half", 24, '; precision = "bf16"'))
         self.compare("half", "x.npy", "x", "p", 1)
 
+    def test_frozen_layer(self):
+        """Weights that another file has go into the library, too; layers of integers compute the same there."""
+        random = numpy.random.default_rng(7)
+        support.write_safetensors(self.path("given.safetensors"), {"l.weight": random.standard_normal((9, 13)).astype("f4"), "l.bias": random.standard_normal(9).astype("f4")})
+        for name, dtype in ("wide", "f32"), ("narrow", "bf16"):
+            self.trained(name, f"""block Net()(x: [B, D]) {{ return relu(Linear(9, name="l")(x)) }}
+model {name.capitalize()}(x: f32[B, 13], y: f32[B, 3]) {{
+  z = QuantLinear(3, name="b")(frozen(Net(name="t"), "given.safetensors", dtype={dtype})(x))
+  loss = mean((z - y) ** 2)
+  output z
+}}
+data D {{ train = npy("x.npy", "y.npy") }}
+train {{ batch = 5; optimizer = adam(lr=0.01) }}
+""")
+            self.compare(name, "x.npy", "x", "z", 0)
+
     def test_one_sample(self):
         self.trained("one", mlp("One", 40).replace("BatchNorm", "LayerNorm"), "--set", "train.batch=1")
         self.compare("one", "x.npy", "x", "z", 0, "--set", "train.batch=1")
