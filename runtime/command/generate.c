@@ -44,19 +44,6 @@ static Status generate_check_options(const Generation *g) {
   return STATUS_OK;
 }
 
-static Status add_number(Generation *g, long long token) {
-  BpeTokens *prompt = &g->prompt;
-  if (prompt->count == prompt->capacity) {
-    size_t room = 2 * prompt->capacity + 64;
-    int64_t *grown = realloc(prompt->at, sizeof *prompt->at * room);
-    if (!grown) return status_errno(ENOMEM, "--prompt");
-    prompt->at = grown;
-    prompt->capacity = room;
-  }
-  prompt->at[prompt->count++] = token;
-  return STATUS_OK;
-}
-
 static Status read_numbers(Generation *g, const char *text) {
   int64_t vocabulary = generator_vocabulary(g->generator);
   for (const char *at = text; *at;) {
@@ -68,7 +55,7 @@ static Status read_numbers(Generation *g, const char *text) {
     if (token < 0 || token >= vocabulary)
       return status_fail(STATUS_USER, "--prompt-tokens: %lld is no token; the model has %lld",
                          token, (long long)vocabulary);
-    STATUS_TRY(add_number(g, token));
+    STATUS_TRY(bpe_tokens_add(&g->prompt, token));
     at = end + strspn(end, " ,\n\t");
   }
   return STATUS_OK;
@@ -78,10 +65,10 @@ static Status read_numbers(Generation *g, const char *text) {
 static Status read_prompt(Generation *g, const char *text) {
   g->prompt.count = 0;
   if (g->options->prompts_are_numbers) return read_numbers(g, text);
-  for (const char *at = text; !g->bpe && *at; at++) STATUS_TRY(add_number(g, (uint8_t)*at));
+  for (const char *at = text; !g->bpe && *at; at++) STATUS_TRY(bpe_tokens_add(&g->prompt, (uint8_t)*at));
   if (!g->bpe) return STATUS_OK;
   STATUS_TRY(bpe_encode(g->bpe, text, strlen(text), &g->prompt));
-  return g->prompt.count ? STATUS_OK : add_number(g, bpe_end_of_text(g->bpe));
+  return g->prompt.count ? STATUS_OK : bpe_tokens_add(&g->prompt, bpe_end_of_text(g->bpe));
 }
 
 /* ── showing ──────────────────────────────────────────────────────────────────────────────── */

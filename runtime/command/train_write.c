@@ -13,8 +13,7 @@ typedef struct TrainWriter {
   Generator *generator;
   Bpe *bpe; /* NULL: tokens are bytes */
   BpeTokens prompt;
-  int64_t *text; /* the prompt and the tokens drawn, */
-  int64_t most;  /* … of which there are at most so many */
+  int64_t most; /* tokens to draw */
 } TrainWriter;
 
 /* Ranks share an evaluation's batch, and some hold parts of the weights only. */
@@ -67,22 +66,17 @@ static Status open_tokenizer(const Training *training, TrainWriter *writer) {
 
 static Status read_log_prompt(const Training *training, TrainWriter *writer) {
   const char *text = train_text(training, "train.log.prompt");
-  int64_t vocabulary = generator_vocabulary(writer->generator), count = (int64_t)strlen(text);
+  int64_t vocabulary = generator_vocabulary(writer->generator);
   writer->most = (int64_t)train_number(training, "train.log.prompt_tokens");
-  if (writer->bpe) {
-    STATUS_TRY(status_prefix(bpe_encode(writer->bpe, text, (size_t)count, &writer->prompt),
+  if (writer->bpe)
+    STATUS_TRY(status_prefix(bpe_encode(writer->bpe, text, strlen(text), &writer->prompt),
                              "train.log.prompt"));
-    count = (int64_t)writer->prompt.count;
-  }
-  writer->text = calloc((size_t)(count + 1), sizeof *writer->text);
-  if (!writer->text) return status_errno(ENOMEM, "train.log.prompt");
-  for (int64_t i = 0; i < count; i++) {
-    writer->text[i] = writer->bpe ? writer->prompt.at[i] : (uint8_t)text[i];
-    if (writer->text[i] >= vocabulary)
+  for (const char *at = text; !writer->bpe && *at; at++)
+    STATUS_TRY(bpe_tokens_add(&writer->prompt, (uint8_t)*at));
+  for (size_t i = 0; i < writer->prompt.count; i++)
+    if (writer->prompt.at[i] >= vocabulary)
       return status_fail(STATUS_USER, "train.log.prompt: %lld is no token; the model has %lld",
-                         (long long)writer->text[i], (long long)vocabulary);
-  }
-  writer->prompt.count = (size_t)count;
+                         (long long)writer->prompt.at[i], (long long)vocabulary);
   return STATUS_OK;
 }
 
@@ -109,7 +103,6 @@ void train_write_free(TrainWriter *writer) {
   generator_free(writer->generator);
   bpe_free(writer->bpe);
   free(writer->prompt.at);
-  free(writer->text);
   free(writer);
 }
 
@@ -120,7 +113,7 @@ static Status draw_tokens(Training *training, int64_t *count) {
   int64_t end = writer->bpe ? bpe_end_of_text(writer->bpe) : -1, drawn = 1;
   generator_clear(writer->generator, false);
   generator_forget(writer->generator);
-  STATUS_TRY(generator_begin(writer->generator, writer->text, (int64_t)writer->prompt.count,
+  STATUS_TRY(generator_begin(writer->generator, writer->prompt.at, (int64_t)writer->prompt.count,
                              training->seed));
   for (int64_t made = 0; made < writer->most && drawn; made++) {
     STATUS_TRY(generator_next(writer->generator, &sample, &drawn));

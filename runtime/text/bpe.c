@@ -81,7 +81,7 @@ static void merge_all(Piece *piece, int32_t count) {
 }
 
 /* ── a text ───────────────────────────────────────────────────────────────────────────────── */
-static Status add_token(BpeTokens *out, int64_t token) {
+Status bpe_tokens_add(BpeTokens *out, int64_t token) {
   if (out->count == out->capacity) {
     size_t capacity = out->capacity ? 2 * out->capacity : 64;
     int64_t *grown = realloc(out->at, capacity * sizeof *grown);
@@ -121,7 +121,7 @@ static Status encode_piece(Bpe *bpe, const char *text, size_t count, BpeTokens *
     piece.after[i] = i + 1 < length ? i + 1 : -1;
   }
   merge_all(&piece, length);
-  for (int32_t i = 0; i >= 0; i = piece.after[i]) STATUS_TRY(add_token(out, piece.symbol[i]));
+  for (int32_t i = 0; i >= 0; i = piece.after[i]) STATUS_TRY(bpe_tokens_add(out, piece.symbol[i]));
   return STATUS_OK;
 }
 
@@ -158,7 +158,7 @@ Status bpe_encode(Bpe *bpe, const char *text, size_t count, BpeTokens *out) {
       continue;
     }
     STATUS_TRY(encode_plain(bpe, text + plain, i - plain, out));
-    STATUS_TRY(add_token(out, token));
+    STATUS_TRY(bpe_tokens_add(out, token));
     plain = i += bpe->token[token].count;
   }
   return encode_plain(bpe, text + plain, count - plain, out);

@@ -28,6 +28,7 @@ typedef struct {
   int64_t *at;
   size_t count, capacity;
 } BpeTokens;
+STATUS_CHECKED Status bpe_tokens_add(BpeTokens *out, int64_t token);
 /* Appends the tokens of a text. Added tokens, <|endoftext|> among them, are found in it as such. */
 STATUS_CHECKED Status bpe_encode(Bpe *bpe, const char *text, size_t count, BpeTokens *out);
 #endif
