@@ -480,10 +480,7 @@ EXPORT int fake_library_enqueue(CudaStream stream, void (*work)(void *), const v
 EXPORT int fake_library_collective(void *stream, void (*work)(void *), const void *context,
                                    size_t bytes);
 EXPORT void fake_library_mark(const void *at, size_t bytes);
-EXPORT /* What runs took so long by the clock of events, whatever it did by that of the wall. */
-void fake_library_took(double milliseconds) { fake_said_milliseconds += milliseconds; }
-
-void fake_library_check(const void *at, size_t bytes);
+EXPORT void fake_library_check(const void *at, size_t bytes);
 EXPORT void fake_library_pause(void);
 EXPORT void fake_library_took(double milliseconds);
 
@@ -515,6 +512,9 @@ void fake_library_check(const void *at, size_t bytes) {
 }
 
 void fake_library_pause(void) { fake_pause(); }
+
+/* What runs took so long by the clock of events, whatever it did by that of the wall. */
+void fake_library_took(double milliseconds) { fake_said_milliseconds += milliseconds; }
 
 /* Each GPU of each machine its own. */
 CudaResult entry_device_uuid(CudaUuid *uuid, CudaDevice device) {
