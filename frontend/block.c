@@ -181,6 +181,7 @@ Value block_instance(Builder *b, const Ast *block, const Scope *scope, const Ast
   if (!take_precision(b, block, &rest, instance) || !take_recompute(b, block, &rest, instance))
     return value_error();
   if (!configure(b, instance, call, &rest)) return value_error();
+  widths_apply(b, instance);
   instance->has_more = block_takes_more(block, &rest);
   VEC_PUSH(b->arena, parent->children, ((Child){call, instance}));
   if (parent->applications > 1) parent->cursor = parent->children.count;
@@ -195,6 +196,8 @@ static void record_layer(Builder *b, int index, Instance *instance, const Frame 
   if (result->kind == VALUE_TUPLE && result->count) result = &result->items[0];
   if (result->kind == VALUE_TENSOR) layer->output = result->node->type;
   layer->path = block_path(b, instance);
+  const Value *width = block_width(instance, "out");
+  layer->width = width ? width->i : 0;
   layer->flops = frame->flops;
   if (instance->applications == 1)
     for (int i = 0; i < instance->owned.count; i++)

@@ -114,6 +114,13 @@ typedef struct {
   int uses; /* parameters it applied to */
 } GroupRule;
 
+/* `widths = "conv1=16"`: see widths.c. */
+typedef struct {
+  const char *layer; /* its path */
+  int64_t out;
+  bool is_used;
+} Width;
+
 struct InitValue {
   const char *kind; /* as written: kaiming_uniform, normal ... */
   double a, b;      /* arguments, by kind: see init.c */
@@ -179,6 +186,7 @@ typedef struct Builder {
   Loc rule_loc[RECIPE_RULES];  /* of `best = max(...)` and the like (recipe_rule.c); or nowhere */
   VEC(Loc) source_locs;        /* of program->sources: where the last transform stands */
   VEC(Loc) reported;           /* one error for each place: unrolling repeats statements */
+  VEC(Width) widths;
   const Node *about[2];        /* operands of the error that comes next */
   bool is_about_shapes;
   VEC(Loc) warned;     /* … and one warning (warn.c) */
@@ -282,6 +290,12 @@ Value block_instance(Builder *b, const Ast *block, const Scope *scope, const Ast
                      const Arguments *arguments, const char *bound_to);
 Value block_apply(Builder *b, Instance *instance, Loc loc, const Arguments *arguments);
 const char *block_path(Builder *b, const Instance *instance);
+/* ── widths of layers that the recipe says (widths.c) ── */
+bool widths_read(Builder *b); /* false after an error, as widths_check */
+void widths_apply(Builder *b, Instance *instance);
+bool widths_check(Builder *b);
+/* The argument of that name, a whole number; NULL: the layer has none. */
+Value *block_width(Instance *instance, const char *name);
 /* The layer at work, and the round of a repeat in it: "h.3.attn"; "": the model itself. */
 const char *block_layer(Builder *b);
 void block_param(Builder *b, const Ast *ast); /* statements param and state */

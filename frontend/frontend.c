@@ -433,7 +433,7 @@ static bool has_evaluated(Builder *b) {
 
 static bool build_graphs(Builder *b, const Ast *model) {
   b->program->train = build_graph(b, model, true);
-  if (!b->program->train || !recipe_check_groups(b)) return false;
+  if (!b->program->train || !recipe_check_groups(b) || !widths_check(b)) return false;
   Declared *train = b->declared.at;
   int train_count = b->declared.count;
   b->declared.at = NULL;
@@ -493,7 +493,7 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
   if (b->watch && is_for_imports(&source)) return diag->errors == errors;
   const Ast *model = NULL;
   bool fine = recipe_read(b, source.files.at, source.files.count, source.options, &model);
-  if (!fine || diag->errors > errors) return false;
+  if (!fine || diag->errors > errors || !widths_read(b)) return false;
   out->model_name = model->name;
   b->frame = NULL;
   if (!build_graphs(b, model) || diag->errors > errors) return false;

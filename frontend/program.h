@@ -13,6 +13,7 @@ typedef struct {
   Type output;
   int64_t parameters; /* own ones, not those of inner blocks */
   int64_t flops;      /* forward, of one batch */
+  int64_t width;      /* what its block's parameter `out` is; 0: it has none */
   Loc loc;
   int depth;
 } Layer;

@@ -14,6 +14,7 @@
 #include "tools/ftc_batch.h"
 #include "tools/ftc_flags.h"
 #include "tools/ftc_report.h"
+#include "tools/ftc_shrink.h"
 #include "tools/ftc_simulate.h"
 #include "tools/ftc_stages.h"
 #include "tools/html.h"
@@ -26,7 +27,7 @@
 enum { EXIT_USER = 1, EXIT_USAGE = 2, EXIT_MACHINE = 3, MAX_WORDS = 256 };
 
 typedef struct {
-  const char *input, *output, *emit, *memory, *stage;
+  const char *input, *output, *emit, *memory, *stage, *shrink;
   bool asks_auto, find_batch, summary, hypers,
       is_done; /* done: --help and the like have said it all */
   const char *defines[MAX_WORDS], *sets[MAX_WORDS], *applied[MAX_WORDS];
@@ -58,14 +59,10 @@ static int fail_usage(const char *format, const char *what) {
   return flags_fail(&ftc_line, -1, "%s", text);
 }
 
-static int set_output(Request *r, const char *value) {
-  r->output = value;
-  return 0;
-}
-static int set_emit(Request *r, const char *value) {
-  r->emit = value;
-  return 0;
-}
+#define TAKES_TEXT(function, field)                                                                \
+  static int function(Request *r, const char *value) { return (r->field = value, 0); }
+TAKES_TEXT(set_output, output)
+TAKES_TEXT(set_emit, emit)
 static int set_summary(Request *r, const char *value) {
   (void)value;
   r->summary = true;
@@ -88,26 +85,12 @@ static int set_memory(Request *r, const char *value) {
   r->memory = value ? value : "table";
   return 0;
 }
-static int set_gpu(Request *r, const char *value) {
-  r->codegen.gpu = value;
-  return 0;
-}
-static int set_cpu(Request *r, const char *value) {
-  r->codegen.cpu = value;
-  return 0;
-}
-static int set_preset(Request *r, const char *value) {
-  r->frontend.preset = value;
-  return 0;
-}
-static int set_stage(Request *r, const char *value) {
-  r->stage = value;
-  return 0;
-}
-static int set_simulate(Request *r, const char *value) {
-  r->simulate.spec = value;
-  return 0;
-}
+TAKES_TEXT(set_gpu, codegen.gpu)
+TAKES_TEXT(set_cpu, codegen.cpu)
+TAKES_TEXT(set_preset, frontend.preset)
+TAKES_TEXT(set_stage, stage)
+TAKES_TEXT(set_shrink, shrink)
+TAKES_TEXT(set_simulate, simulate.spec)
 static int append_word(const char **list, int *count, const char *value, const char *flag) {
   if (!strchr(value, '=')) return fail_usage("%s needs NAME=VALUE", flag);
   if (*count == MAX_WORDS) return fail_usage("too many %s options", flag);
@@ -122,26 +105,11 @@ static int set_auto(Request *r, const char *value) {
   r->asks_auto = true;
   return append_word(r->sets, &r->frontend.set_count, word, "--auto");
 }
-static int set_times(Request *r, const char *value) {
-  r->simulate.times = value;
-  return 0;
-}
-static int set_trace(Request *r, const char *value) {
-  r->simulate.trace = value;
-  return 0;
-}
-static int set_dump(Request *r, const char *value) {
-  r->passes.dump = value;
-  return 0;
-}
-static int set_dump_dir(Request *r, const char *value) {
-  r->passes.dump_dir = value;
-  return 0;
-}
-static int set_stop_after(Request *r, const char *value) {
-  r->passes.stop_after = value;
-  return 0;
-}
+TAKES_TEXT(set_times, simulate.times)
+TAKES_TEXT(set_trace, simulate.trace)
+TAKES_TEXT(set_dump, passes.dump)
+TAKES_TEXT(set_dump_dir, passes.dump_dir)
+TAKES_TEXT(set_stop_after, passes.stop_after)
 static int add_disable(Request *r, const char *value) {
   if (r->disabled.count) text_append(&r->disabled, ",", 1);
   text_append(&r->disabled, value, strlen(value));
@@ -203,6 +171,7 @@ static const Action actions[] = {
     {"--summary", set_summary},
     {"--memory", set_memory},
     {"--inference", set_inference},
+    {"--shrink", set_shrink},
     {"--stage", set_stage},
     {"--auto", set_auto},
     {"--find-batch", set_find_batch},
@@ -253,6 +222,15 @@ static bool has_extension(const char *text, const char *end) {
   return length > tail && !strcmp(text + length - tail, end);
 }
 
+static int check_shrink(const Request *request) {
+  bool is_alone = !request->emit && !request->applied_count && !request->hypers && !request->simulate.spec;
+  if (!is_alone || !request->output || !has_extension(request->output, ".ft"))
+    return fail_usage("%s", "--shrink writes a .ft file, and nothing else at a time: -o SMALL.ft");
+  if (strcmp(request->output, request->input) == 0)
+    return fail_usage("--shrink would write over the program, %s: give another name", request->input);
+  return 0;
+}
+
 /* What the request means as a whole: the target, and that there is something to do. */
 static int check_request(Request *request) {
   static const char *const kinds[] = {"ast", "ir",   "dot",   "llvm", "ptx",
@@ -266,6 +244,7 @@ static int check_request(Request *request) {
     fprintf(stderr, "\nit knows ast, ir, dot, llvm, ptx, asm, plan, steps, html\n");
     return EXIT_USAGE;
   }
+  if (request->shrink) return check_shrink(request);
   const Machine *machine = request->simulate.spec ? request->simulate.cluster.machine : NULL;
   if (machine && *machine->target && !request->codegen.gpu) request->codegen.gpu = machine->target;
   bool is_ptx = machine           ? *machine->target != 0
@@ -550,6 +529,10 @@ static int compile(Session *session) {
                : EXIT_USER;
   code = run_frontend(session);
   if (!code && request->hypers) frontend_print_hypers(&session->program, stdout);
+  if (!code && request->shrink) {
+    ShrinkInput input = {request->input, request->shrink, request->output, &request->frontend, stdout};
+    return ftc_shrink(&input, &session->program, &session->diag) ? 0 : EXIT_USER;
+  }
   if (!code && !request->frontend.hypers_only) code = apply_choices(session);
   if (code || request->find_batch || request->frontend.hypers_only) return code;
   if (request->simulate.spec)

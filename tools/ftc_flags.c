@@ -42,6 +42,8 @@ static const Flag ftc_flags[] = {
      "peak memory by category, for several ranks also by distributed.zero; a picture of offsets "
      "over time (svg: to standard "
      "output)"},
+    {"--shrink", FLAG_TEXT, 1, "FILE", FLAG_FILES,
+     "for ftrun shrink: where weights are 0; writes -o SMALL.ft with the widths that are left over (train.widths)"},
     {"--stage", FLAG_TEXT, 1, "S", NULL,
      "of a model with distributed.pipeline: only what is of this stage, from 0 (--emit=html: which "
      "it shows)"},

@@ -23,6 +23,7 @@
 #include "tools/ftrun_folder.h"
 #include "tools/number.h"
 #include "tools/ftrun_ranks.h"
+#include "tools/ftrun_shrink.h"
 #include "tools/ftrun_study.h"
 #include "tools/ftrun_tune.h"
 #include "tools/ftrun_view.h"
@@ -40,8 +41,8 @@ typedef struct {
   TrainOptions train;
   const char *weights, *split, *input[MOST], *output[MOST], *set[MOST], *pass[MOST];
   const char *text[MOST]; /* tokenize */
-  const char *init[MOST], *rename[MOST];
-  int text_count;
+  const char *init[MOST], *rename[MOST], *stay[MOST];
+  int text_count, stay_count;
   int input_count, output_count, set_count, pass_count;
   bool made_up_data, no_cache, no_header, find_lr, find_batch;
   const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *member, *temperature, *top_p, *json,
@@ -150,6 +151,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
   if (strcmp(flag->name, "--init-missing") == 0) train->init.keeps_missing = *value == 'k';
   if (strcmp(flag->name, "--init-mismatch") == 0) train->init.keeps_mismatch = *value == 'k';
   if (strcmp(flag->name, "--set") == 0) push_text(line, line->set, &line->set_count, value);
+  if (strcmp(flag->name, "--stay") == 0) push_text(line, line->stay, &line->stay_count, value);
   if (strcmp(flag->name, "--input") == 0) push_text(line, line->input, &line->input_count, value);
   if (strcmp(flag->name, "--output") == 0 || strcmp(flag->name, "-o") == 0)
     push_text(line, line->output, &line->output_count, value);
@@ -261,7 +263,11 @@ static int parse_line(Line *line, int argc, char **argv) {
                       line->plot ? "--plot" : "--lr-range");
   if (line->command == DEPLOY && line->output_count != 1)
     return flags_fail(&ftrun_line, line->command_index, "deploy writes one file: -o MODEL.so");
-  if (line->command & (EVAL | PREDICT | GENERATE | DEPLOY) && !line->weights)
+  bool is_small = line->output_count == 1 && text_ends_with(line->output[0], ".ft");
+  if (line->command == SHRINK && !(is_small && text_ends_with(line->train.run.artifact, ".ft")))
+    return flags_fail(&ftrun_line, line->command_index,
+                      "shrink makes a smaller .ft file of a .ft file: ftrun shrink MODEL.ft --weights W -o SMALL.ft");
+  if (line->command & (EVAL | PREDICT | GENERATE | DEPLOY | SHRINK) && !line->weights)
     return flags_fail(&ftrun_line, line->command_index, "%s needs --weights W.safetensors",
                       ftrun_line.commands[line->command_index].name);
   return 0;
@@ -402,6 +408,13 @@ static int run_source(Line *line) {
   return code;
 }
 
+static int run_shrink(Line *line) {
+  for (int i = 0; i < line->set_count; i++) push_pass(line, "--set", line->set[i]);
+  if (line->is_full) return too_often(line, "--set");
+  return shrink_run(&(ShrinkOptions){line->train.run.artifact, line->weights, line->output[0], &line->train.run.places, line->pass,
+                                     line->pass_count, line->stay, line->stay_count});
+}
+
 static int run_elastic(Line *line) {
   RunOptions *run = &line->train.run;
   const char *gpu, *artifact;
@@ -450,6 +463,7 @@ static int ftrun_start(int argc, char **argv) {
   if ((line.find_lr || line.find_batch) && (line.elastic || line.ranks != 1 || line.gpus != 1))
     return flags_fail(&ftrun_line, line.command_index, "%s runs as one process",
                       line.find_lr ? "--find-lr" : "--find-batch");
+  if (line.command == SHRINK) return run_shrink(&line);
   if (line.elastic) return run_elastic(&line);
   if (line.ranks != 1 || line.gpus != 1)
     return ranks_start_line(line.train.run.artifact, line.ranks, line.gpus, argc, argv);

@@ -89,7 +89,8 @@ static int compile_as_rank(const char *compiler, const char *const *arguments,
   return code;
 }
 
-int compile_source(const Compilation *c) {
+/* output: as of start_and_wait_for. */
+static int compile_to(const Compilation *c, int output) {
   static char compiler[4096];
   const char **arguments = calloc((size_t)c->pass_count + 11, sizeof *arguments);
   int count = 0;
@@ -109,22 +110,19 @@ int compile_source(const Compilation *c) {
   if (c->places->allow_paths) arguments[count++] = "--allow-paths";
   for (int i = 0; i < c->pass_count; i++) arguments[count++] = c->pass[i];
   int code = c->is_rank ? compile_as_rank(compiler, arguments, c)
-                        : start_and_wait_for(compiler, arguments, c, -1, -1, stderr);
+                        : start_and_wait_for(compiler, arguments, c, output, -1, stderr);
   free(arguments);
   return code;
 }
 
-int compile_ask_hypers(const char *source, const SourcePlaces *places, Text *out) {
-  static char compiler[4096];
-  const char *arguments[] = {compiler, source, "--hypers",
-                             places->allow_paths ? "--allow-paths" : NULL, NULL};
+int compile_source(const Compilation *compilation) { return compile_to(compilation, -1); }
+
+int compile_and_read(const Compilation *compilation, Text *out) {
   char bytes[4096];
   ssize_t got;
-  int output = memfd_create("hypers", MFD_CLOEXEC);
+  int output = memfd_create("answer", MFD_CLOEXEC);
   if (output < 0) return say_error("out of memory"), 3;
-  find_compiler(compiler, sizeof compiler);
-  int code =
-      start_and_wait_for(compiler, arguments, &(Compilation){.source = source}, output, -1, stderr);
+  int code = compile_to(compilation, output);
   for (off_t at = 0; (got = pread(output, bytes, sizeof bytes, at)) > 0; at += got)
     text_append(out, bytes, (size_t)got);
   close(output);

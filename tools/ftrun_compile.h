@@ -18,6 +18,6 @@ typedef struct {
 } Compilation;
 /* The exit code; a failure has been told. */
 int compile_source(const Compilation *compilation);
-/* What `ftc SOURCE --hypers` prints. The exit code; a failure has been told by ftc. */
-int compile_ask_hypers(const char *source, const SourcePlaces *places, Text *out);
+/* The same, with what ftc prints. */
+int compile_and_read(const Compilation *compilation, Text *out);
 #endif

@@ -44,11 +44,15 @@ static const Command ftrun_commands[] = {
     {"deploy", "ftrun deploy MODEL --weights W -o X.so   a library that predicts, with a C header",
      "Writes a shared library that predicts, with the weights in it, and its C header beside it. It needs "
      "neither ft nor Python. MODEL is a .ft file, or a .so of ftc --inference. docs/deploy.md."},
+    {"shrink", "ftrun shrink MODEL.ft --weights W -o SMALL.ft   without the channels that are 0",
+     "Writes a smaller network that computes the same: MODEL.ft with the widths that are left over where the weights of whole "
+     "channels, hidden units or heads are 0 (prune = magnitude(structure=channel)), and beside it SMALL.safetensors, their weights. "
+     "docs/language.md, Pruning."},
 };
 
 /* In the order of --help. */
 static const Flag ftrun_flags[] = {
-    {"--set", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | GENERATE | TUNE | DEPLOY, "KEY=VALUE",
+    {"--set", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | GENERATE | TUNE | DEPLOY | SHRINK, "KEY=VALUE",
      FLAG_SETTINGS, "a setting: train.lr=3e-4, train.checkpoint.dir=runs/a"},
     {"--data", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | TUNE, "DIR", FLAG_FOLDERS,
      "folder of the data files"},
@@ -109,7 +113,7 @@ static const Flag ftrun_flags[] = {
      "--find-lr: from which rate to which (1e-7:10)"},
     {"--plot", FLAG_TEXT, TRAIN, "FILE", FLAG_FILES " .svg", "--find-lr: its plot, as .svg"},
     {"--find-batch", FLAG_SWITCH, TRAIN, NULL, NULL, "for a .ft file: ftc --find-batch"},
-    {"--weights", FLAG_TEXT, EVAL | PREDICT | GENERATE | DEPLOY, "W", FLAG_FILES " .safetensors",
+    {"--weights", FLAG_TEXT, EVAL | PREDICT | GENERATE | DEPLOY | SHRINK, "W", FLAG_FILES " .safetensors",
      "weights of a training: --save, or a checkpoint"},
     {"--split", FLAG_TEXT, EVAL | PREDICT, "S", "train valid test",
      "train, valid or test: eval's (else valid); predict's, in place of --input"},
@@ -138,13 +142,13 @@ static const Flag ftrun_flags[] = {
     {"--json", FLAG_TEXT, BENCH, "FILE", FLAG_FILES " .json",
      "write the table of kernels as JSON (ftc --times)"},
     {"--per-kernel", FLAG_SWITCH, BENCH, NULL, NULL, "with the table of kernels (it always is)"},
-    {"-D", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE | TUNE | DEPLOY, "HYPER=VALUE", NULL,
+    {"-D", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE | TUNE | DEPLOY | SHRINK, "HYPER=VALUE", NULL,
      "for a .ft file: ftc -D"},
-    {"--allow-paths", FLAG_SWITCH, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE | TUNE | DEPLOY, NULL,
+    {"--allow-paths", FLAG_SWITCH, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE | TUNE | DEPLOY | SHRINK, NULL,
      NULL, "paths that the model's file names may lead out of the current folder"},
     {"--allow-commands", FLAG_SWITCH, TRAIN | EVAL | PREDICT | BENCH | TUNE, NULL, NULL,
      "run commands that the model names as data, \"| curl ...\""},
-    {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE | TUNE | DEPLOY, "P", NULL,
+    {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE | TUNE | DEPLOY | SHRINK, "P", NULL,
      "for a .ft file: ftc --preset"},
     {"--space", FLAG_TEXT, TUNE, "NAME=RANGE", NULL,
      "a hyper or setting to choose: lr=\"log(1e-5, 1e-1)\"; again for more"},
@@ -170,6 +174,8 @@ static const Flag ftrun_flags[] = {
     {"--trial", FLAG_COUNT, TUNE, "N", NULL,
      "--apply: of this trial; it has to be said where there are several goals"},
     {"-o", FLAG_TEXT, DEPLOY, "FILE", FLAG_FILES " .so", "the library; X.h beside X.so is its header"},
+    {"-o", FLAG_TEXT, SHRINK, "FILE", FLAG_FILES " .ft", "the smaller network, SMALL.ft; its weights lie beside it, SMALL.safetensors"},
+    {"--stay", FLAG_TEXT, SHRINK, "LAYER", NULL, "this layer, and those in it, keep their widths; again for more"},
     {"-o", FLAG_TEXT, REPORT, "FILE", FLAG_FILES " .html", "where to write it (report.html)"},
     {"--output", FLAG_TEXT, REPORT, "FILE", FLAG_FILES " .html", "the same"},
     {"--http", FLAG_OPTIONAL_COUNT, WATCH, "PORT", NULL,

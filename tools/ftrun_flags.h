@@ -15,7 +15,8 @@ enum {
   REPORT = 256, /* these two look at logs: ftrun_view.h */
   WATCH = 512,
   TUNE = 1024, /* ftrun_tune.h */
-  DEPLOY = 2048
+  DEPLOY = 2048,
+  SHRINK = 4096 /* ftrun_shrink.h */
 };
 enum { COMMAND_TRAIN }; /* its number: the command that is meant where none is named */
 extern const CommandLine ftrun_line;

@@ -149,7 +149,11 @@ static bool is_given(int argc, char **argv, const char *flag) {
 static int take_block(TuneOptions *o, TuneBlock *block, int argc, char **argv) {
   Status status = STATUS_OK;
   if (o->is_source) {
-    if (compile_ask_hypers(o->model, &o->places, &o->hypers))
+    if (compile_and_read(&(Compilation){.source = o->model,
+                                        .places = &o->places,
+                                        .pass = (const char *[]){"--hypers"},
+                                        .pass_count = 1},
+                         &o->hypers))
       return say_error("%s: its hypers are not known", o->model), 1;
     status = block_read(text_cstr(&o->hypers), block);
   }
