@@ -20,4 +20,8 @@ LLVMValueRef host_tile_epilogue(HostKernel *kernel, const Node *product, const T
  * (kernels/integer_x86.c). */
 bool host_integer_suits(const Node *product);
 void host_integer_emit(HostKernel *kernel, const Node *product, const int argument[2], Kernel *out);
+
+/* The same for a convolution of f32, or the gradient of its images (kernels/conv_x86.c). */
+bool host_conv_suits(const HostKernel *kernel, const Node *conv);
+void host_conv_emit(HostKernel *kernel, const Node *conv, const int argument[2], Kernel *out);
 #endif

@@ -1,0 +1,106 @@
+"""Convolutions by kernels/conv_x86.c against numpy, bit for bit: operands are small whole numbers, whose sums f32 holds exactly. Random sizes,
+strides, padding, dilation down and epilogues, transposed convolutions (gradients of images) with and without a loop nest of their own; on
+the registers of this machine and on those of AVX2. Deployed models have no other kernel for them, ftrun's have it for images of one channel."""
+import os
+import sys
+
+import numpy
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+BATCH = 3
+
+
+def convolution(x, w, stride, padding, dilation):
+    """In f64. x: [n, c, h, w], w: [o, c, kh, kw]; padding: top, left, bottom, right."""
+    top, left, bottom, right = padding
+    x = numpy.pad(x.astype("f8"), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    size = [(x.shape[2 + d] - (w.shape[2 + d] - 1) * dilation[d] - 1) // stride[d] + 1 for d in (0, 1)]
+    y = 0
+    for i in range(w.shape[2]):
+        for j in range(w.shape[3]):
+            part = x[:, :, i * dilation[0] :, j * dilation[1] :][:, :, :: stride[0], :: stride[1]][:, :, : size[0], : size[1]]
+            y = y + numpy.einsum("nchw,oc->nohw", part, w[:, :, i, j].astype("f8"), optimize=True)
+    return y
+
+
+def transposed(x, w, padding, dilation):
+    """Of stride 1: what F.conv_transpose2d does. w: [c, o, kh, kw]."""
+    turned = w[:, :, ::-1, ::-1].swapaxes(0, 1)
+    reach = [(w.shape[2 + d] - 1) * dilation[d] - padding[d] for d in (0, 1)]
+    return convolution(x, turned, (1, 1), (*reach, *reach), dilation)
+
+
+class Convolutions(support.Case):
+    def sizes(self, random):
+        one_of = lambda *values: int(random.choice(values))
+        kernel = one_of(1, 1, 2, 3, 3, 5), one_of(1, 1, 2, 3, 3, 4, 7)
+        dilation = one_of(1, 1, 2, 3) if kernel[0] > 1 else 1, 1
+        height = (kernel[0] - 1) * dilation[0] + one_of(1, 2, 5, 9, 20)
+        return (one_of(1, 1, 2, 3, 5, 16, 17, 40), height, kernel[1] - 1 + one_of(1, 2, 6, 7, 13, 14, 15, 29), one_of(1, 3, 15, 16, 17, 31, 48, 65, 80, 130), kernel,
+                dilation)
+
+    def model(self, random, count):
+        """Text, inputs, weights and results; each case has an epilogue or none."""
+        inputs, params, lines, values, weights, wanted = [], [], [], {}, {}, {}
+        whole = lambda *shape: random.integers(-4, 5, shape).astype("f4")
+        for i in range(count):
+            c, height, width, o, kernel, dilation = self.sizes(random)
+            is_transposed = i % 4 == 3
+            stride = (1, 1) if is_transposed else (int(random.integers(1, 4)), int(random.integers(1, 4)))
+            padding = [int(random.integers(0, (kernel[d] - 1) * dilation[d] + 1)) for d in (0, 1)]
+            x, w, b = whole(BATCH, c, height, width), whole(*((c, o) if is_transposed else (o, c)), *kernel), whole(o, 1, 1)
+            if is_transposed:
+                y = transposed(x, w, padding, dilation)
+            else:
+                y = convolution(x, w, stride, (*padding, *padding), dilation)
+            call = f"conv_transpose2d(x{i}, w{i}" if is_transposed else f"conv2d(x{i}, w{i}, stride=[{stride[0]}, {stride[1]}]"
+            call += f", padding=[{padding[0]}, {padding[1]}], dilation=[{dilation[0]}, 1])"
+            if i % 3 == 1:
+                call, y = f"relu({call} + b{i})", numpy.maximum(y + b, 0)
+            elif i % 3 == 2:
+                call, y = f"({call} - b{i}) * 0.5 + mean(x{i}, axis=[2, 3], keepdims=true)[:, :1]", (y - b) * 0.5 + x[:, :1].mean((2, 3), keepdims=True)
+            inputs.append((f"x{i}", x.shape[1:]))
+            params += [(f"w{i}", w.shape), (f"b{i}", b.shape)]
+            values[f"x{i}"], weights[f"w{i}"], weights[f"b{i}"] = x, w, b
+            lines += [f"y{i} = {call}", f"output y{i}"]
+            wanted[f"y{i}"] = y
+        text = (f"model M(z: f32[B, 1]{''.join(f', {name}: f32[B, {str(list(shape))[1:-1]}]' for name, shape in inputs)}) {{\n" +
+                "".join(f"  param {name}: {list(shape)} = zeros\n" for name, shape in params) + "".join(f"  {line}\n" for line in lines) +
+                "  loss = mean(z)\n}\n" + 'data D { train = npy("z.npy"' + "".join(f', "{name}.npy"' for name, _ in inputs) +
+                f') }}\ntrain {{ batch = {BATCH}; epochs = 1; optimizer = sgd(lr=0.1); eval = none }}\n')
+        return text, values, weights, wanted
+
+    def check(self, seed, *flags):
+        text, values, weights, wanted = self.model(numpy.random.default_rng(seed), 24)
+        artifact = self.compile(text, *flags)
+        support.write_safetensors(self.path("w.safetensors"), weights)
+        arguments = []
+        for name, value in {"z": numpy.zeros((BATCH, 1), "f4"), **values}.items():
+            numpy.save(self.path(f"{name}.npy"), value)
+            arguments += ["--input", f"{name}={self.path(name + '.npy')}"]
+        for name in wanted:
+            arguments += ["--output", f"{name}={self.path('out_' + name + '.npy')}"]
+        for threads in ("1", "3"):
+            support.run("ftrun", "predict", artifact, "--weights", self.path("w.safetensors"), "--threads", threads, *arguments)
+            for i, (name, y) in enumerate(wanted.items()):
+                with self.subTest(seed=seed, case=[line for line in text.split("\n") if f" y{i} =" in line], x=values[f"x{i}"].shape, threads=threads):
+                    if i % 3 == 2:  # a mean is no whole number
+                        numpy.testing.assert_allclose(numpy.load(self.path(f"out_{name}.npy")), y, rtol=2e-6, atol=2e-6)
+                    else:
+                        numpy.testing.assert_array_equal(numpy.load(self.path(f"out_{name}.npy")), y.astype("f4"))
+
+    def test_deployed(self):
+        for seed in range(3):
+            self.check(seed, "--inference")
+
+    def test_avx2(self):
+        self.check(7, "--inference", "--cpu", "x86-64-v3")
+
+    def test_training_artifacts(self):
+        self.check(5)
+
+
+if __name__ == "__main__":
+    support.main()
