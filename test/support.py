@@ -16,6 +16,11 @@ EXAMPLES = os.path.join(ROOT, "examples")
 IS_SANITIZED = b"__asan_init" in subprocess.run(["nm", os.path.join(BUILD, "bin", "ftrun")], capture_output=True).stdout
 CHECK_MEMORY = os.environ.get("FT_CHECK_MEMORY", "")  # generated kernels ask whether they stay inside of their tensors
 FASHION = "/usr/share/datasets/fashion-mnist"
+# mpirun takes away its folder at the end if that is empty, and another mpirun that has just seen it there fails: each test has its own, never empty
+if "OMPI_MCA_orte_tmpdir_base" not in os.environ:
+    MPI_FOLDER = tempfile.TemporaryDirectory(prefix="ft-mpi-", ignore_cleanup_errors=True)
+    os.environ["OMPI_MCA_orte_tmpdir_base"] = MPI_FOLDER.name
+    os.makedirs(os.path.join(MPI_FOLDER.name, f"ompi.{os.uname().nodename}.{os.getuid()}", "stays"))
 DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "u1"}
 
 
