@@ -273,8 +273,7 @@ static void print_kept(const Shrinking *s, const Node *leaf) {
 
 static int64_t program_flops(const Program *program) {
   int64_t flops = 0;
-  for (int i = 0; i < program->layers.count; i++)
-    if (program->layers.at[i].depth == 0) flops += program->layers.at[i].flops;
+  for (int i = 0; i < program->layers.count; i++) flops += program->layers.at[i].flops;
   return flops;
 }
 
