@@ -364,9 +364,9 @@ static bool fail_batch(Builder *b, const Ast *written, int64_t size, int64_t bat
   return false;
 }
 
-/* A model's inputs have the sizes that are written; the leading dimension is the batch. *axis: the one
- * whose length is that of a variant; -1: none is. */
-static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batch, int *axis) {
+/* A model's inputs have the sizes that are written; the leading dimension is the batch. *axes: the mask of
+ * those whose size is that of a variant. */
+static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batch, unsigned *axes) {
   const Ast *type = input->kid[0], *written = type->kid[0];
   shape->rank = 0;
   if (written->count == 0 || written->count > MAX_RANK)
@@ -390,7 +390,7 @@ static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batc
     }
     if (!eval_int(b, size_ast, "a dimension", &size)) return false;
     if (i == 0 && b->is_again) size = batch;
-    if (is_variant) size = b->variant.size, *axis = i;
+    if (is_variant) size = b->variant.size, *axes |= 1u << i;
     if (size < 0)
       return builder_fail(b, size_ast->loc, "a dimension cannot be negative: %lld",
                           (long long)size);
@@ -413,16 +413,17 @@ static bool declare_input(Builder *b, const Ast *input, int index, int64_t batch
   if (type_ast->name && !dtype_parse(type_ast->name, &type.dtype))
     return builder_fail(b, type_ast->loc, "unknown element type '%s'%s", type_ast->name,
                         builder_hint_type(b, type_ast->name));
-  int axis = -1;
-  if (!input_shape(b, input, &type.shape, batch, &axis)) return false;
+  unsigned axes = 0;
+  if (!input_shape(b, input, &type.shape, batch, &axes)) return false;
   if (builder_local(b->frame, input->name))
     return builder_fail(b, input->loc, "there is already an input or dimension '%s'", input->name);
-  Type held;
-  if (!input_check(b, input, index, &type, &held)) return false;
+  Type held, whole = type; /* as it lies in memory, whatever a variant takes of it */
+  for (int i = 1; i < type.shape.rank; i++)
+    if (axes >> i & 1) whole.shape.dim[i] = b->variant.whole;
+  if (!input_check(b, input, index, &whole, &held)) return false;
   Attr name = attr_str(ATTR_NAME, input->name);
-  if (axis > 0) held.shape.dim[axis] = b->variant.whole;
   Node *node = tensor_node(b, OP_INPUT, NULL, 0, &name, 1, &held, input->loc);
-  if (axis > 0 && node) node = variant_front(b, node, axis, input->loc);
+  if (node && b->variant.name) node = variant_input(b, node, index, axes, input->loc);
   node = input_value(b, node, index, &type, input->loc);
   builder_bind(b, input->name, value_tensor(node), input->loc, false);
   return node != NULL;

@@ -140,9 +140,11 @@ typedef struct Builder {
   int64_t evaluations;
   int64_t parameters;    /* elements of all params so far, each rounded up to 64 */
   bool is_again;         /* with another batch: see sizes.c */
-  struct {               /* … or with rows of another length: variant.c */
+  struct {               /* … or with another size of a dimension: variant.c */
     const char *name;    /* of the dimension; NULL: as it is written */
     int64_t size, whole; /* its size here, and in the inputs as they lie in memory */
+    bool is_resized;     /* images of that size are made; else it is the front that is taken, … */
+    bool is_cut;         /* … of rows that may be longer */
   } variant;
   bool exhausted;        /* a limit was hit and reported: unwind */
   int streams;           /* random draws so far */
@@ -241,9 +243,9 @@ const char *hint_call(Builder *b, const char *callee); /* on the arguments of "L
 Graph *build_graph(Builder *b, const Ast *model, bool training); /* NULL after an error */
 /* A copy that builds again, for itself but for what is built: errors go to `diag`. */
 Builder *builder_again(const Builder *b, Diag *diag);
-/* What a variant takes of an input: the front along the axis. */
-Node *variant_front(Builder *b, Node *input, int axis, Loc loc);
-/* The same again with rows of the other lengths that the recipe asks for. False after an error. */
+/* What a variant takes of an input: the front along the axes of this mask, or a smaller image. NULL after an error. */
+Node *variant_input(Builder *b, Node *input, int index, unsigned axes, Loc loc);
+/* The same again with the other sizes that the recipe asks for. False after an error. */
 bool variants_build(Builder *b, const Ast *model, const Declared *train, int train_count);
 /* Notes in the graph what follows from the number of samples. */
 void sizes_note(Builder *b, const Ast *model, Graph *graph, bool training);

@@ -1,7 +1,7 @@
 /* recipe: what the files that read data and train blocks share. recipe.c: sections and settings;
  * recipe_source.c: where data comes from; recipe_choice.c: what is chosen by name (optimizer,
  * schedule, clip); recipe_groups.c: settings of some parameters only; recipe_rule.c: numbers of evaluations that are
- * named; recipe_stop.c: when a training ends early; recipe_prune.c: what becomes 0. */
+ * named; recipe_stop.c: when a training ends early; recipe_prune.c: what becomes 0; recipe_grow.c: what grows. */
 #ifndef FT_FRONTEND_RECIPE_H
 #define FT_FRONTEND_RECIPE_H
 #include "frontend/builder.h"
@@ -78,6 +78,10 @@ bool recipe_prune_on(Builder *b, const Ast *condition);
 bool recipe_matrices_on(Builder *b, const Ast *condition);
 /* Rules become factors on the settings, before the command line changes those. */
 bool recipe_resolve_groups(Builder *b);
+
+/* ── recipe_grow.c ── */
+/* none, truncate(T, 64, 128, every=200 steps), resize(...), batch(...) */
+bool recipe_grow(Builder *b, const Ast *ast);
 
 /* ── recipe_prune.c ── */
 extern const char recipe_prune_key[];

@@ -4,6 +4,7 @@
 #include "base/lookup.h"
 #include "passes/memplan.h"
 #include "passes/recompute.h"
+#include "plan/grow_rule.h"
 #include <string.h>
 
 /* A value in the place work, for the picture and for the sums. */
@@ -140,8 +141,12 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
     if (other) grow_to(peak, work_of(other, arena).peak);
     grow_to(&most, *peak);
   }
-  for (int i = 0; i < program->variant_count; i++)
-    report.variant_size[i] = program->variants[i].size;
+  for (int i = 0; i < program->variant_count; i++) {
+    Text name = {0};
+    grow_append_size(program->settings, program->variants[i].size, &name);
+    report.variant_name[i] = arena_strdup(arena, text_cstr(&name));
+    text_free(&name);
+  }
   report.work_peak = work.peak;
   report.work_bound = work.bound;
   report.busiest = work.busiest;
@@ -207,9 +212,9 @@ void memory_report_print(const MemoryReport *report, FILE *out) {
     fprintf(out, "; fullest at step %d, %s", report->busiest, report->busiest_name);
   fprintf(out, "\nevaluation needs %s of the same arena; %d launches and calls a step\n",
           memory_human(report->eval_peak, text), report->steps);
-  for (int i = 0; i < PLAN_MOST_SIZES - 1 && report->variant_size[i]; i++)
-    fprintf(out, "a step with rows of %lld needs %s of the same arena\n",
-            (long long)report->variant_size[i], memory_human(report->variant_peak[i], text));
+  for (int i = 0; i < PLAN_MOST_SIZES - 1 && report->variant_name[i]; i++)
+    fprintf(out, "a step with %s needs %s of the same arena\n", report->variant_name[i],
+            memory_human(report->variant_peak[i], text));
   if (report->recompute) fprintf(out, "%s\n", report->recompute);
 }
 

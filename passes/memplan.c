@@ -96,10 +96,11 @@ static void place_state(MemPlan *plan, const Node *node) {
 }
 
 /* Inputs lie where the step has them, which in a pipeline takes more rows of each than an evaluation
- * does. */
+ * does, and more than a variant of fewer samples. */
 static int64_t input_bytes(const MemPlan *plan, const Node *input) {
   const Program *program = plan->context->program;
-  const Graph *train = program && plan->context->of == PASS_OF_EVAL ? program->train : NULL;
+  bool is_other = plan->context->of == PASS_OF_EVAL || plan->context->is_variant;
+  const Graph *train = program && is_other ? program->train : NULL;
   for (int i = 0; train && i < train->nodes.count; i++) {
     const Node *node = train->nodes.at[i];
     if (node->op == OP_INPUT && !strcmp(node_str(node, ATTR_NAME), node_str(input, ATTR_NAME)))

@@ -65,6 +65,7 @@ static const struct {
     {"train.prune.initial", 0, 1},
     {"train.prune.every", 1, 9007199254740992.0},
     {"train.prune.average", 0, 1},
+    {"train.grow.share", 0, 1},
     {"train.schedule.final", 0, INFINITY},
     {"train.schedule.every", 1, 9007199254740992.0},
     {"train.schedule.gamma", 0, INFINITY},

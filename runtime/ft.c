@@ -3,6 +3,7 @@
  * where memory is short, it fails. The functions of ft.h stand at the end. */
 #include "runtime/ft.h"
 #include "base/memory.h"
+#include "plan/grow_rule.h"
 #include "runtime/checkpoint/ckpt.h"
 #include "runtime/checkpoint/given.h"
 #include "runtime/command/generator.h"
@@ -197,8 +198,22 @@ static Status run(FtModel *model, ExecGraph graph, const void *const *inputs, bo
   return exec_sync(model->exec);
 }
 
+/* Where the recipe's first steps have less of something, its number says what a step is. */
+static Status choose_step(FtModel *model) {
+  const SettingValue *settings = model->artifact->plan->settings;
+  GrowRule rule;
+  int64_t step, until;
+  bool grows = grow_read(setting_text(settings, grow_key), &rule) && rule.kind;
+  if (!grows || programme_done(&model->step)) return STATUS_OK;
+  STATUS_TRY(exec_step(model->exec, &step));
+  int64_t total = (int64_t)setting_number(settings, "train.total_steps");
+  return programme_start_size(model->exec, PROGRAMME_STEP, grow_size(&rule, settings, total, step, &until),
+                              &model->step);
+}
+
 static Status train_step(FtModel *model, const void *const *inputs, double *loss) {
   STATUS_TRY(check_use(model, FT_TRAIN, "FT_TRAIN"));
+  STATUS_TRY(choose_step(model));
   ExecGraph graph = programme_graph(&model->step);
   STATUS_TRY(run(model, graph, inputs, true));
   programme_advance(&model->step, 1);

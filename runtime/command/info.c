@@ -1,4 +1,5 @@
 /* info: a plan for people: first what matters most, then all that there is. */
+#include "plan/grow_rule.h"
 #include "plan/source_kind.h"
 #include "runtime/command/bench.h"
 #include <errno.h>
@@ -293,10 +294,11 @@ static void print_programmes(const Plan *plan, FILE *out) {
   fprintf(out, "\nprogrammes\n");
   for (int i = 0; i < plan->programmes.count; i++) {
     const PlanProgramme *programme = &plan->programmes.at[i];
-    char name[80];
-    snprintf(name, sizeof name, programme->size ? "%s, rows of %lld" : "%s", programme->name,
-             (long long)programme->size);
-    fprintf(out, "  %-16s ", name);
+    Text name = {0};
+    text_printf(&name, programme->size ? "%s, " : "%s", programme->name);
+    if (programme->size) grow_append_size(plan->settings, programme->size, &name);
+    fprintf(out, "  %-16s ", text_cstr(&name));
+    text_free(&name);
     for (int k = 0; k < programme->runs.count; k++) {
       const PlanRun *run = &programme->runs.at[k];
       fprintf(out, "%s%s", k ? ", " : "", plan->graphs.at[run->graph].name);

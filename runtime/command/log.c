@@ -210,13 +210,27 @@ static void restart_sums(const Log *log, LogSums *sums, double now) {
   memset(sums->metric, 0, (size_t)log->last.metric_count * sizeof *sums->metric);
 }
 
+/* In the steps behind `from`, up to `to`. */
+static double samples_between(const Log *log, int64_t from, int64_t to) {
+  const LogOptions *options = &log->options;
+  double samples = 0;
+  if (options->grow.kind != GROW_BATCH) return (double)(to - from) * (double)options->batch;
+  for (int64_t step = from, until = to; step < to; step = until, until = to) {
+    int64_t size = grow_size(&options->grow, options->settings, options->total_steps, step, &until);
+    if (until > to) until = to;
+    double share = size ? (double)size / setting_number(options->settings, "train.batch") : 1;
+    samples += (double)(until - step) * share * (double)options->batch;
+  }
+  return samples;
+}
+
 /* As a plain line, or in the block. */
 static void log_show(Log *log, const LogStep *step, double now, bool is_line) {
   Text *line = &log->line;
   LogStep mean = {0};
   double seconds = fmax(now - log->console.time, 1e-9);
-  double steps = (double)(step->step - log->console.step), batch = (double)log->options.batch;
-  double rate = steps * batch / seconds;
+  double steps = (double)(step->step - log->console.step);
+  double rate = samples_between(log, log->console.step, step->step) / seconds;
   line->count = 0;
   take_means(&log->console, step, &mean);
   if (!log->live) append_place(log, line, step->step);
@@ -225,8 +239,7 @@ static void log_show(Log *log, const LogStep *step, double now, bool is_line) {
   if (log->options.shows_grad_norm && step->has_grad_norm)
     text_printf(line, "  grad_norm %.3g", step->grad_norm);
   if (is_line) log->rate = log->rate > 0 ? 0.5 * (log->rate + rate) : rate;
-  double left =
-      (double)(log->options.total_steps - step->step) * batch / (log->rate > 0 ? log->rate : rate);
+  double left = samples_between(log, step->step, log->options.total_steps) / (log->rate > 0 ? log->rate : rate);
   text_make_printable(line->at); /* names of someone else's */
   if (!log->live) {
     text_printf(line, "  %.0f samples/s  eta ", rate);
@@ -273,7 +286,7 @@ static Status write_step(Log *log, double now) {
                   .epoch = epoch_of(log, log->last.step),
                   .time = seconds_since_1970(),
                   .samples_per_s =
-                      steps * (double)log->options.batch / fmax(now - sums->time, 1e-9),
+                      samples_between(log, sums->step, log->last.step) / fmax(now - sums->time, 1e-9),
                   .data_wait = (log->wait - sums->wait) / steps};
   STATUS_TRY(log_to_files(log, &line));
   restart_sums(log, sums, now);

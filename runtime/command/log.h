@@ -3,6 +3,7 @@
  * the line before; a file's line holds that step's own numbers, with the means beside them. */
 #ifndef FT_RUNTIME_LOG_H
 #define FT_RUNTIME_LOG_H
+#include "plan/grow_rule.h"
 #include "plan/plan.h"
 #include "runtime/command/log_layers.h"
 #include "runtime/command/log_table.h"
@@ -26,6 +27,8 @@ typedef struct {
   bool append;       /* a resumed run goes on in the same files */
   int64_t every;     /* steps between lines; 0: never */
   int64_t steps_per_epoch, total_steps, batch;
+  GrowRule grow; /* of which kind batch: the first steps have fewer samples, by these settings */
+  const SettingValue *settings;
 } LogOptions;
 
 enum { LOG_MOST_METRICS = 2 * PLAN_MOST_METRICS + 1 }; /* with those of averaged weights */

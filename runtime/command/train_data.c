@@ -35,6 +35,7 @@ Status train_start_feed(Training *training) {
       .seed = training->seed,
       .first_step = training->first_step,
       .end_step = training->total_steps,
+      .total_steps = training->total_steps,
       .repeat_first = training->options->overfit_batch,
       .workers =
           train_workers(training->plan, training->train, training->threads, training->ranks.cores),

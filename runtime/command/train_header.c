@@ -1,4 +1,5 @@
 /* train: the lines that stand before the first step. */
+#include "plan/grow_rule.h"
 #include "runtime/command/train_state.h"
 #include <stdio.h>
 
@@ -9,6 +10,22 @@ static void append_memory(Text *out, double bytes) {
     text_printf(out, "%.1f MB", bytes / 1e6);
   else
     text_printf(out, "%.2f GB", bytes / 1e9);
+}
+
+/* What the first steps have less of. */
+static void header_say_sizes(const Training *training) {
+  const SettingValue *settings = training->plan->settings;
+  GrowRule rule;
+  Text text = {0};
+  if (!grow_read(setting_text(settings, grow_key), &rule) || !rule.kind) return;
+  for (int64_t step = 0, until, size; step < training->total_steps; step = until) {
+    if (!(size = grow_size(&rule, settings, training->total_steps, step, &until))) break;
+    text_printf(&text, "%s", text.count ? ", " : "");
+    grow_append_size(settings, size, &text);
+    text_printf(&text, " up to step %lld", (long long)(until < training->total_steps ? until : training->total_steps));
+  }
+  if (text.count) log_say(training->log, "grow: %s", text_cstr(&text));
+  text_free(&text);
 }
 
 void train_say_header(Training *training) {
@@ -55,6 +72,7 @@ void train_say_header(Training *training) {
   if (training->valid) text_printf(&memory, "; valid: ");
   if (training->valid) source_append_paths(training->valid, &memory);
   log_say(training->log, "train: %s", text_cstr(&memory));
+  header_say_sizes(training);
   if (training->options->deterministic)
     log_say(training->log,
             "deterministic: with the same threads, every run on %s gives the same bits",

@@ -1,6 +1,7 @@
 /* feed: see feed.h. Invariant: either `kept` or `loader` serves, but while a step is open; the loader's slots outlive it. */
 #include "runtime/execute/feed.h"
 #include "base/clock.h"
+#include "plan/grow_rule.h"
 #include "runtime/execute/programme.h"
 #include "runtime/data/loader.h"
 #include <errno.h>
@@ -19,6 +20,7 @@ struct Feed {
   void **slots;
   int slot_count;
   bool has_sizes;       /* rows of several lengths: a programme for each */
+  GrowRule grow;        /* which size a step has */
   bool is_open;         /* no file of the start is being inflated */
   int64_t waited;       /* nanoseconds, for batches, … */
   int64_t opening;      /* … and while it is not open */
@@ -129,6 +131,14 @@ static void find_parts(Feed *feed) {
   feed->at_once = is_step ? plan_parts_at_once(exec_plan(feed->exec)) : 1;
 }
 
+/* Which programme a step is follows from its number, or from its batch. */
+static void find_sizes(Feed *feed) {
+  const Plan *plan = exec_plan(feed->exec);
+  if (!grow_read(setting_text(plan->settings, grow_key), &feed->grow)) feed->grow = (GrowRule){0};
+  for (int i = 0; i < plan->programmes.count && !feed->grow.kind; i++)
+    feed->has_sizes |= plan->programmes.at[i].size > 0;
+}
+
 /* ── the whole ────────────────────────────────────────────────────────────────────────────── */
 Status feed_new(Exec *exec, const char *programme, const FeedOptions *options, Feed **out) {
   Programme start;
@@ -144,8 +154,7 @@ Status feed_new(Exec *exec, const char *programme, const FeedOptions *options, F
   feed->rank = exec_rank(exec);
   feed->ranks = exec_ranks(exec);
   find_parts(feed);
-  for (int i = 0; i < exec_plan(exec)->programmes.count; i++)
-    feed->has_sizes |= exec_plan(exec)->programmes.at[i].size > 0;
+  find_sizes(feed);
   feed->next = parts_of(feed, options->first_step);
   feed->is_open = !source_is_inflating(options->source);
   Status status = feed_is_worth_keeping(feed) ? feed_keep(feed) : STATUS_OK;
@@ -243,15 +252,24 @@ static Status run_batches(Feed *feed, ExecGraph graph, int64_t most, int64_t *co
   return exec_run(feed->exec, graph, batch);
 }
 
-/* The programme of the step that begins with the next batch. */
-static Status feed_choose(Feed *feed) {
+/* The programme of the step that begins with the next batch; *most: steps that can be of it in a row. */
+static Status feed_choose(Feed *feed, int64_t *most) {
   const char *name = feed->programme.of->name;
-  if (!feed->has_sizes || strcmp(name, PROGRAMME_STEP) != 0 || !feed->loader) return STATUS_OK;
+  int64_t step = feed->next / feed->parts, until = INT64_MAX;
+  if (strcmp(name, PROGRAMME_STEP) != 0) return STATUS_OK;
+  if (feed->grow.kind && feed->options.total_steps) {
+    int64_t size = grow_size(&feed->grow, exec_plan(feed->exec)->settings, feed->options.total_steps, step, &until);
+    if (until - step < *most) *most = until - step;
+    return programme_start_size(feed->exec, name, size, &feed->programme);
+  }
+  if (!feed->has_sizes || !feed->loader) return STATUS_OK;
+  *most = 1;
   return programme_start_size(feed->exec, name, loader_size(feed->loader, feed->next), &feed->programme);
 }
 
 Status feed_programme(Feed *feed, Programme *out) {
-  STATUS_TRY(feed_choose(feed));
+  int64_t most = 1;
+  STATUS_TRY(feed_choose(feed, &most));
   *out = feed->programme;
   return STATUS_OK;
 }
@@ -260,8 +278,7 @@ ExecGraph feed_result(const Feed *feed) { return programme_result(&feed->program
 
 Status feed_run(Feed *feed, int64_t most, int64_t *steps) {
   Programme *programme = &feed->programme;
-  STATUS_TRY(feed_choose(feed));
-  if (feed->has_sizes) most = 1;
+  STATUS_TRY(feed_choose(feed, &most));
   int64_t left = feed->options.end_step - feed->next / feed->parts, count;
   *steps = 1;
   if (programme_is_one_run(programme))

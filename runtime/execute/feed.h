@@ -12,6 +12,7 @@ typedef struct {
   bool shuffle;
   uint64_t seed;
   int64_t first_step, end_step; /* see loader.h */
+  int64_t total_steps;          /* of the training, by which its steps grow (plan/grow_rule.h); 0: all are whole */
   bool repeat_first;            /* every batch is batch 0 of epoch 0 */
   int workers, prefetch;        /* threads, and batches prepared ahead */
   bool by_batch;                /* feed_next is wanted: keep nothing on the device */

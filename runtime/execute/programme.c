@@ -6,7 +6,7 @@ Status programme_start_size(const Exec *exec, const char *name, int64_t size, Pr
   *out = (Programme){.plan = plan, .of = plan_find_size(plan, name, size)};
   if (out->of) return STATUS_OK;
   if (size)
-    return status_fail(STATUS_USER, "model %s has no programme \"%s\" for rows of %lld", plan->model,
+    return status_fail(STATUS_USER, "model %s has no programme \"%s\" of size %lld", plan->model,
                        name, (long long)size);
   return status_fail(STATUS_USER, "model %s has no programme \"%s\"", plan->model, name);
 }

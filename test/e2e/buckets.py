@@ -236,7 +236,7 @@ class Buckets(texts.Texts):
     def test_refused(self):
         for text, needle in (
             (MODEL.replace("T=16", "16").replace("T,", "16,").replace("T]", "16]").replace("+ T", ""), "needs a name that the model goes by: T=16, or a hyper T"),
-            (MODEL.replace("  x =", "  param w: [T, 8] = zeros\n  x = mean(w) +"), "'w' is f32[16,8] with T = 16 and f32[4,8] with T = 4, but all lengths share parameters and states"),
+            (MODEL.replace("  x =", "  param w: [T, 8] = zeros\n  x = mean(w) +"), "'w' is f32[16,8] with T = 16 and f32[4,8] with T = 4, but all sizes share parameters and states"),
             (MODEL.replace("  x =", "  if T > 8 { param w: [8] = zeros }\n  x ="), "'w' is there with T = 16 only"),
             (MODEL.replace("l: i32[B]", "m: i32[B, T / 4]").replace("(l", "(m[:, 0]"), "input 'm' is i32[4,4] with T = 16 and i32[4,1] with 4: an input's size may be T itself, but not follow from it"),
             (MODEL.replace("  a =", "  check = reshape(t, [B, 2, 8])\n  a ="), "with T = 4, for pad(buckets=...)"),
