@@ -34,12 +34,12 @@ def run(tool, *arguments, check=True, timeout=300, cwd=None, env=None):
     return done
 
 
-def watch_python():
-    """The Python of scripts/watch-peers, which has tensorboard, tbparse and pyte; what needs it is skipped where they cannot be installed."""
-    folder = os.path.join(BUILD, "watch-peers")
-    made = subprocess.run([os.path.join(ROOT, "scripts", "watch-peers"), folder], capture_output=True, text=True)
+def peer_python(script):
+    """The Python that a script such as scripts/watch-peers makes, with packages to compare with; what needs it is skipped where they cannot be installed."""
+    folder = os.path.join(BUILD, script)
+    made = subprocess.run([os.path.join(ROOT, "scripts", script), folder], capture_output=True, text=True)
     if made.returncode != 0:
-        raise unittest.SkipTest("scripts/watch-peers cannot install what reads this: " + made.stderr[-200:])
+        raise unittest.SkipTest(f"scripts/{script} cannot install what this compares with: " + made.stderr[-200:])
     return os.path.join(folder, "bin", "python")
 
 

@@ -1,10 +1,6 @@
 """Training in fp8 follows an emulation in PyTorch step by step, on the processor and in the simulator: operands of products are scaled by the largest
 of their tensor and rounded to e4m3, gradients to e5m2, as docs/language.md says; all else as bf16's classes. Rounding is that of test/num/float8.py,
-from the formats' definition, which is compared with ml_dtypes there.
-
-What differs is the order of sums. Where that falls on the other side of a rounding to bf16, and this on the other side of one to e5m2, an element of
-a gradient differs by an eighth: none does in the MLP, some do behind attention. Bounds are for the loss and for the gradient as a whole; an emulation
-without 8 bits lies beyond them."""
+from the formats' definition, which is compared with ml_dtypes there. This is an MLP, whose last layer is of bf16; float8_gpt.py has a GPT. An emulation without 8 bits lies far beyond the bounds."""
 import os
 import sys
 
@@ -60,25 +56,6 @@ class Bf16(torch.autograd.Function):
         return bf16(gradient) if context.both else gradient, None
 
 
-class Attention(torch.autograd.Function):
-    """Causal, f32 within, operands and results of bf16; backward reads the rounded result, as FlashAttention does."""
-
-    @staticmethod
-    def forward(context, q, k, v):
-        scores = (q @ k.transpose(-1, -2) / 4).masked_fill(torch.ones(12, 12).triu(1) > 0, -numpy.inf)
-        p = scores.softmax(-1)
-        o = bf16(p @ v)
-        context.save_for_backward(q, k, v, p, o)
-        return o
-
-    @staticmethod
-    def backward(context, gradient):
-        q, k, v, p, o = context.saved_tensors
-        gradient = bf16(gradient)
-        ds = p * (gradient @ v.transpose(-1, -2) - (gradient * o).sum(-1, keepdim=True)) / 4
-        return bf16(ds @ k), bf16(ds.transpose(-1, -2) @ q), bf16(p.transpose(-1, -2) @ gradient)
-
-
 def linear8(x, p, name):
     y = Product8.apply(x, p[name + ".weight"])
     return Bf16.apply(y + Bf16.apply(p[name + ".bias"], False), False)
@@ -90,45 +67,16 @@ def linear16(x, p, name):
 
 def mlp(p, x, linear):
     h = F.gelu(linear(F.relu(linear(x, p, "fc1")), p, "fc2"))
-    return linear(h, p, "fc3")
+    return linear16(h, p, "fc3")
 
 
 MLP = """model M(x: f32[B, 20], label: i32[B]) {
   h = gelu(Linear(24, name="fc2")(relu(Linear(33, name="fc1")(x))))
-  loss = mean(cross_entropy(Linear(10, name="fc3")(h), label))
+  loss = mean(cross_entropy(Linear(10, name="fc3", precision=bf16)(h), label))
 }
 data D { train = npy("x.npy", "label.npy") }
 train { data = D; batch = 16; optimizer = sgd(lr=0.3); precision = fp8; log { every = 1 }; eval = none }
 """
-GPT = """model M(x: i32[B, 12], label: i32[B, 12]) {
-  param table: [29, 32] = normal(0.5)
-  h = embed(table, x)
-  repeat i in 0..2 as layer {
-    q, k, v = split(Linear(96, name="qkv")(LayerNorm(name="norm1")(h)), 3, axis=-1)
-    q = rearrange(q, "b t (h d) -> b h t d", h=2)
-    k = rearrange(k, "b t (h d) -> b h t d", h=2)
-    v = rearrange(v, "b t (h d) -> b h t d", h=2)
-    h = h + Linear(32, name="out")(rearrange(attention(q, k, v, causal=true), "b h t d -> b t (h d)"))
-    h = h + Linear(32, name="down")(gelu(Linear(64, name="up")(LayerNorm(name="norm2")(h))))
-  }
-  loss = mean(cross_entropy(Linear(29, name="head", precision=bf16)(h), label))
-}
-data D { train = npy("x.npy", "label.npy") }
-train { data = D; batch = 16; optimizer = sgd(lr=0.3); precision = fp8; log { every = 1 }; eval = none }
-"""
-
-
-def gpt(p, x, linear):
-    h = p["table"][x.long()]
-    for i in range(2):
-        at = f"layer.{i}."
-        q, k, v = linear(F.layer_norm(h, (32,), p[at + "norm1.weight"], p[at + "norm1.bias"]), p, at + "qkv").split(32, -1)
-        q, k, v = (y.reshape(len(x), 12, 2, 16).transpose(1, 2) for y in (q, k, v))
-        h = h + linear(Attention.apply(q, k, v).transpose(1, 2).reshape(len(x), 12, 32), p, at + "out")
-        h = h + linear(F.gelu(linear(F.layer_norm(h, (32,), p[at + "norm2.weight"], p[at + "norm2.bias"]), p, at + "up")), p, at + "down")
-    return linear16(h, p, "head")
-
-
 def start_of(shapes, seed):
     random = numpy.random.default_rng(seed)
     start = {}
@@ -139,12 +87,6 @@ def start_of(shapes, seed):
 
 
 MLP_SHAPES = {"fc1.weight": (33, 20), "fc1.bias": (33,), "fc2.weight": (24, 33), "fc2.bias": (24,), "fc3.weight": (10, 24), "fc3.bias": (10,)}
-GPT_SHAPES = {"table": (29, 32), "head.weight": (29, 32), "head.bias": (29,)}
-for i in range(2):
-    for name, out, size in (("qkv", 96, 32), ("out", 32, 32), ("up", 64, 32), ("down", 32, 64)):
-        GPT_SHAPES |= {f"layer.{i}.{name}.weight": (out, size), f"layer.{i}.{name}.bias": (out,)}
-    for name in ("norm1", "norm2"):
-        GPT_SHAPES |= {f"layer.{i}.{name}.weight": (32,), f"layer.{i}.{name}.bias": (32,)}
 
 
 def step_of(model, start, x, label, linear):
@@ -191,7 +133,7 @@ class Float8(support.Case):
 
     def test_mlp(self):
         x = numpy.random.default_rng(4).standard_normal((STEPS * BATCH, 20)).astype("f4")
-        self.follow(MLP, mlp, MLP_SHAPES, x, x[:, :10].argmax(1).astype("i4"), (1e-5, 1e-4), (1e-5, 1e-4))
+        self.follow(MLP, mlp, MLP_SHAPES, x, x[:, :10].argmax(1).astype("i4"), (2e-6, 5e-6), (2e-6, 5e-6))
 
     def log_of(self, *arguments):
         support.run("ftrun", *arguments, "--data", self.folder, "--no-shuffle", "--log-jsonl", self.path("log"))
@@ -239,11 +181,6 @@ class Float8(support.Case):
             self.fails(1, "precision = fp8 scales a tensor by the largest of all its numbers", "ftc", self.path("m.ft"), "-o", self.path("r.so"),
                        *(item for flag in flags for item in ("--set", flag)))
         self.fails(1, "parameters=bf16 goes with precision = bf16, not with fp8", "ftc", self.path("m.ft"), "-o", self.path("r.so"), "--set", "train.parameters=bf16")
-
-    def test_gpt(self):
-        """On a GPU attention's weights are of bf16 within its products."""
-        x = numpy.random.default_rng(4).integers(0, 29, (STEPS * BATCH, 12)).astype("i4")
-        self.follow(GPT, gpt, GPT_SHAPES, x, (x * 3 + 1) % 29, (2e-4, 0.05), (1e-3, 0.08))
 
 
 if __name__ == "__main__":

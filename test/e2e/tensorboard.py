@@ -109,7 +109,7 @@ train { batch = 2; epochs = 1; seed = 5; optimizer = sgd(lr=0.1); log { tensorbo
 class TensorBoard(support.Case):
     @classmethod
     def setUpClass(cls):
-        cls.python = support.watch_python()
+        cls.python = support.peer_python("watch-peers")
 
     def setUp(self):
         super().setUp()

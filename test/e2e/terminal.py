@@ -83,7 +83,7 @@ print(json.dumps({"shots": shots, "history": history, "raw": raw.decode(errors="
 class Terminal(support.Case):
     @classmethod
     def setUpClass(cls):
-        cls.python = support.watch_python()
+        cls.python = support.peer_python("watch-peers")
 
     def setUp(self):
         super().setUp()

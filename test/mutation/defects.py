@@ -262,3 +262,9 @@ defect("bucket-waits-for-later", "passes/allreduce.c", "if (more > spare || next
 defect("bucket-last-large", "passes/allreduce.c", "int64_t most = behind > size.last ? behind : size.last;", "int64_t most = size.bytes + behind;",
        "lit passes/allreduce_early.ft")
 defect("cluster-stride", "simulate/cluster.c", "together = fabric.local / mesh_stride(mesh, axis);", "together = fabric.local;", "unit simulate_cluster")
+F, FT = "passes/float8.c", "py test/e2e/float8_gpt.py"
+defect("float8-format", F, "x->origin.is_backward ? OP_ROUND_E5M2 : OP_ROUND_E4M3", "x->id < 0 ? OP_ROUND_E5M2 : OP_ROUND_E4M3", FT)
+defect("float8-end", F, "op == OP_ROUND_E4M3 ? 448 : 57344", "op == OP_ROUND_E4M3 ? 448 : 49152", FT)
+defect("float8-scale-of-another", F, "factor = factor ? make_binary(fresh, OP_MUL, factor, inverse) : inverse;",
+       "factor = factor && old->origin.is_backward ? factor : factor ? make_binary(fresh, OP_MUL, factor, inverse) : inverse;", FT)
+defect("float8-rounded-gradient", "passes/precision.c", "p->share[i] = is_gradient ? NULL : share;", "p->share[i] = is_gradient && i < 0 ? NULL : share;", FT)
