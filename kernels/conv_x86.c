@@ -6,41 +6,28 @@
 #include "kernels/conv_host.h"
 #include "kernels/lanes_x86.h"
 #include "kernels/panel_x86.h"
+#include "kernels/tile_x86.h"
 
 /* ── register tiles ─────────────────────────────────────────────────────────────────────────── */
-/* rows and vectors are constants wherever this is inlined; segments and k are at least 1. */
+/* segments and depth are at least 1. */
 ALWAYS void window_tile(int rows, int vectors, const float *restrict a, int64_t a_row,
                         int64_t segment, int64_t segments, const float *restrict b, int64_t depth,
                         float *restrict tile, int64_t stride) {
-  Lanes sum[GEMM_MAX_ROWS][GEMM_MAX_VECTORS], right[GEMM_MAX_VECTORS];
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows; i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < vectors; j++) sum[i][j] = (Lanes)0.0f;
+  TileSums sum;
+  tile_begin(rows, vectors, sum);
 #pragma clang loop unroll(disable)
   do {
     const float *from = a;
     int64_t k = depth;
 #pragma clang loop unroll(disable)
     do {
-#pragma clang loop unroll(full)
-      for (int j = 0; j < vectors; j++) right[j] = *(const LooseLanes *)(b + j * GEMM_LANES);
-#pragma clang loop unroll(full)
-      for (int i = 0; i < rows; i++) {
-        Lanes left = (Lanes)from[i * a_row];
-#pragma clang loop unroll(full)
-        for (int j = 0; j < vectors; j++) sum[i][j] += left * right[j];
-      }
+      tile_add(rows, vectors, sum, from, a_row, b);
       from++;
       b += vectors * GEMM_LANES;
     } while (--k);
     a += segment;
   } while (--segments);
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows; i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < vectors; j++)
-      *(LooseLanes *)(tile + i * stride + j * GEMM_LANES) = sum[i][j];
+  tile_end(rows, vectors, sum, tile, stride);
 }
 
 /* Those that gemm_choose can choose; ld drops what an artifact does not use. */

@@ -9,44 +9,25 @@
 #include "kernels/gemm_host.h"
 #include "kernels/lanes_x86.h"
 #include "kernels/panel_x86.h"
+#include "kernels/tile_x86.h"
 
 /* ── register tiles ─────────────────────────────────────────────────────────────────────────── */
-/* rows and vectors are constants wherever this is inlined; k is at least 1. */
+/* k is at least 1. */
 ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const float *restrict a,
                      const float *restrict b, int64_t b_k, int64_t k, float *restrict tile,
                      int64_t stride, bool adds, const char *ahead, int64_t ahead_step) {
-  Lanes sum[GEMM_MAX_ROWS][GEMM_MAX_VECTORS], right[GEMM_MAX_VECTORS];
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows; i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < vectors; j++) sum[i][j] = (Lanes)0.0f;
-  if (adds) {
-#pragma clang loop unroll(full)
-    for (int i = 0; i < rows; i++)
-#pragma clang loop unroll(full)
-      for (int j = 0; j < vectors; j++)
-        sum[i][j] = *(const LooseLanes *)(tile + i * stride + j * GEMM_LANES);
-  }
+  TileSums sum;
+  tile_begin(rows, vectors, sum);
+  if (adds) tile_resume(rows, vectors, sum, tile, stride);
 #pragma clang loop unroll(disable)
   do {
-#pragma clang loop unroll(full)
-    for (int j = 0; j < vectors; j++) right[j] = *(const LooseLanes *)(b + j * GEMM_LANES);
-#pragma clang loop unroll(full)
-    for (int i = 0; i < rows; i++) {
-      Lanes left = (Lanes)a[i * a_row];
-#pragma clang loop unroll(full)
-      for (int j = 0; j < vectors; j++) sum[i][j] += left * right[j];
-    }
+    tile_add(rows, vectors, sum, a, a_row, b);
     __builtin_prefetch(ahead, 0, 2);
     ahead += ahead_step;
     a += a_k;
     b += b_k;
   } while (--k);
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows; i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < vectors; j++)
-      *(LooseLanes *)(tile + i * stride + j * GEMM_LANES) = sum[i][j];
+  tile_end(rows, vectors, sum, tile, stride);
 }
 
 /* Those that gemm_choose can choose; ld drops what an artifact does not use. */

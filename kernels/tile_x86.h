@@ -1,0 +1,49 @@
+/* tile_x86: a register tile of sums, for products and convolutions. rows and vectors are constants wherever
+ * this is inlined; the sums then stay in registers. */
+#ifndef FT_KERNELS_TILE_X86_H
+#define FT_KERNELS_TILE_X86_H
+#include "kernels/gemm_host.h"
+#include "kernels/lanes_x86.h"
+
+typedef Lanes TileSums[GEMM_MAX_ROWS][GEMM_MAX_VECTORS];
+
+ALWAYS void tile_begin(int rows, int vectors, TileSums sum) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows; i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++) sum[i][j] = (Lanes)0.0f;
+}
+
+/* Goes on with the sums at `tile`, whose rows are `stride` apart. */
+ALWAYS void tile_resume(int rows, int vectors, TileSums sum, const float *restrict tile,
+                        int64_t stride) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows; i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++)
+      sum[i][j] = *(const LooseLanes *)(tile + i * stride + j * GEMM_LANES);
+}
+
+/* One step of k: a[i * a_row] of row i, and the vectors at b. */
+ALWAYS void tile_add(int rows, int vectors, TileSums sum, const float *restrict a, int64_t a_row,
+                     const float *restrict b) {
+  Lanes right[GEMM_MAX_VECTORS];
+#pragma clang loop unroll(full)
+  for (int j = 0; j < vectors; j++) right[j] = *(const LooseLanes *)(b + j * GEMM_LANES);
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows; i++) {
+    Lanes left = (Lanes)a[i * a_row];
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++) sum[i][j] += left * right[j];
+  }
+}
+
+ALWAYS void tile_end(int rows, int vectors, const TileSums sum, float *restrict tile,
+                     int64_t stride) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows; i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++)
+      *(LooseLanes *)(tile + i * stride + j * GEMM_LANES) = sum[i][j];
+}
+#endif
