@@ -94,6 +94,12 @@ int text_read_file(Text *out, const char *path) {
   return error;
 }
 
+bool text_same_file(const char *a, const char *b) {
+  struct stat one, other;
+  return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+         one.st_ino == other.st_ino;
+}
+
 int text_write_all(int fd, const void *bytes, size_t count) {
   for (const char *at = bytes; count;) {
     ssize_t put = write(fd, at, count);

@@ -24,6 +24,8 @@ void text_free(Text *text);
 int text_read_file(Text *out, const char *path);
 enum { TEXT_IRREGULAR = -1 };
 const char *text_error(int error);
+/* Do both paths lead to one file that is there? */
+bool text_same_file(const char *a, const char *b);
 bool text_is_fault(int error); /* the machine's, not the user's: a full disk, no memory */
 /* All of the bytes, however many calls it takes. Returns 0, or an errno value. */
 int text_write_all(int fd, const void *bytes, size_t count);

@@ -226,7 +226,7 @@ static int check_shrink(const Request *request) {
   bool is_alone = !request->emit && !request->applied_count && !request->hypers && !request->simulate.spec;
   if (!is_alone || !request->output || !has_extension(request->output, ".ft"))
     return fail_usage("%s", "--shrink writes a .ft file, and nothing else at a time: -o SMALL.ft");
-  if (strcmp(request->output, request->input) == 0)
+  if (text_same_file(request->output, request->input))
     return fail_usage("--shrink would write over the program, %s: give another name", request->input);
   return 0;
 }

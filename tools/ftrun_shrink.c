@@ -103,10 +103,11 @@ int shrink_run(const ShrinkOptions *options) {
   int code = report_shrink(weight_files_open(&options->weights, 1, NULL, 0, &weights));
   text_append(&output, options->output, strlen(options->output) - 3);
   text_printf(&output, ".safetensors");
-  if (code == 0 && strcmp(text_cstr(&output), options->weights) == 0) {
-    say_error("%s would be written over: give another -o", options->weights);
-    code = 1;
-  }
+  for (int i = 0; code == 0 && i < weights.all.tensor_count; i++)
+    if (text_same_file(text_cstr(&output), weights.path[i])) {
+      say_error("%s would be written over: give another -o", weights.path[i]);
+      code = 1;
+    }
   if (code == 0) code = shrink_with(options, &weights, text_cstr(&output));
   weight_files_close(&weights);
   text_free(&output);

@@ -240,6 +240,12 @@ model M(x: i32[B, T=12], y: i32[B, T]) {
             self.fails(2, words, "ftrun", "shrink", *line)
         os.rename(file, self.path("s.safetensors"))
         self.fails(1, "would be written over", "ftrun", "shrink", big, "--weights", self.path("s.safetensors"), "-o", small)
+        # by whatever path
+        os.symlink(self.folder, self.path("here"))
+        self.fails(1, "would be written over", "ftrun", "shrink", big, "--weights", self.path("here/s.safetensors"), "-o", small)
+        self.fails(2, "would write over the program", "ftrun", "shrink", big, "--weights", self.path("s.safetensors"), "-o", self.path("here/big.ft"))
+        with open(big) as f:
+            self.assertEqual(f.read(), self.PLAIN)
 
     def test_widths(self):
         def refused(widths, words):
