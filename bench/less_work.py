@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the techniques of docs/faster-training.md that leave work out save, and what they cost: the files of the page on the first 6,000 images of
+"""What the techniques of docs/faster-training.md that leave work out save, and what these and pruning cost: the files of the page on the first 6,000 images of
 Fashion-MNIST, and examples/gpt_bytes.ft on the pages of docs/. Each way is trained with some seeds; the means of the last evaluation, the lowest and
 the highest, and the median of the processor time.
 
@@ -15,6 +15,14 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 COSINE = "schedule = cosine(warmup=50 steps, final=0.05)"
+PRUNE = {
+    "magnitude": "magnitude(sparsity=0.8, every=20)",
+    "magnitude 90": "magnitude(sparsity=0.9, every=20)",
+    "gradient": "gradient(sparsity=0.8, every=20)",
+    "movement": "movement(sparsity=0.8, begin=200, every=20)",
+    "2:4": 'magnitude(structure="2:4", begin=200)',
+    "channel": "magnitude(sparsity=0.5, structure=channel, every=20) on rank >= 2 and not \"head.*\"",
+}
 # way: file, what the recipe says besides
 WAYS = {
     "images": ("growing.ft", COSINE),
@@ -22,6 +30,8 @@ WAYS = {
     "images grow, 0.6 of the steps": ("growing.ft", COSINE + "; grow = resize(S, 14, 20, share=0.6)"),
     "batch": ("faster.ft", COSINE),
     "batch grows, 0.3 of the steps": ("faster.ft", COSINE + "; grow = batch(16, 32)"),
+    "dense": ("faster.ft", COSINE),
+    **{way: ("faster.ft", f"{COSINE}; prune = {prune}") for way, prune in PRUNE.items()},
     "rows": ("gpt_bytes.ft", ""),
     "rows grow, 0.3 of the steps": ("gpt_bytes.ft", "grow = truncate(T, 32, 64)"),
     "rows grow, 0.6 of the steps": ("gpt_bytes.ft", "grow = truncate(T, 32, 64, share=0.6)"),
