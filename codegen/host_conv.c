@@ -82,30 +82,15 @@ bool host_conv_suits(const HostKernel *kernel, const Node *conv) {
          (kernel->module->options->is_inference || (conv->op == OP_CONV && p.channels == 1));
 }
 
-static LLVMValueRef define_host_conv(HostKernel *kernel, const ConvProduct *p, LLVMValueRef epilogue) {
-  Module *module = kernel->module;
-  enum { NUMBERS = offsetof(ConvProduct, tile) / sizeof(int64_t), FIELDS = NUMBERS + 5 };
-  _Static_assert(sizeof(ConvProduct) == FIELDS * 8, "a field was added to ConvProduct");
+static LLVMValueRef define_host_conv(HostKernel *kernel, const ConvProduct *p,
+                                     const TileForm *form, LLVMValueRef epilogue) {
+  enum { NUMBERS = offsetof(ConvProduct, tile) / sizeof(int64_t) };
+  _Static_assert(sizeof(ConvProduct) == (NUMBERS + 5) * 8, "a field was added to ConvProduct");
   int64_t numbers[NUMBERS];
   memcpy(numbers, p, sizeof numbers);
-  LLVMValueRef field[FIELDS];
-  for (int i = 0; i < NUMBERS; i++)
-    field[i] = LLVMConstInt(module->i64, (uint64_t)numbers[i], true);
-  int64_t width = p->vectors * GEMM_LANES, right = p->outs % width;
-  int64_t rows[2] = {p->out_width >= p->rows ? p->rows : 0, p->out_width % p->rows};
-  int64_t vectors[2] = {p->outs >= width ? p->vectors : 0, (right + GEMM_LANES - 1) / GEMM_LANES};
-  for (int i = 0; i < 4; i++) {
-    int64_t down = rows[i & 1], across = vectors[i >> 1];
-    field[NUMBERS + i] =
-        down && across
-            ? module_library(module,
-                             arena_printf(kernel->scratch, "conv_tile_%dx%d", (int)down, (int)across),
-                             NULL)
-            : LLVMConstNull(module->pointer);
-  }
-  field[NUMBERS + 4] = epilogue ? epilogue : LLVMConstNull(module->pointer);
-  return module_constant(module, arena_printf(kernel->scratch, "%s.conv", kernel->name), field,
-                         FIELDS);
+  LLVMValueRef pointers[5] = {[4] = epilogue};
+  host_tile_kernels(kernel, "conv_tile_", form, p->rows, pointers);
+  return host_constant(kernel, "conv", numbers, NUMBERS, pointers, 5);
 }
 
 void host_conv_emit(HostKernel *kernel, const Node *conv, const int argument[2], Kernel *out) {
@@ -118,7 +103,7 @@ void host_conv_emit(HostKernel *kernel, const Node *conv, const int argument[2],
   p.arg_packed = node->input_count + node_result_count(node);
   TileForm form = {p.images * p.out_height, p.out_width, p.outs, p.vectors};
   LLVMValueRef epilogue = kernel->body ? host_tile_epilogue(kernel, conv, &form) : NULL;
-  LLVMValueRef data = define_host_conv(kernel, &p, epilogue);
+  LLVMValueRef data = define_host_conv(kernel, &p, &form, epilogue);
   const char *pack = arena_printf(kernel->scratch, "%s_pack", kernel->name);
   out->workspace = conv_packed_bytes(&p);
   host_call_library(kernel, pack, "conv_pack_run", data);

@@ -129,15 +129,33 @@ LLVMValueRef host_tile_epilogue(HostKernel *kernel, const Node *product, const T
 }
 
 /* ── the product ────────────────────────────────────────────────────────────────────────────── */
-/* The GemmTileKernel of this many rows and vectors; NULL for none. */
-static LLVMValueRef tile_kernel(HostKernel *kernel, bool ta, int rows, int vectors) {
-  if (!rows || !vectors) return LLVMConstNull(kernel->module->pointer);
-  return module_library(
-      kernel->module,
-      arena_printf(kernel->scratch, "gemm_tile_%c%dx%d", ta ? 't' : 'n', rows, vectors), NULL);
+void host_tile_kernels(HostKernel *kernel, const char *family, const TileForm *form, int64_t rows,
+                       LLVMValueRef out[4]) {
+  int64_t width = form->vectors * GEMM_LANES, right = form->n % width;
+  int64_t down[2] = {form->m >= rows ? rows : 0, form->m % rows};
+  int64_t across[2] = {form->n >= width ? form->vectors : 0,
+                       (right + GEMM_LANES - 1) / GEMM_LANES};
+  for (int i = 0; i < 4; i++) {
+    int y = (int)down[i & 1], x = (int)across[i >> 1];
+    const char *name = arena_printf(kernel->scratch, "%s%dx%d", family, y, x);
+    out[i] = y && x ? module_library(kernel->module, name, NULL)
+                    : LLVMConstNull(kernel->module->pointer);
+  }
 }
 
-/* A GemmProduct: its numbers, its four tiles (NULL where there is none such), its epilogue. */
+LLVMValueRef host_constant(HostKernel *kernel, const char *name, const int64_t *numbers, int count,
+                           const LLVMValueRef *pointers, int pointer_count) {
+  LLVMValueRef *field = ARENA_ARRAY(kernel->scratch, LLVMValueRef, count + pointer_count);
+  for (int i = 0; i < count; i++)
+    field[i] = LLVMConstInt(kernel->module->i64, (uint64_t)numbers[i], true);
+  for (int i = 0; i < pointer_count; i++)
+    field[count + i] = pointers[i] ? pointers[i] : LLVMConstNull(kernel->module->pointer);
+  return module_constant(kernel->module,
+                         arena_printf(kernel->scratch, "%s.%s", kernel->name, name), field,
+                         count + pointer_count);
+}
+
+/* A GemmProduct: its numbers, its four tiles, its epilogue. */
 static LLVMValueRef define_product(HostKernel *kernel, const Product *p, const int argument[2],
                                    LLVMValueRef epilogue) {
   const GemmTile *tile = &p->tile;
@@ -149,19 +167,12 @@ static LLVMValueRef define_product(HostKernel *kernel, const Product *p, const i
                        tile->depth,   tile->down,
                        tile->across,  argument[0],
                        argument[1],   kernel->node->input_count};
-  enum { NUMBERS = sizeof numbers / sizeof *numbers, FIELDS = NUMBERS + 5 };
-  _Static_assert(sizeof(GemmProduct) == FIELDS * 8, "a field was added to GemmProduct");
-  LLVMValueRef field[FIELDS];
-  for (int i = 0; i < NUMBERS; i++)
-    field[i] = LLVMConstInt(kernel->module->i64, (uint64_t)numbers[i], true);
-  int width = tile->vectors * GEMM_LANES, right = (int)(p->form.n % width);
-  int rows[2] = {p->form.m >= tile->rows ? tile->rows : 0, (int)(p->form.m % tile->rows)};
-  int vectors[2] = {p->form.n >= width ? tile->vectors : 0, (right + GEMM_LANES - 1) / GEMM_LANES};
-  for (int i = 0; i < 4; i++)
-    field[NUMBERS + i] = tile_kernel(kernel, p->form.ta, rows[i & 1], vectors[i >> 1]);
-  field[NUMBERS + 4] = epilogue ? epilogue : LLVMConstNull(kernel->module->pointer);
-  return module_constant(kernel->module, arena_printf(kernel->scratch, "%s.product", kernel->name),
-                         field, FIELDS);
+  enum { NUMBERS = sizeof numbers / sizeof *numbers };
+  _Static_assert(sizeof(GemmProduct) == (NUMBERS + 5) * 8, "a field was added to GemmProduct");
+  TileForm form = {p->form.batch, p->form.m, p->form.n, tile->vectors};
+  LLVMValueRef pointers[5] = {[4] = epilogue};
+  host_tile_kernels(kernel, p->form.ta ? "gemm_tile_t" : "gemm_tile_n", &form, tile->rows, pointers);
+  return host_constant(kernel, "product", numbers, NUMBERS, pointers, 5);
 }
 
 bool host_gemm_emit(HostKernel *kernel, const Node *dot, const int argument[2], Kernel *out) {

@@ -13,6 +13,13 @@ bool host_gemm_emit(HostKernel *kernel, const Node *dot, const int argument[2], 
 typedef struct {
   int64_t batch, m, n, vectors;
 } TileForm;
+/* The kernels of a form's register tiles, which are of so many rows: family "gemm_tile_n" makes gemm_tile_n14x2.
+ * + 1: the rows at the bottom; + 2: the columns at the right; null where there are none such. */
+void host_tile_kernels(HostKernel *kernel, const char *family, const TileForm *form, int64_t rows,
+                       LLVMValueRef out[4]);
+/* A constant of the module, KERNEL.name: numbers of 64 bits, then pointers (NULL: null). */
+LLVMValueRef host_constant(HostKernel *kernel, const char *name, const int64_t *numbers, int count,
+                           const LLVMValueRef *pointers, int pointer_count);
 /* The GemmEpilogue that computes the rest of kernel->body from such tiles of `product`. */
 LLVMValueRef host_tile_epilogue(HostKernel *kernel, const Node *product, const TileForm *form);
 

@@ -82,17 +82,11 @@ static IntegerProduct integer_product_of(const HostKernel *kernel, const Node *p
 
 static LLVMValueRef define_integers(HostKernel *kernel, const IntegerProduct *p,
                                     LLVMValueRef epilogue) {
-  Module *module = kernel->module;
   enum { NUMBERS = offsetof(IntegerProduct, epilogue) / sizeof(int64_t) };
   _Static_assert(sizeof(IntegerProduct) == (NUMBERS + 1) * 8, "the epilogue is last");
   int64_t numbers[NUMBERS];
   memcpy(numbers, p, sizeof numbers);
-  LLVMValueRef field[NUMBERS + 1];
-  for (int i = 0; i < NUMBERS; i++)
-    field[i] = LLVMConstInt(module->i64, (uint64_t)numbers[i], true);
-  field[NUMBERS] = epilogue ? epilogue : LLVMConstNull(module->pointer);
-  return module_constant(module, arena_printf(kernel->scratch, "%s.product", kernel->name), field,
-                         NUMBERS + 1);
+  return host_constant(kernel, "product", numbers, NUMBERS, &epilogue, 1);
 }
 
 /* A launch of `work` items, each of which does so many operations. */

@@ -9,6 +9,7 @@
  * From the inputs a piece reaches forward as far as each node can be made of pieces. The algebra
  * of cuts is that of tensor_cut.h, with pieces in the place of ranks, in one run each. */
 #include "passes/forms.h"
+#include "passes/samples.h"
 #include "passes/step_time.h"
 #include "passes/tensor_cut.h"
 
@@ -273,14 +274,6 @@ static double gain_of_pieces(const Pieces *p, const TensorCuts *tensor, const St
   return cost.joins - rest - ends - moves - more * (cost.weights + cost.launches * STEP_LAUNCH);
 }
 
-static int64_t batch_of(const Graph *graph) {
-  for (int i = 0; i < graph->nodes.count; i++) {
-    const Node *node = graph->nodes.at[i];
-    if (node->op == OP_INPUT && node->type.shape.rank) return node->type.shape.dim[0];
-  }
-  return 1;
-}
-
 /* On CPUs what sends takes the time of what computes. */
 static int64_t best_count(const PassContext *context, const Graph *graph, int64_t batch) {
   enum { MOST_TRIED = 8 };
@@ -305,7 +298,7 @@ static int64_t best_count(const PassContext *context, const Graph *graph, int64_
 static int64_t count_of_pieces(const PassContext *context, const Graph *graph) {
   const SettingValue *settings = context->settings;
   int64_t said = settings ? (int64_t)setting_number(settings, "distributed.pieces") : 1;
-  int64_t batch = batch_of(graph);
+  int64_t inputs = samples_of_inputs(graph), batch = inputs ? inputs : 1;
   bool is_shared = settings && setting_tensor(settings) > 1, says = context->of == PASS_OF_TRAIN;
   if (said > 1 && !is_shared && says)
     diag_warning(context->diag, (Loc){0},

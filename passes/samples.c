@@ -208,12 +208,17 @@ static Samples find_samples(const Finder *f, const Node *node) {
   }
 }
 
-Samples *samples_find(const Graph *graph, Arena *arena, const bool *excused, int64_t *batch) {
-  Finder f = {graph, ARENA_ARRAY(arena, Samples, graph->nodes.count), 0};
-  for (int i = 0; i < graph->nodes.count && !f.batch; i++) {
+int64_t samples_of_inputs(const Graph *graph) {
+  int64_t batch = 0;
+  for (int i = 0; i < graph->nodes.count && !batch; i++) {
     const Node *node = graph->nodes.at[i];
-    if (node->op == OP_INPUT && node->type.shape.rank) f.batch = node->type.shape.dim[0];
+    if (node->op == OP_INPUT && node->type.shape.rank) batch = node->type.shape.dim[0];
   }
+  return batch;
+}
+
+Samples *samples_find(const Graph *graph, Arena *arena, const bool *excused, int64_t *batch) {
+  Finder f = {graph, ARENA_ARRAY(arena, Samples, graph->nodes.count), samples_of_inputs(graph)};
   *batch = f.batch;
   for (int i = 0; i < graph->nodes.count && f.batch; i++) {
     f.of[i] = find_samples(&f, graph->nodes.at[i]);

@@ -24,7 +24,9 @@ typedef struct {
 
 enum { SAMPLES_LEVELS = 3 }; /* what needs more passes is taken as MIXED */
 
-/* By node. batch: the size of the inputs' leading dimension, 0 without inputs. excused (NULL:
+/* The size of the inputs' leading dimension, 0 without inputs. */
+int64_t samples_of_inputs(const Graph *graph);
+/* By node. batch: samples_of_inputs. excused (NULL:
  * none): totals that are taken as if they were parameters. */
 Samples *samples_find(const Graph *graph, Arena *arena, const bool *excused, int64_t *batch);
 /* Totals that single samples are computed with and that a state follows: the statistics of a batch
