@@ -113,10 +113,14 @@ static bool wants_buckets(const Builder *b, const Ast *model, Wanted *out) {
   return true;
 }
 
-static bool wants_to_grow(Builder *b, Wanted *out) {
+/* False after an error; *out: with a count of 0, nothing grows. */
+static bool find_growth(Builder *b, Wanted *out) {
   const SettingValue *setting = &b->program->settings[setting_find(grow_key)];
   GrowRule rule;
-  if (!grow_read(setting->text, &rule) || !rule.kind) return false;
+  *out = (Wanted){0};
+  if (!grow_read(setting->text, &rule))
+    return builder_fail(b, setting->loc, "%s = %s: grow is %s", grow_key, setting->text, grow_usage);
+  if (!rule.kind) return true;
   *out = (Wanted){.loc = setting->loc, .kind = rule.kind, .count = rule.count, .input = -1};
   out->what = arena_printf(b->arena, "grow = %s", setting->text);
   memcpy(out->sizes, rule.size, sizeof rule.size);
@@ -180,9 +184,10 @@ static bool check_wanted(Builder *b, const Wanted *wanted) {
 
 /* False after an error; *out: with a count of 0, nothing is asked for. */
 static bool find_wanted(Builder *b, const Ast *model, Wanted *out) {
-  Wanted grown = {0};
+  Wanted grown;
   *out = (Wanted){0};
-  bool has_buckets = wants_buckets(b, model, out), grows = wants_to_grow(b, &grown);
+  if (!find_growth(b, &grown)) return false;
+  bool has_buckets = wants_buckets(b, model, out), grows = grown.count > 0;
   if (has_buckets && grows)
     return builder_fail(b, grown.loc, "%s and %s do not go together: both say how long the rows of a step are",
                         grown.what, out->what);

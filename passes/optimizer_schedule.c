@@ -99,19 +99,11 @@ static Node *decay(Update *u, const char *kind, Node *after, Node *warmup) {
   return NULL;
 }
 
-/* Samples of a batch: a step's variant may have fewer than the setting says. */
-static double samples_of_batch(const Update *u) {
-  for (int i = 0; i < u->graph->nodes.count; i++) {
-    const Node *node = u->graph->nodes.at[i];
-    if (node->op == OP_INPUT && node->type.shape.rank) return (double)node->type.shape.dim[0];
-  }
-  return setting_number(u->settings, "train.batch");
-}
-
 /* `lr = 0.1 per 256`: linear in the samples of an update (Goyal et al. 2017). */
 static Node *for_batch(Update *u, Node *lr) {
   double per = setting_number(u->settings, "train.lr_per");
-  double samples = samples_of_batch(u) * setting_number(u->settings, "train.accumulate");
+  double samples =
+      setting_number(u->settings, "train.batch") * setting_number(u->settings, "train.accumulate");
   if (per <= 0) return lr;
   Node *factor = update_number(u, samples / per);
   if (setting_ranks(u->settings) != 1)

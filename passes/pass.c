@@ -4,6 +4,7 @@
 #include "passes/pass.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "plan/grow_rule.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -232,6 +233,7 @@ typedef struct {
   Graph **graph;
   PassGraphs of;
   bool is_variant;
+  SettingValue *settings; /* NULL: the program's */
   Arena *arena; /* the graph's, if a pass of this pipeline made it */
 } Slot;
 
@@ -272,6 +274,7 @@ static bool run_on(Pipeline *pipeline, int pass, Slot *slot) {
   if (!before) return true;
   pipeline->context.of = slot->of;
   pipeline->context.is_variant = slot->is_variant;
+  pipeline->context.settings = slot->settings ? slot->settings : pipeline->context.program->settings;
   pipeline->context.refused = NULL;
   int64_t start = clock_nanoseconds();
   const PassInfo *info = &pass_info[pass];
@@ -335,6 +338,15 @@ static Graph *copy_under_name(const Graph *graph, const char *name) {
   return copy;
 }
 
+/* In a variant of fewer samples train.batch is its own. */
+static SettingValue *settings_of_variant(const Program *program, const Variant *variant) {
+  if (grow_of(program->settings).kind != GROW_BATCH) return NULL;
+  SettingValue *own = ARENA_ARRAY(program->arena, SettingValue, setting_count);
+  memcpy(own, program->settings, sizeof *own * (size_t)setting_count);
+  own[setting_find("train.batch")].number = (double)variant->size;
+  return own;
+}
+
 bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool for_gpu) {
   Arena *arena = program->arena;
   bool *disabled = ARENA_ARRAY(arena, bool, pass_count);
@@ -366,8 +378,9 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
     if (program->micro)
       variant->micro = copy_under_name(variant->train, arena_printf(arena, "micro.%lld",
                                                                     (long long)variant->size));
-    slot[0] = (Slot){&variant->train, PASS_OF_TRAIN, .is_variant = true};
-    slot[1] = (Slot){&variant->micro, PASS_OF_MICRO, .is_variant = true};
+    SettingValue *settings = settings_of_variant(program, variant);
+    slot[0] = (Slot){&variant->train, PASS_OF_TRAIN, .is_variant = true, .settings = settings};
+    slot[1] = (Slot){&variant->micro, PASS_OF_MICRO, .is_variant = true, .settings = settings};
   }
   for (int i = 0; ok && i <= last; i++)
     if (pass_is_run(&pipeline.context, i)) {

@@ -50,6 +50,11 @@ bool grow_read(const char *text, GrowRule *out) {
   return false;
 }
 
+GrowRule grow_of(const SettingValue *settings) {
+  GrowRule rule;
+  return grow_read(setting_text(settings, grow_key), &rule) ? rule : (GrowRule){0};
+}
+
 /* The first step behind those of the size. */
 static int64_t grow_bound(const GrowRule *rule, const SettingValue *settings, int64_t total, int index) {
   double every = setting_number(settings, "train.grow.every");
@@ -70,11 +75,6 @@ int64_t grow_size(const GrowRule *rule, const SettingValue *settings, int64_t to
 }
 
 void grow_append_size(const SettingValue *settings, int64_t size, Text *out) {
-  GrowRule rule;
-  grow_read(setting_text(settings, grow_key), &rule);
-  long long n = (long long)size;
-  if (rule.kind == GROW_RESIZE)
-    text_printf(out, "images of %lld x %lld", n, n);
-  else
-    text_printf(out, "%s of %lld", rule.kind == GROW_BATCH ? "batches" : "rows", n);
+  static const char *const of[] = {"rows", "rows", "images", "batches"}; /* by kind; buckets are rows */
+  text_printf(out, "%s of %lld", of[grow_of(settings).kind], (long long)size);
 }

@@ -20,10 +20,12 @@ extern const char grow_key[], grow_usage[];
 const char *grow_kind_text(GrowKind kind);
 /* False: it is no such text, grow_usage says what is. The empty text is GROW_NONE. */
 bool grow_read(const char *text, GrowRule *out);
+/* What a plan's settings say; GROW_NONE where the text is no such text. */
+GrowRule grow_of(const SettingValue *settings);
 /* The size that a step has, the first one being 0; 0: the whole. *until: the first step behind it with another
  * size, where there is one. */
 int64_t grow_size(const GrowRule *rule, const SettingValue *settings, int64_t total_steps, int64_t step,
                   int64_t *until);
-/* "rows of 64", "images of 16 x 16", "batches of 16": what a programme of this size has. */
+/* "rows of 64", "images of 16", "batches of 16": what a programme of this size has. */
 void grow_append_size(const SettingValue *settings, int64_t size, Text *out);
 #endif

@@ -18,6 +18,7 @@ struct FtModel {
   Exec *exec;
   void *batch;
   Programme step;    /* where it stands in a step: the next part */
+  GrowRule grow;     /* what the first steps have less of */
   bool has_settings; /* what the device holds is what the plan says */
   bool has_states;   /* they were initialised */
   unsigned uses;
@@ -58,6 +59,7 @@ static Status open_model(FtModel *model, const char *path, const FtOptions *opti
   const SourcePlaces places = {.artifact_path = path};
   STATUS_TRY(given_load(model->exec, &places, false, NULL, NULL));
   STATUS_TRY(programme_start(model->exec, PROGRAMME_STEP, &model->step));
+  model->grow = grow_of(model->artifact->plan->settings);
   return exec_batch_new(model->exec, &model->batch);
 }
 
@@ -201,13 +203,11 @@ static Status run(FtModel *model, ExecGraph graph, const void *const *inputs, bo
 /* Where the recipe's first steps have less of something, its number says what a step is. */
 static Status choose_step(FtModel *model) {
   const SettingValue *settings = model->artifact->plan->settings;
-  GrowRule rule;
   int64_t step, until;
-  bool grows = grow_read(setting_text(settings, grow_key), &rule) && rule.kind;
-  if (!grows || programme_done(&model->step)) return STATUS_OK;
+  if (!model->grow.kind || programme_done(&model->step)) return STATUS_OK;
   STATUS_TRY(exec_step(model->exec, &step));
   int64_t total = (int64_t)setting_number(settings, "train.total_steps");
-  return programme_start_size(model->exec, PROGRAMME_STEP, grow_size(&rule, settings, total, step, &until),
+  return programme_start_size(model->exec, PROGRAMME_STEP, grow_size(&model->grow, settings, total, step, &until),
                               &model->step);
 }
 

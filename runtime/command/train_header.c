@@ -15,9 +15,8 @@ static void append_memory(Text *out, double bytes) {
 /* What the first steps have less of. */
 static void header_say_sizes(const Training *training) {
   const SettingValue *settings = training->plan->settings;
-  GrowRule rule;
+  GrowRule rule = grow_of(settings);
   Text text = {0};
-  if (!grow_read(setting_text(settings, grow_key), &rule) || !rule.kind) return;
   for (int64_t step = 0, until, size; step < training->total_steps; step = until) {
     if (!(size = grow_size(&rule, settings, training->total_steps, step, &until))) break;
     text_printf(&text, "%s", text.count ? ", " : "");

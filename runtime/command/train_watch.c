@@ -38,9 +38,9 @@ Status train_open_log(Training *training) {
       .steps_per_epoch = training->steps_per_epoch,
       .total_steps = training->total_steps,
       .batch = training->batch,
+      .grow = grow_of(training->plan->settings),
       .settings = training->plan->settings,
   };
-  if (!grow_read(train_text(training, grow_key), &options.grow)) options.grow = (GrowRule){0};
   return log_open(&options, &training->log);
 }
 

@@ -134,7 +134,7 @@ static void find_parts(Feed *feed) {
 /* Which programme a step is follows from its number, or from its batch. */
 static void find_sizes(Feed *feed) {
   const Plan *plan = exec_plan(feed->exec);
-  if (!grow_read(setting_text(plan->settings, grow_key), &feed->grow)) feed->grow = (GrowRule){0};
+  feed->grow = grow_of(plan->settings);
   for (int i = 0; i < plan->programmes.count && !feed->grow.kind; i++)
     feed->has_sizes |= plan->programmes.at[i].size > 0;
 }

@@ -3,6 +3,7 @@ the sizes as they come, each on data of its size that numpy made and each going 
 the middle is the same to the bit; ranks, micro-batches and the other ways to run change nothing else."""
 import os
 import shutil
+import subprocess
 import sys
 
 import numpy
@@ -122,6 +123,24 @@ class Grow(support.Case):
         self.assert_alike(ROWS, "truncate(T, 4, 8)", self.accumulated(4, 8, 16), recipe=recipe, name="m.ptx", run=("--device", "sim"))
         support.run("ftrun", self.path("m.ptx"), "--device", "cuda", "--save", "cuda", "--set", f"train.grow.every={EVERY}", cwd=self.folder, env={**FIXED, "FT_CUDA_LIBRARY": DRIVER, "FT_CUBLASLT": "own"})
         one, two = support.read_safetensors(self.path("grown")), support.read_safetensors(self.path("cuda"))
+        for key in one:
+            numpy.testing.assert_array_equal(one[key], two[key], err_msg=key)
+
+    def test_embedded(self):
+        """Programs that use ft.h (here python/ft) grow by the step's number, too, in the middle of no step: the same to the bit."""
+        artifact = self.model(ROWS, "truncate(T, 4, 8, share=0.8)", batch=2, recipe="optimizer = adam(lr=0.01); accumulate = 2")
+        self.train(artifact, "--threads", "1", "--steps", "7", "--save", "run")
+        program = ("import ft, numpy\n"
+                   "arrays = [numpy.load(name + '.npy') for name in 'tny']\n"
+                   "with ft.Model('m.so', threads=1) as model:\n"
+                   "    model.init(5)\n"
+                   "    model.set_total(8, 7)\n"
+                   "    for i in range(0, 28, 2): model.train_step(*[array[i : i + 2] for array in arrays])\n"
+                   "    model.save_weights('embedded.safetensors')\n")
+        env = dict(os.environ, PYTHONPATH=os.path.join(support.ROOT, "python"), FT_LIBRARY=os.path.join(support.BUILD, "lib", "libft.so"))
+        done = subprocess.run([sys.executable, "-c", program], cwd=self.folder, env=env, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        one, two = support.read_safetensors(self.path("run")), support.read_safetensors(self.path("embedded.safetensors"))
         for key in one:
             numpy.testing.assert_array_equal(one[key], two[key], err_msg=key)
 
@@ -277,6 +296,8 @@ train { batch = 4; epochs = 2; optimizer = sgd(lr=0); grow = truncate(T, 6, ever
                     file.write(text)
                 self.fails(1, needle, "ftc", self.path("bad.ft"), "-o", self.path("bad.so"))
         artifact = self.model(ROWS, "truncate(T, 4)")
+        for said in ("wider(T, 4)", "truncate(T, 8, 4)", "batch(2"):  # in a setting, too
+            self.fails(1, f"train.grow = {said}: grow is truncate(T, 64, 128)", "ftc", self.path("bad.ft"), "-o", self.path("bad.so"), "--set", f"train.grow={said}")
         self.fails(1, "train.grow", "ftrun", artifact, "--set", "train.grow=truncate(T, 8)", cwd=self.folder)
 
 
