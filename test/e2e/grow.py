@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import unittest
 
 import numpy
 
@@ -126,6 +127,7 @@ class Grow(support.Case):
         for key in one:
             numpy.testing.assert_array_equal(one[key], two[key], err_msg=key)
 
+    @unittest.skipIf(support.IS_SANITIZED, "libraries with sanitizers are for programs with sanitizers")
     def test_embedded(self):
         """Programs that use ft.h (here python/ft) grow by the step's number, too, in the middle of no step: the same to the bit."""
         artifact = self.model(ROWS, "truncate(T, 4, 8, share=0.8)", batch=2, recipe="optimizer = adam(lr=0.01); accumulate = 2")
