@@ -11,4 +11,7 @@
  * there and what is now. All errors are in diag; false if there was one. */
 bool apply_write(Arena *arena, Diag *diag, const char *path, const FrontendOptions *options,
                  const char *const *choices, int count, FILE *out);
+/* The program's file once more at `output`, with what options say of hypers (-D, a preset) and settings in it, so that it compiles by
+ * itself to `program`. False after an error; then there is no such file. */
+bool apply_copy(Arena *arena, Diag *diag, const Program *program, const FrontendOptions *options, const char *output);
 #endif

@@ -169,14 +169,14 @@ Value block_instance(Builder *b, const Ast *block, const Scope *scope, const Ast
     if (again) return (Value){.kind = VALUE_LAYER, .layer = again};
   }
   Instance *instance = ARENA_NEW(b->arena, Instance);
-  instance->block = block;
   instance->scope = scope;
   instance->parent = parent;
   instance->prefix = b->frame->prefix;
   instance->component = bound_to;
   instance->loc = builder_site(b, call->loc);
   Arguments rest = {0};
-  if (!take_name(b, arguments, &rest, &instance->component)) return value_error();
+  if (!take_name(b, arguments, &rest, &instance->component) || !quantize_apply(b, instance, &block, &rest)) return value_error();
+  instance->block = block;
   instance->precision = parent->precision;
   if (!take_precision(b, block, &rest, instance) || !take_recompute(b, block, &rest, instance))
     return value_error();
@@ -261,6 +261,7 @@ Value block_apply(Builder *b, Instance *instance, Loc loc, const Arguments *argu
   b->region = region;
   call_leave(b);
   record_layer(b, layer, instance, &frame);
+  if (fine && list->count) tap_layer(b, instance, &values[0], &frame.result);
   return fine ? frame.result : value_error();
 }
 

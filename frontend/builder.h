@@ -11,6 +11,7 @@
 #include "frontend/program.h"
 #include "frontend/value.h"
 #include "ir/region.h"
+#include "plan/quant_form.h"
 
 enum {
   LIMIT_DEPTH = 900,           /* nested evaluations */
@@ -121,6 +122,13 @@ typedef struct {
   bool is_used;
 } Width;
 
+/* `quantize = "fc*=w8a8"`: see quantize.c. */
+typedef struct {
+  const char *layer; /* its path, or a pattern */
+  QuantForm form;
+  bool is_used;
+} QuantRule;
+
 struct InitValue {
   const char *kind; /* as written: kaiming_uniform, normal ... */
   double a, b;      /* arguments, by kind: see init.c */
@@ -189,6 +197,9 @@ typedef struct Builder {
   VEC(Loc) source_locs;        /* of program->sources: where the last transform stands */
   VEC(Loc) reported;           /* one error for each place: unrolling repeats statements */
   VEC(Width) widths;
+  VEC(QuantRule) quantized;
+  const char *const *taps; /* FrontendOptions.taps */
+  int tap_count;
   const Node *about[2];        /* operands of the error that comes next */
   bool is_about_shapes;
   VEC(Loc) warned;     /* … and one warning (warn.c) */
@@ -298,6 +309,17 @@ void widths_apply(Builder *b, Instance *instance);
 bool widths_check(Builder *b);
 /* The argument of that name, a whole number; NULL: the layer has none. */
 Value *block_width(Instance *instance, const char *name);
+/* ── layers that the recipe quantises (quantize.c) ── */
+bool quantize_read(Builder *b); /* false after an error, as the other two */
+/* Of a layer that is being made: the block and the arguments that it has instead. */
+bool quantize_apply(Builder *b, const Instance *instance, const Ast **block, Arguments *arguments);
+bool quantize_check(Builder *b);
+/* Is it a standard block that can be quantised; one that is? */
+bool quantize_may(const Builder *b, const Ast *block);
+bool quantize_is_done(const Builder *b, const Ast *block);
+/* ── what layers read and give, as outputs (taps.c) ── */
+void tap_layer(Builder *b, const Instance *instance, const Value *input, const Value *result);
+bool taps_check(Builder *b); /* after the evaluation graph: does each pattern mean one? */
 /* The layer at work, and the round of a repeat in it: "h.3.attn"; "": the model itself. */
 const char *block_layer(Builder *b);
 void block_param(Builder *b, const Ast *ast); /* statements param and state */

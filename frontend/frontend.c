@@ -433,14 +433,14 @@ static bool has_evaluated(Builder *b) {
 
 static bool build_graphs(Builder *b, const Ast *model) {
   b->program->train = build_graph(b, model, true);
-  if (!b->program->train || !recipe_check_groups(b) || !widths_check(b)) return false;
+  if (!b->program->train || !recipe_check_groups(b) || !widths_check(b) || !quantize_check(b)) return false;
   Declared *train = b->declared.at;
   int train_count = b->declared.count;
   b->declared.at = NULL;
   b->declared.count = b->declared.capacity = 0;
   b->program->eval = build_graph(b, model, false);
   if (!b->program->eval || !same_declarations(b, train, train_count) || !has_evaluated(b) ||
-      !recipe_check_rules(b))
+      !recipe_check_rules(b) || !taps_check(b))
     return false;
   if (b->watch) return variants_build(b, model, train, train_count);
   sizes_note(b, model, b->program->train, true);
@@ -478,7 +478,8 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
   out->settings = settings_new(arena);
   Builder *b = ARENA_NEW(arena, Builder);
   Source source = {.b = b, .options = options ? options : &plain};
-  *b = (Builder){.arena = arena, .diag = diag, .program = out, .watch = source.options->watch};
+  *b = (Builder){.arena = arena, .diag = diag, .program = out, .watch = source.options->watch,
+                  .taps = source.options->taps, .tap_count = source.options->tap_count};
   Loading loading = {NULL, identity(arena, path), {0}};
   load_text(&source, path, text, length, &loading);
   if (diag->errors > errors || source.options->parse_only) return diag->errors == errors;
@@ -493,7 +494,7 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
   if (b->watch && is_for_imports(&source)) return diag->errors == errors;
   const Ast *model = NULL;
   bool fine = recipe_read(b, source.files.at, source.files.count, source.options, &model);
-  if (!fine || diag->errors > errors || !widths_read(b)) return false;
+  if (!fine || diag->errors > errors || !widths_read(b) || !quantize_read(b)) return false;
   out->model_name = model->name;
   b->frame = NULL;
   if (!build_graphs(b, model) || diag->errors > errors) return false;

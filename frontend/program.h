@@ -40,6 +40,13 @@ typedef struct {
   Graph *train, *micro; /* as the program's */
 } Variant;
 
+/* An application of a layer whose input and result are outputs of the evaluation (taps.c). */
+typedef struct {
+  const char *path, *block;
+  int number;
+  int64_t stride[2], padding[2], dilation[2], groups[2]; /* of a convolution; groups twice; -1: no whole number */
+} LayerTap;
+
 typedef struct Program {
   Arena *arena;
   const char *model_name, *path;
@@ -64,6 +71,7 @@ typedef struct Program {
   VEC(Hyper) hypers;
   VEC(Preset) presets;
   VEC(TuneLine) tune; /* what the tune block says */
+  VEC(LayerTap) taps;
 } Program;
 
 /* The compiler's graphs, in the order of the plan's; NULL where there is none. */
@@ -81,6 +89,8 @@ typedef struct {
   int define_count;
   const char *const *sets; /* "train.batch=64": --set */
   int set_count;
+  const char *const *taps; /* patterns of layers' paths: what they read and give are outputs of the evaluation */
+  int tap_count;
   const char *preset;  /* NULL: none */
   bool allow_paths;    /* imports may come from outside of the main file's folder */
   bool parse_only;     /* stop after parsing (for --emit=ast) */

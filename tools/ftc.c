@@ -27,7 +27,7 @@
 enum { EXIT_USER = 1, EXIT_USAGE = 2, EXIT_MACHINE = 3, MAX_WORDS = 256 };
 
 typedef struct {
-  const char *input, *output, *emit, *memory, *stage, *shrink;
+  const char *input, *output, *emit, *memory, *stage, *shrink, *taps[MAX_WORDS];
   bool asks_auto, find_batch, summary, hypers,
       is_done; /* done: --help and the like have said it all */
   const char *defines[MAX_WORDS], *sets[MAX_WORDS], *applied[MAX_WORDS];
@@ -61,23 +61,17 @@ static int fail_usage(const char *format, const char *what) {
 
 #define TAKES_TEXT(function, field)                                                                \
   static int function(Request *r, const char *value) { return (r->field = value, 0); }
+#define SWITCHES(function, field)                                                                  \
+  static int function(Request *r, const char *value) {                                             \
+    (void)value;                                                                                   \
+    r->field = true;                                                                               \
+    return 0;                                                                                      \
+  }
 TAKES_TEXT(set_output, output)
 TAKES_TEXT(set_emit, emit)
-static int set_summary(Request *r, const char *value) {
-  (void)value;
-  r->summary = true;
-  return 0;
-}
-static int set_hypers(Request *r, const char *value) {
-  (void)value;
-  r->hypers = true;
-  return 0;
-}
-static int set_find_batch(Request *r, const char *value) {
-  (void)value;
-  r->find_batch = true;
-  return 0;
-}
+SWITCHES(set_summary, summary)
+SWITCHES(set_hypers, hypers)
+SWITCHES(set_find_batch, find_batch)
 static int set_memory(Request *r, const char *value) {
   size_t length = value ? strlen(value) : 0;
   if (value && strcmp(value, "svg") && (length < 5 || strcmp(value + length - 4, ".svg")))
@@ -116,26 +110,14 @@ static int add_disable(Request *r, const char *value) {
   r->passes.disable = r->codegen.disable = text_cstr(&r->disabled);
   return 0;
 }
-static int set_check_memory(Request *r, const char *value) {
-  (void)value;
-  r->codegen.check_memory = true;
-  return 0;
-}
+SWITCHES(set_check_memory, codegen.check_memory)
 static int set_time_passes(Request *r, const char *value) {
   (void)value;
   r->passes.time_passes = r->codegen.time_passes = true;
   return 0;
 }
-static int set_inference(Request *r, const char *value) {
-  (void)value;
-  r->codegen.is_inference = true;
-  return 0;
-}
-static int set_allow_paths(Request *r, const char *value) {
-  (void)value;
-  r->frontend.allow_paths = true;
-  return 0;
-}
+SWITCHES(set_inference, codegen.is_inference)
+SWITCHES(set_allow_paths, frontend.allow_paths)
 static int add_define(Request *r, const char *value) {
   return append_word(r->defines, &r->frontend.define_count, value, "-D");
 }
@@ -144,6 +126,11 @@ static int add_set(Request *r, const char *value) {
 }
 static int add_applied(Request *r, const char *value) {
   return append_word(r->applied, &r->applied_count, value, "--apply");
+}
+static int add_tap(Request *r, const char *value) {
+  if (r->frontend.tap_count == MAX_WORDS) return fail_usage("too many %s options", "--taps");
+  r->taps[r->frontend.tap_count++] = value;
+  return 0;
 }
 static int list_ops(Request *r, const char *value) {
   (void)value;
@@ -172,6 +159,7 @@ static const Action actions[] = {
     {"--memory", set_memory},
     {"--inference", set_inference},
     {"--shrink", set_shrink},
+    {"--taps", add_tap},
     {"--stage", set_stage},
     {"--auto", set_auto},
     {"--find-batch", set_find_batch},
@@ -214,6 +202,7 @@ static int parse_command_line(Request *request, int argc, char **argv) {
   }
   request->frontend.defines = request->defines;
   request->frontend.sets = request->sets;
+  request->frontend.taps = request->taps;
   return 0;
 }
 
@@ -231,6 +220,15 @@ static int check_shrink(const Request *request) {
   return 0;
 }
 
+/* The program itself, with the hypers and settings of the command line in it. */
+static int check_copy(const Request *request) {
+  if (request->emit || request->applied_count || request->hypers || request->simulate.spec || request->frontend.tap_count)
+    return fail_usage("-o %s writes the program with its settings, and nothing else at a time", request->output);
+  if (text_same_file(request->output, request->input))
+    return fail_usage("-o would write over the program, %s: give another name, or --apply", request->input);
+  return 0;
+}
+
 /* What the request means as a whole: the target, and that there is something to do. */
 static int check_request(Request *request) {
   static const char *const kinds[] = {"ast", "ir",   "dot",   "llvm", "ptx",
@@ -245,6 +243,7 @@ static int check_request(Request *request) {
     return EXIT_USAGE;
   }
   if (request->shrink) return check_shrink(request);
+  if (request->output && has_extension(request->output, ".ft")) return check_copy(request);
   const Machine *machine = request->simulate.spec ? request->simulate.cluster.machine : NULL;
   if (machine && *machine->target && !request->codegen.gpu) request->codegen.gpu = machine->target;
   bool is_ptx = machine           ? *machine->target != 0
@@ -257,7 +256,7 @@ static int check_request(Request *request) {
         "%s", "--check-memory is for the CPU; 'ftrun --device sim' checks every access of a "
               ".ptx");
   if (!request->emit && request->output && !is_ptx && !has_extension(request->output, ".so"))
-    return fail_usage("the output's name tells the target: it must end in .so or .ptx, not '%s'",
+    return fail_usage("the output's name tells the target: it must end in .so, .ptx or .ft, not '%s'",
                       request->output);
   if (!request->emit && request->output && !is_ptx && !machine && request->codegen.gpu)
     return fail_usage("--gpu %s is for a GPU, whose code is a .ptx: -o OUT.ptx",
@@ -533,6 +532,9 @@ static int compile(Session *session) {
     ShrinkInput input = {request->input, request->shrink, request->output, &request->frontend, stdout};
     return ftc_shrink(&input, &session->program, &session->diag) ? 0 : EXIT_USER;
   }
+  if (!code && request->output && !request->emit && has_extension(request->output, ".ft"))
+    return apply_copy(session->arena, &session->diag, &session->program, &request->frontend, request->output) ? 0 : EXIT_USER;
+  if (!code) report_taps(&session->program, stdout);
   if (!code && !request->frontend.hypers_only) code = apply_choices(session);
   if (code || request->find_batch || request->frontend.hypers_only) return code;
   if (request->simulate.spec)

@@ -11,8 +11,9 @@ static const Command ftc_commands[] = {
 };
 
 static const Flag ftc_flags[] = {
-    {"-o", FLAG_TEXT, 1, "FILE", FLAG_FILES " .so .ptx",
-     "what to write: an artifact, OUT.so or OUT.ptx, or what --emit makes"},
+    {"-o", FLAG_TEXT, 1, "FILE", FLAG_FILES " .so .ptx .ft",
+     "what to write: an artifact, OUT.so or OUT.ptx; OUT.ft, the program itself with what -D, --preset and --set say in it; or what "
+     "--emit makes"},
     {"-D", FLAG_TEXT, 1, "HYPER=VALUE", NULL, "set a hyper of the program (may be repeated)"},
     {"--set", FLAG_TEXT, 1, "KEY=VALUE", FLAG_SETTINGS,
      "set a setting, such as train.batch=64 (may be repeated)"},
@@ -44,6 +45,9 @@ static const Flag ftc_flags[] = {
      "output)"},
     {"--shrink", FLAG_TEXT, 1, "FILE", FLAG_FILES,
      "for ftrun shrink: where weights are 0; writes -o SMALL.ft with the widths that are left over (train.widths)"},
+    {"--taps", FLAG_TEXT, 1, "PATTERN", NULL,
+     "for ftrun quantize: what the Linear and Conv2d layers of these paths read and give are outputs of the evaluation, and are listed "
+     "(may be repeated)"},
     {"--stage", FLAG_TEXT, 1, "S", NULL,
      "of a model with distributed.pipeline: only what is of this stage, from 0 (--emit=html: which "
      "it shows)"},

@@ -138,3 +138,13 @@ void report_memory_by_zero(const ReportInput *input, int64_t ranks, FILE *out) {
     arena_free(arena);
   }
 }
+
+void report_taps(const Program *program, FILE *out) {
+  for (int i = 0; i < program->taps.count; i++) {
+    const LayerTap *tap = &program->taps.at[i];
+    fprintf(out, "tap %s %s %d", tap->path, tap->block, tap->number);
+    const int64_t *const pairs[] = {tap->stride, tap->padding, tap->dilation};
+    for (int k = 0; k < 3; k++) fprintf(out, " %lld %lld", (long long)pairs[k][0], (long long)pairs[k][1]);
+    fprintf(out, " %lld\n", (long long)tap->groups[0]);
+  }
+}

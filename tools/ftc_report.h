@@ -22,4 +22,7 @@ typedef struct {
 } ReportInput;
 /* A line for each level of distributed.zero: what one of so many ranks needs. */
 void report_memory_by_zero(const ReportInput *input, int64_t ranks, FILE *out);
+/* --taps: a line for each application of a layer: "tap PATH BLOCK NUMBER", then of a convolution stride, padding, dilation (each of
+ * two sides) and groups. */
+void report_taps(const Program *program, FILE *out);
 #endif

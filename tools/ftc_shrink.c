@@ -17,7 +17,6 @@
 #include "passes/shrink.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MOST_ROUNDS = 500 };
 
@@ -289,32 +288,17 @@ static void print_shrunk(const Shrinking *s) {
     if (is_shrunk_leaf(s->shrink->leaves.at[i])) print_kept(s, s->shrink->leaves.at[i]);
 }
 
-/* The file with the widths in it, and with what the command line says of hypers and settings, so that it compiles by itself. */
+/* The file with the widths in it, and with what the command line says. */
 static bool write_small(const Shrinking *s) {
-  const FrontendOptions *given = s->input->frontend;
-  VEC(const char *) choices = {0};
-  FrontendOptions plain = {.allow_paths = given->allow_paths};
-  Text text = {0};
-  char *said = NULL;
-  size_t count = 0;
-  VEC_PUSH(s->arena, choices, arena_printf(s->arena, "train.widths=%s", s->widths));
-  for (int i = 0; i < given->set_count; i++)
-    if (strncmp(given->sets[i], "train.widths=", 13) != 0) VEC_PUSH(s->arena, choices, given->sets[i]);
-  for (int i = 0; i < s->program->hypers.count; i++) {
-    const Hyper *hyper = &s->program->hypers.at[i];
-    if (!strcmp(hyper->from, "-D") || !strncmp(hyper->from, "preset ", 7))
-      VEC_PUSH(s->arena, choices, arena_printf(s->arena, "%s=%s", hyper->name, hyper->value));
-  }
-  int error = text_read_file(&text, s->input->path);
-  if (!error) error = text_write_file(s->input->output, text_cstr(&text), text.count);
-  text_free(&text);
-  if (error) return shrink_fail(s, "cannot write '%s': %s", s->input->output, text_error(error));
-  FILE *nobody = open_memstream(&said, &count);
-  bool fine = nobody && apply_write(s->arena, s->diag, s->input->output, &plain, choices.at, choices.count, nobody);
-  if (nobody) fclose(nobody);
-  free(said);
-  if (!fine) unlink(s->input->output);
-  return fine;
+  FrontendOptions with = *s->input->frontend;
+  const char **sets = ARENA_ARRAY(s->arena, const char *, with.set_count + 1);
+  int count = 0;
+  for (int i = 0; i < with.set_count; i++)
+    if (strncmp(with.sets[i], "train.widths=", 13) != 0) sets[count++] = with.sets[i];
+  sets[count++] = arena_printf(s->arena, "train.widths=%s", s->widths);
+  with.sets = sets;
+  with.set_count = count;
+  return apply_copy(s->arena, s->diag, s->program, &with, s->input->output);
 }
 
 bool ftc_shrink(const ShrinkInput *input, const Program *program, Diag *diag) {

@@ -22,6 +22,7 @@
 #include "tools/ftrun_flags.h"
 #include "tools/ftrun_folder.h"
 #include "tools/number.h"
+#include "tools/ftrun_quantize.h"
 #include "tools/ftrun_ranks.h"
 #include "tools/ftrun_shrink.h"
 #include "tools/ftrun_study.h"
@@ -453,6 +454,7 @@ static int ftrun_start(int argc, char **argv) {
   if (flags_help_asked(&ftrun_line, argc, argv, &code)) return code;
   if (argc > 1 && view_is_command(argv[1])) return view_start(argc, argv);
   if (argc > 1 && tune_is_command(argv[1])) return tune_start(argc, argv);
+  if (argc > 1 && quantize_is_command(argv[1])) return quantize_start(argc, argv);
   line.train.started = elastic_started();
   if (argc < 2) {
     flags_print_help(&ftrun_line, -1, stdout);

@@ -16,7 +16,8 @@ enum {
   WATCH = 512,
   TUNE = 1024, /* ftrun_tune.h */
   DEPLOY = 2048,
-  SHRINK = 4096 /* ftrun_shrink.h */
+  SHRINK = 4096, /* ftrun_shrink.h */
+  QUANTIZE = 8192 /* ftrun_quantize.h */
 };
 enum { COMMAND_TRAIN }; /* its number: the command that is meant where none is named */
 extern const CommandLine ftrun_line;

@@ -21,11 +21,12 @@
 enum { ATTEMPTS = 16 };
 
 static struct {
-  char *path, *artifact, *tuning; /* tuning: what cuda remembers of the libraries' speed */
+  char *path, *artifact, *second, *tuning; /* tuning: what cuda remembers of the libraries' speed */
 } folder;
 
 static void remove_folder(void) { /* only what a signal handler may call */
   unlink(folder.artifact);
+  unlink(folder.second);
   unlink(folder.tuning);
   rmdir(folder.path);
 }
@@ -127,12 +128,15 @@ int folder_open(bool is_ptx, const char **artifact) {
     return text_is_fault(error) ? 3 : 1;
   }
   folder.artifact = folder_joined(folder.path, is_ptx ? "/model.ptx" : "/model.so");
+  folder.second = folder_joined(folder.path, is_ptx ? "/second.ptx" : "/second.so");
   folder.tuning = folder_joined(folder.artifact, ".tune");
   catch_signals(die_of);
   sigprocmask(SIG_SETMASK, &before, NULL);
   *artifact = folder.artifact;
   return 0;
 }
+
+const char *folder_second(void) { return folder.second; }
 
 void folder_leave(void) {
   int at = folder.path ? open(folder.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
@@ -146,5 +150,6 @@ void folder_close(void) {
   catch_signals(SIG_DFL);
   free(folder.path);
   free(folder.artifact);
+  free(folder.second);
   free(folder.tuning);
 }

@@ -7,6 +7,8 @@
 
 /* 0, and the artifact's path, or an exit code with a message on standard error. Once a process. */
 int folder_open(bool is_ptx, const char **artifact);
+/* For another artifact beside the first one; goes with it. */
+const char *folder_second(void);
 void folder_close(void);
 /* Removes it where another thread than main's ends the process. */
 void folder_leave(void);

@@ -15,7 +15,7 @@ MAY = {
     "kernels": [], "codegen": ["base", "plan", "ir", "frontend", "passes", "kernels"], "runtime": ["base", "plan"],
 }
 # within runtime/: each includes itself and what stands before it; ft.c and ft.h, the library's face, all of them
-RUNTIME = ["common", "communicate", "artifact", "text", "image", "data", "device", "execute", "checkpoint", "tune", "command"]
+RUNTIME = ["common", "communicate", "artifact", "text", "image", "data", "device", "execute", "checkpoint", "tune", "quantize", "command"]
 # dtypes and shapes, the table of ops and their scalars, compiled apart as ft_type
 EXCEPT = {(room, header) for room in ("plan", "runtime") for header in ("ir/type.h", "ir/op.h", "ir/scalar.h")}
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 600, 80

@@ -1,0 +1,141 @@
+/* quantize_write: the quantised model's weights, and what it computes beside the model it was made of. */
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/command/evaluate.h"
+#include "runtime/command/quantize_private.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ── the file ───────────────────────────────────────────────────────────────────────────────── */
+typedef VEC(SafeTensor) TensorList;
+
+static void add_floats(Quantizing *q, TensorList *list, const char *name, const Shape *shape, const float *values) {
+  SafeTensor tensor = {.name = name, .element = ELEMENT_F32, .shape = *shape, .data = (const uint8_t *)values};
+  tensor.bytes = (size_t)shape_elements(shape) * sizeof(float);
+  VEC_PUSH(q->arena, *list, tensor);
+}
+
+static Shape scale_shape(const QuantLayer *layer) {
+  if (layer->form.per_tensor) return (Shape){.rank = 1, .dim = {1}};
+  Shape shape = {.rank = 1, .dim = {layer->rounding.rows}};
+  if (layer->form.group) shape.dim[shape.rank++] = layer->rounding.columns / layer->form.group;
+  return shape;
+}
+
+static void add_layer(Quantizing *q, TensorList *list, QuantLayer *layer) {
+  Shape one = {.rank = 1, .dim = {1}}, features = {.rank = 1, .dim = {layer->features}}, scales = scale_shape(layer);
+  add_floats(q, list, arena_printf(q->arena, "%s.weight", layer->path), &layer->shape, layer->weight);
+  add_floats(q, list, arena_printf(q->arena, "%s.weight_scale", layer->path), &scales, layer->scales);
+  if (layer->factor) add_floats(q, list, arena_printf(q->arena, "%s.input_factor", layer->path), &features, layer->factor);
+  if (layer->form.input_bits) add_floats(q, list, arena_printf(q->arena, "%s.input.max_abs", layer->path), &one, &layer->range);
+}
+
+static bool is_rounded(const Quantizing *q, const char *name) {
+  for (int i = 0; i < q->layers.count; i++) {
+    size_t length = strlen(q->layers.at[i].path);
+    if (strncmp(q->layers.at[i].path, name, length) == 0 && strcmp(name + length, ".weight") == 0) return true;
+  }
+  return false;
+}
+
+/* What the program has and nothing rounds, as it is in the file. */
+static Status add_others(Quantizing *q, TensorList *list) {
+  const Plan *plan = q->model.artifact->plan;
+  for (int i = 0; i < plan->params.count + plan->states.count; i++) {
+    bool is_param = i < plan->params.count;
+    const PlanTensor *of = is_param ? &plan->params.at[i] : &plan->states.at[i - plan->params.count];
+    if ((!is_param && (of->role != ROLE_MODEL || !of->is_saved)) || is_rounded(q, of->name)) continue;
+    const SafeTensor *tensor = safetensors_find(&q->weights.all, of->name);
+    if (!tensor) return status_fail(STATUS_USER, "%s has no tensor '%s'", q->weights.named, of->name);
+    VEC_PUSH(q->arena, *list, *tensor);
+  }
+  return STATUS_OK;
+}
+
+Status quantize_write(Quantizing *q, const char *path) {
+  static const SafeText format = {"format", "pt"};
+  TensorList list = {0};
+  STATUS_TRY(add_others(q, &list));
+  for (int i = 0; i < q->layers.count; i++) add_layer(q, &list, &q->layers.at[i]);
+  return safetensors_write(path, list.at, list.count, &format, 1, false);
+}
+
+/* ── beside each other ──────────────────────────────────────────────────────────────────────── */
+static Status compare_layer(Quantizing *q, TapModel *rounded, QuantLayer *layer) {
+  const float *x, *y;
+  const Type *type;
+  for (int k = 0; k < layer->applications; k++) {
+    STATUS_TRY(tap_read(&q->model, layer->path, k, "out", &x, &type));
+    STATUS_TRY(tap_read(rounded, layer->path, k, "out", &y, &type));
+    for (int64_t i = 0; i < shape_elements(&type->shape); i++) {
+      double difference = (double)x[i] - (double)y[i];
+      layer->signal += (double)x[i] * (double)x[i];
+      layer->noise += difference * difference;
+    }
+  }
+  return STATUS_OK;
+}
+
+static void print_layer(const QuantLayer *layer, int width) {
+  Text form = {0}, range = {0}, ratio = {0};
+  quant_form_append(&layer->form, &form);
+  if (layer->form.input_bits) text_printf(&range, "%s%.4g", layer->form.is_unsigned ? "0 .. " : "+-", (double)layer->range);
+  if (layer->noise > 0)
+    text_printf(&ratio, "%.1f dB", 10 * log10(layer->signal / layer->noise));
+  else
+    text_printf(&ratio, "no noise");
+  printf("%-*s  %-8s  %-12s  %10s\n", width, layer->path, text_cstr(&form), text_cstr(&range), text_cstr(&ratio));
+  text_free(&form);
+  text_free(&range);
+  text_free(&ratio);
+}
+
+static void print_layers(const Quantizing *q) {
+  int width = 5;
+  int64_t f32 = 0, bits = 0;
+  for (int i = 0; i < q->layers.count; i++) {
+    const QuantLayer *layer = &q->layers.at[i];
+    int64_t count = layer->rounding.rows * layer->rounding.columns;
+    if ((int)strlen(layer->path) > width) width = (int)strlen(layer->path);
+    f32 += count * 4;
+    bits += count * layer->form.bits + 32 * rounding_scales(&layer->rounding);
+  }
+  printf("%-*s  %-8s  %-12s  %10s\n", width, "layer", "form", "inputs", "signal to noise of its outputs");
+  for (int i = 0; i < q->layers.count; i++) print_layer(&q->layers.at[i], width);
+  char before[32], after[32];
+  printf("weights of these layers: %s in f32, %s as whole numbers with their scales\n", text_bytes(f32, before),
+         text_bytes((bits + 7) / 8, after));
+}
+
+static void print_both_results(const LogStep *before, const LogStep *after, const char *split) {
+  printf("%-12s  %12s  %12s\n", split, "f32", "quantised");
+  printf("%-12s  %12.6g  %12.6g\n", "loss", before->loss, after->loss);
+  for (int i = 0; i < before->metric_count; i++)
+    if (!before->metric[i].table) printf("%-12s  %12.6g  %12.6g\n", before->metric[i].name, before->metric[i].value, after->metric[i].value);
+}
+
+static Status compare_models(Quantizing *q, TapModel *rounded, const RunOptions *run) {
+  for (int64_t batch = 0; batch < q->model.batches; batch++) {
+    STATUS_TRY(tap_run(&q->model, batch));
+    STATUS_TRY(tap_run(rounded, batch));
+    for (int i = 0; i < q->layers.count; i++) STATUS_TRY(compare_layer(q, rounded, &q->layers.at[i]));
+  }
+  print_layers(q);
+  const char *split = "valid";
+  if (!source_find_split(q->model.artifact->plan, split)) return STATUS_OK;
+  LogStep before = {0}, after = {0};
+  STATUS_TRY(tap_evaluate(&q->model, run, split, &before));
+  STATUS_TRY(tap_evaluate(rounded, run, split, &after));
+  print_both_results(&before, &after, split);
+  return STATUS_OK;
+}
+
+Status quantize_compare(Quantizing *q, const char *artifact, const char *weights) {
+  TapModel rounded;
+  RunOptions run = q->options->run;
+  run.artifact = artifact;
+  Status status = tap_open(&run, weights, q->options->split, q->options->samples, &rounded);
+  if (status == STATUS_OK) status = compare_models(q, &rounded, &run);
+  tap_close(&rounded);
+  return status;
+}

@@ -1,0 +1,371 @@
+"""`ftrun quantize`: weights, scales and ranges against PyTorch's quantisers and formulas in numpy, GPTQ against an implementation by
+elimination, SmoothQuant against the network it must not change; trained networks on real data; what is refused, with which words."""
+import os
+import re
+import sys
+
+import numpy
+import torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+SAMPLES, BATCH = 64, 8
+LINEAR = """model M(x: f32[B, 12], y: i32[B]) {
+  h = relu(Linear(16, name="fc1")(x))
+  repeat i in 0..2 as block { h = h + Linear(16, bias=false, name="up")(h) }
+  z = Linear(4, name="out")(h)
+  loss = mean(cross_entropy(z, y))
+  metric accuracy = mean(argmax(z, axis=-1) == y)
+  output z
+}
+data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
+train { batch = 8; epochs = 1; seed = 3; optimizer = sgd(lr=0.1) }
+"""
+IMAGES = """model M(x: f32[B, 3, 8, 8], y: i32[B]) {
+  v = relu(Conv2d(6, 3, padding=1, stride=2, name="a")(x))
+  v = relu(Conv2d(8, (3, 1), padding=(1, 0), bias=false, name="b")(v))
+  z = Linear(4, name="out")(flatten(v, from=1))
+  loss = mean(cross_entropy(z, y))
+  output z
+}
+data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
+train { batch = 8; epochs = 1; seed = 3; optimizer = sgd(lr=0.1) }
+"""
+
+
+def rounded(x, scale, bits=8, signed=True, axis=None):
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    x = torch.from_numpy(numpy.ascontiguousarray(x))
+    if axis is None:
+        return torch.fake_quantize_per_tensor_affine(x, float(scale), 0, low, high).numpy()
+    scale = torch.from_numpy(numpy.ascontiguousarray(scale))
+    return torch.fake_quantize_per_channel_affine(x, scale, torch.zeros(len(scale), dtype=torch.int32), axis, low, high).numpy()
+
+
+def groups(weight, size):
+    return weight.reshape(-1, size)
+
+
+def largest_scale(rows, bits):
+    return (numpy.abs(rows).reshape(len(rows), -1).max(1) / numpy.float32(2 ** (bits - 1) - 1)).astype("f4")
+
+
+def gptq(weight, inputs, bits, group, ordered=False, damping=0.01):
+    """By elimination of one variable after the other from the inverse (Frantar et al., section 3.2), not by its Cholesky factor."""
+    w, x = weight.astype("f8"), inputs.astype("f8")
+    columns = w.shape[1]
+    hessian = x.T @ x
+    hessian += numpy.eye(columns) * damping * numpy.mean(numpy.diag(hessian))
+    inverse = numpy.linalg.inv(hessian)
+    order = sorted(range(columns), key=lambda j: -(x[:, j] @ x[:, j])) if ordered else range(columns)
+    scales = largest_scale(groups(weight, group), bits).reshape(len(w), -1).astype("f8")
+    out = numpy.zeros_like(w)
+    for step, j in enumerate(order):
+        if not ordered and j % group == 0:
+            scales[:, j // group] = largest_scale(w[:, j : j + group].astype("f4"), bits)
+        scale = scales[:, j // group].astype("f4")
+        out[:, j] = rounded(w[:, j].astype("f4")[:, None], scale, bits, axis=0)[:, 0]
+        error = (w[:, j] - out[:, j]) / inverse[j, j]
+        left = list(order)[step + 1 :]
+        w[:, left] -= error[:, None] * inverse[j, left]
+        inverse[numpy.ix_(left, left)] -= numpy.outer(inverse[left, j], inverse[j, left]) / inverse[j, j]
+    return out.astype("f4"), scales.astype("f4")
+
+
+class Quantize(support.Case):
+    def model(self, text, x, classes=4):
+        """Writes model and data, and random weights."""
+        random = numpy.random.default_rng(5)
+        numpy.save(self.path("x.npy"), x.astype("f4"))
+        numpy.save(self.path("y.npy"), random.integers(0, classes, len(x)).astype("i4"))
+        with open(self.path("m.ft"), "w") as file:
+            file.write(text)
+        support.run("ftc", self.path("m.ft"), "-o", self.path("m.so"))
+        support.run("ftrun", self.path("m.so"), "--data", self.folder, "--steps", 0, "--save", self.path("w.safetensors"))
+        weights = support.read_safetensors(self.path("w.safetensors"))
+        for name, value in weights.items():
+            weights[name] = (random.standard_normal(value.shape) * 0.4).astype("f4")
+        support.write_safetensors(self.path("w.safetensors"), weights)
+        return weights
+
+    def linear(self, text=LINEAR, scale=None):
+        x = numpy.random.default_rng(7).standard_normal((SAMPLES, 12)) * (1 if scale is None else scale)
+        return self.model(text, x), x.astype("f4")
+
+    def quantize(self, *flags, weights="w.safetensors", out="q.ft", source="m.ft"):
+        done = support.run("ftrun", "quantize", self.path(source), "--data", self.folder, "--weights", self.path(weights), "-o", self.path(out), *flags)
+        return done.stdout, support.read_safetensors(self.path(out.replace(".ft", ".safetensors")))
+
+    def predict(self, source, weights, *flags):
+        support.run("ftc", self.path(source), "-o", self.path("p.so"), *flags)
+        support.run("ftrun", "predict", self.path("p.so"), "--weights", self.path(weights), "--input", f"x={self.path('x.npy')}", "--output", self.path("z.npy"))
+        return numpy.load(self.path("z.npy"))
+
+    @staticmethod
+    def forward(w, x, inputs=None):
+        """The LINEAR model, and what its layers read. inputs: how a layer's input is rounded, by name."""
+        seen = {}
+
+        def layer(name, x):
+            seen[name] = x
+            x = inputs(name, x) if inputs else x
+            return x @ w[name + ".weight"].T + w.get(name + ".bias", numpy.float32(0))
+
+        h = numpy.maximum(layer("fc1", x), 0)
+        for i in range(2):
+            h = h + layer(f"block.{i}.up", h)
+        return layer("out", h), seen
+
+    NAMES = ("fc1", "block.0.up", "block.1.up", "out")
+
+    def test_linear(self):
+        w, x = self.linear()
+        said, q = self.quantize()
+        plain, seen = self.forward(w, x)
+        signed = {name: seen[name].min() < 0 for name in self.NAMES}
+        self.assertEqual([signed[name] for name in self.NAMES], [True, False, True, True])
+        for name in self.NAMES:
+            scale = largest_scale(w[name + ".weight"], 8)
+            numpy.testing.assert_array_equal(q[name + ".weight_scale"], scale)
+            numpy.testing.assert_array_equal(q[name + ".weight"], rounded(w[name + ".weight"], scale, axis=0))
+            numpy.testing.assert_allclose(q[name + ".input.max_abs"], [numpy.abs(seen[name]).max()], rtol=1e-6)
+        with open(self.path("q.ft")) as file:
+            text = file.read()
+        self.assertIn('quantize = "fc1=w8a8 block.0.up=w8a8u block.1.up=w8a8 out=w8a8"', text)
+        self.assertEqual(text.replace('; quantize = "fc1=w8a8 block.0.up=w8a8u block.1.up=w8a8 out=w8a8" }', " }"), LINEAR)
+
+        def inputs(name, x):
+            high = 127 if signed[name] else 255
+            return rounded(x, q[name + ".input.max_abs"][0] / numpy.float32(high), signed=bool(signed[name]))
+
+        got = self.predict("q.ft", "q.safetensors")
+        want, _ = self.forward(q, x, inputs)
+        numpy.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * numpy.abs(want).max())
+        numpy.testing.assert_allclose(self.predict("q.ft", "q.safetensors", "--disable=integers"), got, rtol=1e-5, atol=1e-5 * numpy.abs(want).max())
+        self.assertGreater(numpy.abs(got - plain).max(), 1e-3 * numpy.abs(plain).max())  # it is rounded
+        for name in self.NAMES:
+            self.assertRegex(said, rf"(?m)^{name} +w8a8u? +\S.* +[23456]\d\.\d dB$")
+        # the last layer's ratio is that of the model's output
+        ratio = 10 * numpy.log10((plain.astype("f8") ** 2).sum() / ((plain.astype("f8") - got) ** 2).sum())
+        self.assertAlmostEqual(float(re.search(r"(?m)^out .* (\S+) dB$", said)[1]), ratio, delta=0.06)
+        loss = re.search(r"(?m)^loss +(\S+) +(\S+)$", said)
+        evaluated = support.run("ftrun", "eval", self.path("p.so"), "--data", self.folder, "--weights", self.path("q.safetensors"), "--log-jsonl", self.path("log"))
+        self.assertAlmostEqual(float(loss[2]), support.read_log(self.path("log"))[-1]["loss"], delta=1e-5, msg=evaluated.stdout)
+
+    def test_forms(self):
+        """Patterns, the last of which counts; layers that stay; one scale for all; groups; weights alone."""
+        w, x = self.linear()
+        said, q = self.quantize("--layers", "*=w8a8", "--layers", "block.*=w4g8", "--layers", "out=w8ta8", "--stay", "fc*")
+        self.assertNotIn("fc1.weight_scale", q)
+        numpy.testing.assert_array_equal(q["fc1.weight"], w["fc1.weight"])
+        for i in range(2):
+            name = f"block.{i}.up"
+            self.assertNotIn(name + ".input.max_abs", q)
+            scale = largest_scale(groups(w[name + ".weight"], 8), 4)
+            numpy.testing.assert_array_equal(q[name + ".weight_scale"], scale.reshape(16, 2))
+            numpy.testing.assert_array_equal(q[name + ".weight"], rounded(groups(w[name + ".weight"], 8), scale, 4, axis=0).reshape(16, 16))
+        scale = numpy.abs(w["out.weight"]).max() / numpy.float32(127)
+        numpy.testing.assert_array_equal(q["out.weight_scale"], [scale])
+        numpy.testing.assert_array_equal(q["out.weight"], rounded(w["out.weight"], scale))
+        self.assertRegex(said, r"block.1.up +w4g8 ")
+        want, _ = self.forward(q, x, lambda name, x: rounded(x, q["out.input.max_abs"][0] / numpy.float32(127)) if name == "out" else x)
+        numpy.testing.assert_allclose(self.predict("q.ft", "q.safetensors"), want, rtol=1e-4, atol=1e-4)
+        # again: those that are left; -D, --set and the file's own settings stay
+        _, again = self.quantize(weights="q.safetensors", source="q.ft", out="r.ft")
+        with open(self.path("r.ft")) as file:
+            self.assertIn('quantize = "block.0.up=w4g8 block.1.up=w4g8 out=w8ta8 fc1=w8a8"', file.read())
+        self.assertEqual(set(again) - set(q), {"fc1.weight_scale", "fc1.input.max_abs"})
+
+    def test_images(self):
+        x = numpy.random.default_rng(7).standard_normal((SAMPLES, 3, 8, 8)).astype("f4")
+        w = self.model(IMAGES, x)
+        _, q = self.quantize()
+        scale = largest_scale(w["b.weight"], 8)
+        numpy.testing.assert_array_equal(q["b.weight"], rounded(w["b.weight"], scale, axis=0))
+
+        def forward(w, rounding):
+            v = torch.from_numpy(rounding("a", x))
+            v = torch.relu(torch.nn.functional.conv2d(v, *(torch.from_numpy(w["a." + n]) for n in ("weight", "bias")), padding=1, stride=2))
+            v = torch.from_numpy(rounding("b", v.numpy()))
+            v = torch.relu(torch.nn.functional.conv2d(v, torch.from_numpy(w["b.weight"]), padding=(1, 0)))
+            v = rounding("out", v.flatten(1).numpy())
+            return v @ w["out.weight"].T + w["out.bias"]
+
+        def inputs(name, x):
+            return rounded(x, q[name + ".input.max_abs"][0] / numpy.float32(127 if name == "a" else 255), signed=name == "a")
+
+        want = forward(q, inputs)
+        numpy.testing.assert_allclose(self.predict("q.ft", "q.safetensors"), want, rtol=1e-3, atol=1e-3 * numpy.abs(want).max())
+        # GPTQ takes the windows that a convolution sees
+        seen = {}
+        plain = forward(w, lambda name, x: seen.setdefault(name, x))
+        _, g = self.quantize("--layers", "*=w4", "--gptq", out="g.ft")
+        windows = torch.nn.functional.unfold(torch.from_numpy(seen["a"]), 3, padding=1, stride=2).transpose(1, 2).reshape(-1, 27).numpy()
+        want_a, scales = gptq(w["a.weight"].reshape(6, 27), windows, 4, 27)
+        self.assertGreater((g["a.weight"].reshape(6, 27) == want_a).mean(), 0.99)
+        windows = torch.nn.functional.unfold(torch.from_numpy(seen["b"]), (3, 1), padding=(1, 0)).transpose(1, 2).reshape(-1, 18).numpy()
+        self.assertGreater((g["b.weight"].reshape(8, 18) == gptq(w["b.weight"].reshape(8, 18), windows, 4, 18)[0]).mean(), 0.99)
+        _, nearest = self.quantize("--layers", "*=w4", out="n.ft")
+        error = [numpy.square(self.predict(f"{n}.ft", f"{n}.safetensors") - plain).sum() for n in "gn"]
+        self.assertLess(error[0], error[1])
+        # SmoothQuant by channels, but not of groups
+        _, s = self.quantize("--layers", "*=w16a16", "--smooth", 0.5, out="s.ft")
+        self.assertEqual(s["b.input_factor"].shape, (6,))
+        numpy.testing.assert_allclose(self.predict("s.ft", "s.safetensors"), plain, rtol=1e-3, atol=1e-3 * numpy.abs(plain).max())
+
+    def test_observers(self):
+        w, x = self.linear()
+        _, seen = self.forward(w, x)
+        flags = ("--layers", "*=w8a8", "--observer")
+
+        def ranges(q):
+            return {name: q[name + ".input.max_abs"][0] for name in self.NAMES}
+
+        average = {}
+        for name in self.NAMES:
+            a = numpy.float32(0)
+            for now in numpy.abs(seen[name].reshape(-1, BATCH, seen[name].shape[-1])).max((1, 2)):
+                a = a + numpy.float32(0.01) * (now - a) if a > 0 else now
+            average[name] = a
+        got = ranges(self.quantize(*flags, "average")[1])
+        for name in self.NAMES:
+            self.assertAlmostEqual(got[name] / average[name], 1, delta=1e-5)
+        # a percentile is where a bin of 8192 ends
+        for percent in (50, 90, 99.9):
+            got = ranges(self.quantize(*flags, "percentile", "--percentile", percent)[1])
+            for name in self.NAMES:
+                values = numpy.sort(numpy.abs(seen[name]).ravel())
+                want = values[int(numpy.ceil(percent / 100 * values.size)) - 1]
+                self.assertLess(abs(got[name] - want), 2 * values[-1] / 8192, (percent, name))
+        # of 100 parts of the largest that of the least error
+        for form, high in (("w8a4", 7), ("w8a8", 127)):
+            got = ranges(self.quantize("--layers", f"*={form}", "--observer", "mse")[1])
+            for name in self.NAMES:
+                values, signed = numpy.abs(seen[name]).ravel().astype("f8"), seen[name].min() < 0
+                top = high if signed else 2 * high + 1
+
+                def error(limit):
+                    step = limit / top
+                    return numpy.square(values - step * numpy.clip(numpy.round(values / step), 0, top)).sum()
+
+                best = min(error(values.max() * k / 100) for k in range(1, 101))
+                self.assertLess(error(got[name]), 1.01 * best, (form, name))
+        self.assertLess(got["fc1"], numpy.abs(seen["fc1"]).max() * 1.0001)
+        # scales of weights likewise
+        _, q = self.quantize("--layers", "*=w4", "--weight-scale", "mse")
+        for name in self.NAMES:
+            rows = w[name + ".weight"]
+            for row, scale, got in zip(rows, q[name + ".weight_scale"], q[name + ".weight"]):
+                least = min(numpy.square(row - rounded(row, numpy.abs(row).max() * numpy.float32(k / 100) / numpy.float32(7), 4)).sum() for k in range(20, 101))
+                self.assertLessEqual(numpy.square(row - got).sum(), least * 1.0001)
+                numpy.testing.assert_array_equal(got, rounded(row, scale, 4))
+
+    def test_gptq(self):
+        mix = numpy.random.default_rng(9).standard_normal((12, 12))
+        x = (numpy.random.default_rng(7).standard_normal((SAMPLES, 12)) @ mix).astype("f4")
+        w = self.model(LINEAR, x)
+        _, seen = self.forward(w, x)
+        for form, bits, size, flags in (("w4", 4, None, ()), ("w4g4", 4, 4, ()), ("w3g4", 3, 4, ("--act-order",)), ("w4", 4, None, ("--act-order", "--damping", 0.1))):
+            with self.subTest(form=form, flags=flags):
+                _, q = self.quantize("--layers", f"*={form}", "--gptq", *flags)
+                _, nearest = self.quantize("--layers", f"*={form}", out="n.ft")
+                for name in self.NAMES:
+                    weight, inputs = w[name + ".weight"], seen[name]
+                    columns = weight.shape[1]
+                    damping = flags[-1] if "--damping" in flags else 0.01
+                    want, scales = gptq(weight, inputs, bits, size or columns, bool(flags), damping)
+                    numpy.testing.assert_allclose(q[name + ".weight_scale"].ravel(), scales.ravel(), rtol=1e-4)
+                    self.assertGreater(numpy.isclose(q[name + ".weight"], want, rtol=1e-4, atol=1e-6).mean(), 0.98)
+                    error = [numpy.square(inputs @ (v[name + ".weight"] - weight).T).sum() for v in (q, nearest)]
+                    self.assertLess(error[0], 0.9 * error[1])
+
+    def test_smooth(self):
+        """Inputs of which one feature is large: what is 16 bits wide must come out as before, what is 8 bits wide is better than without."""
+        scale = numpy.ones(12)
+        scale[3] = 60
+        w, x = self.linear(scale=scale)
+        plain, seen = self.forward(w, x)
+        _, q = self.quantize("--layers", "*=w16a16", "--smooth", 0.5)
+        for name in self.NAMES:
+            s = numpy.sqrt(numpy.abs(seen[name]).max(0).astype("f8") / numpy.abs(w[name + ".weight"]).max(0))
+            numpy.testing.assert_allclose(1 / q[name + ".input_factor"], s, rtol=1e-5)
+            numpy.testing.assert_allclose(q[name + ".weight"], w[name + ".weight"] * s.astype("f4"), rtol=1e-2, atol=1e-3)
+        got = self.predict("q.ft", "q.safetensors")
+        numpy.testing.assert_allclose(got, plain, rtol=1e-3, atol=2e-3 * numpy.abs(plain).max())
+        errors = []
+        for flags in ((), ("--smooth", 0.5), ("--smooth", 0.5, "--observer", "percentile", "--percentile", 100), ("--smooth", 0.5, "--gptq")):
+            self.quantize("--layers", "*=w8a8", *flags)
+            errors.append(numpy.square(self.predict("q.ft", "q.safetensors") - plain).sum())
+        self.assertLess(max(errors[1:]), 0.5 * errors[0], errors)
+
+    def test_setting(self):
+        """train.quantize by hand: training with rounding, switched on and off by --set, from the weights of an ordinary training."""
+        self.linear()
+        quant = LINEAR.replace("Linear(16, name", "QuantLinear(16, name").replace("Linear(16, bias=false, name", "QuantLinear(16, bias=false, bits=4, group=8, input_bits=none, name")
+        with open(self.path("written.ft"), "w") as file:
+            file.write(quant)
+        losses = []
+        for source, flags in (("written.ft", ()), ("m.ft", ("--set", "train.quantize=fc1=w8a8 block.*=w4g8"))):
+            support.run("ftrun", self.path(source), "--data", self.folder, "--init", self.path("w.safetensors"), "--init-missing", "keep", "--log-jsonl", self.path("log"), *flags)
+            losses.append([line["loss"] for line in support.read_jsonl(self.path("log"))])
+        self.assertEqual(*losses)
+        for setting, words in (("fc9=w8", "there is no Linear or Conv2d 'fc9' left; did you mean 'fc1'?"), ("fc1=w1", "a rounded number has 2 to 16 bits: 'fc1=w1'"), ("fc1=8", "begins with w"),
+                               ("fc1", "no layer with a form: 'fc1'"), ("fc1=w8 fc1=w4", "given twice"), ("fc1=w4g0", "a group has a number"), ("fc1=w8tg4", "do not go together"),
+                               ("fc1=w8a8x", "a form is w8 or w4"), ("fc1=w4g5", "group=5 must divide the 12 input features")):
+            self.fails(1, words, "ftc", self.path("m.ft"), "-o", self.path("x.so"), "--set", f"train.quantize={setting}")
+        self.fails(1, "'fc1' is a QuantLinear already", "ftc", self.path("written.ft"), "-o", self.path("x.so"), "--set", "train.quantize=fc1=w8")
+
+    def test_refused(self):
+        w, x = self.linear()
+        ft, weights, out = self.path("m.ft"), self.path("w.safetensors"), self.path("q.ft")
+        base = ("ftrun", "quantize", ft, "--data", self.folder, "--weights", weights, "-o", out)
+        self.fails(1, "there is no layer 'fc2'; did you mean 'fc1'?", *base, "--layers", "fc2=w8")
+        self.fails(2, "expected PATTERN=FORM", *base, "--layers", "fc1")
+        self.fails(2, "2 to 16 bits", *base, "--layers", "fc1=w99")
+        self.fails(2, "follow from the calibration", *base, "--layers", "fc1=w8a8u")
+        self.fails(2, "expected minmax, average, percentile or mse", *base, "--observer", "best")
+        self.fails(2, "is for --gptq", *base, "--act-order")
+        self.fails(2, "is for --observer percentile", *base, "--percentile", 99)
+        self.fails(2, "--smooth", *base, "--smooth", 2)
+        self.fails(2, "needs --weights", "ftrun", "quantize", ft, "-o", out)
+        self.fails(2, "makes a quantised .ft file", "ftrun", "quantize", self.path("m.so"), "--weights", weights, "-o", out)
+        self.fails(2, "makes a quantised .ft file", "ftrun", "quantize", ft, "--weights", weights, "-o", self.path("q.so"))
+        self.fails(1, "would be written over", *base[:-1], ft)
+        self.fails(1, "would be written over", *base[:-1], self.path("w.ft"))
+        self.fails(1, "groups of 5 do not divide the 12 input features of 'fc1'", *base, "--layers", "fc1=w4g5")
+        self.fails(1, "all layers stay as they are", *base, "--stay", "*")
+        self.fails(1, "has no split 'test'", *base, "--split", "test")
+        self.assertFalse(os.path.exists(out))
+        broken = dict(w)
+        broken["out.weight"] = w["out.weight"].copy()
+        broken["out.weight"][1, 2] = numpy.nan
+        support.write_safetensors(self.path("nan.safetensors"), broken)
+        self.fails(1, "'out.weight' holds a number that is not finite, at element 18", *base[:6], self.path("nan.safetensors"), *base[7:])
+        missing = {k: v for k, v in w.items() if k != "fc1.weight"}
+        support.write_safetensors(self.path("less.safetensors"), missing)
+        self.fails(1, "has no tensor 'fc1.weight'", *base[:6], self.path("less.safetensors"), *base[7:])
+        wide = dict(w, **{"fc1.weight": numpy.zeros((16, 13), "f4")})
+        support.write_safetensors(self.path("wide.safetensors"), wide)
+        self.fails(1, "fc1.weight", *base[:6], self.path("wide.safetensors"), *base[7:])
+        bad = x.copy()
+        bad[5, 3] = numpy.inf
+        numpy.save(self.path("x.npy"), bad)
+        self.fails(1, "layer 'fc1' reads a number that is not finite", *base)
+        numpy.save(self.path("x.npy"), x[:, :11])
+        self.fails(1, "x.npy", *base)  # data of another shape
+        numpy.save(self.path("x.npy"), x)
+        self.assertFalse(os.path.exists(out))
+        self.quantize()
+        again = ("ftrun", "quantize", self.path("q.ft"), "--data", self.folder, "--weights", self.path("q.safetensors"), "-o", self.path("r.ft"))
+        self.fails(1, "is quantised already", *again)
+        none = LINEAR.replace('Linear(16, name="fc1")(x)', "x @ ones([12, 16])").replace('h + Linear(16, bias=false, name="up")(h)', "h").replace(
+            'Linear(4, name="out")(h)', 'Embedding(4, 4, name="e")(y) + 0 * mean(h)')
+        with open(self.path("none.ft"), "w") as file:
+            file.write(none)
+        self.fails(1, "the model has no Linear and no Conv2d", "ftrun", "quantize", self.path("none.ft"), "--data", self.folder, "--weights", weights, "-o", out)
+        self.fails(1, "'e', Embedding, is no layer that is quantised", "ftrun", "quantize", self.path("none.ft"), "--data", self.folder, "--weights", weights, "-o", out, "--layers", "e=w8")
+
+
+if __name__ == "__main__":
+    support.main()
