@@ -11,6 +11,7 @@
 #define OWN_STEP "@step"     /* state: training steps done */
 #define OWN_PARAMS "@params" /* state: the flat arena of all parameters */
 #define OWN_NARROW "@params.narrow" /* state: the same, rounded */
+#define OWN_DIRECTION "@direction" /* root: the gradients that say where the loss rises */
 #define OWN_GRADS "@grads"   /* root: the flat arena of all gradients */
 #define OWN_EMA "@ema"       /* state: the average of the weights */
 #define OWN_PLATEAU "@plateau"

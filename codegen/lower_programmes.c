@@ -8,20 +8,20 @@ static PlanRun run_of(const Plan *plan, const Graph *graph) {
   return (PlanRun){.graph = plan_find_graph(plan, graph->name)};
 }
 
-static void lower_step(Plan *plan, int64_t size, const Graph *micro, const Graph *train) {
+static void lower_step(Plan *plan, StepForm form, const Graph *micro, const Graph *train) {
   if (micro) {
     PlanRun run = run_of(plan, micro);
     run.times = (int64_t)setting_number(plan->settings, "train.accumulate") - 1;
-    plan_add_sized_run(plan, PROGRAMME_STEP, size, run);
+    plan_add_formed_run(plan, PROGRAMME_STEP, form, run);
   }
-  if (train) plan_add_sized_run(plan, PROGRAMME_STEP, size, run_of(plan, train));
+  if (train) plan_add_formed_run(plan, PROGRAMME_STEP, form, run_of(plan, train));
 }
 
 void lower_programmes(const Program *program, Plan *plan) {
-  lower_step(plan, 0, program->micro, program->train);
+  lower_step(plan, (StepForm){0}, program->micro, program->train);
   for (int i = 0; i < program->variant_count; i++) {
     const Variant *variant = &program->variants[i];
-    lower_step(plan, variant->size, variant->micro, variant->train);
+    lower_step(plan, variant->form, variant->micro, variant->train);
   }
   if (program->eval) {
     PlanRun eval = run_of(plan, program->eval);

@@ -65,6 +65,7 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
                        .offset = at.offset,
                        .storage = node_storage(leaf),
                        .shared = node_int(leaf, ATTR_RANKS, 0),
+                       .rests = node_int(leaf, ATTR_REST, 0),
                        .cut = lower_cut(leaf),
                        .init = init_of(plan->arena, leaf),
                        .role = leaf->role};

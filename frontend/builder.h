@@ -113,6 +113,7 @@ typedef struct {
   const Ast *condition;
   Loc loc;
   int uses; /* parameters it applied to */
+  int rest; /* of freeze = after(...): the number of its group, from 1; else 0 */
 } GroupRule;
 
 /* `widths = "conv1=16"`: see widths.c. */
@@ -187,6 +188,7 @@ typedef struct Builder {
   VEC(Declared) declared;    /* params and states of this graph, in order */
   Loc number_loss;           /* where loss is a number so far, or nowhere */
   VEC(GroupRule) group_rules;
+  int rest_count;              /* groups of freeze = after(...) */
   double rest_factor[2];       /* of lr and weight_decay where no rule applies */
   bool prune_has_rule;         /* `prune = ... on` says which parameters */
   const Node *prune_before;    /* the last param of rank >= 2 of prune_graph, if it is pruned; NULL */

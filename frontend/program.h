@@ -33,10 +33,10 @@ typedef struct {
   const char *flag, *value; /* "--space", "lr=log(1e-05, 0.1)": as `ftrun tune` takes it */
 } TuneLine;
 
-/* The step once more, of rows of another length (variant.c). Parameters and states are those of the
- * program; inputs too, of which the graph takes the front of each row. */
+/* The step once more, in another form (variant.c, plan/step_form.h). Parameters and states are those of the
+ * program; inputs too, of which the graph takes the front of each row where it has another size. */
 typedef struct {
-  int64_t size;
+  StepForm form;
   Graph *train, *micro; /* as the program's */
 } Variant;
 
@@ -58,7 +58,7 @@ typedef struct Program {
       *prefill; /* for generation, made by the passes from eval; NULL where there is none,
                    and then, if the model is one of text, decode_refused says why */
   const char *decode_refused;
-  Variant variants[PLAN_MOST_SIZES - 1]; /* the shortest first */
+  Variant variants[PLAN_MOST_FORMS - 1]; /* the shortest first */
   int variant_count;
   int stage; /* of distributed.pipeline ones, from 0: what this compilation is of */
   SettingValue *settings;
@@ -75,7 +75,7 @@ typedef struct Program {
 } Program;
 
 /* The compiler's graphs, in the order of the plan's; NULL where there is none. */
-enum { PROGRAM_OWN_GRAPHS = 5, PROGRAM_GRAPHS = PROGRAM_OWN_GRAPHS + 2 * (PLAN_MOST_SIZES - 1) };
+enum { PROGRAM_OWN_GRAPHS = 5, PROGRAM_GRAPHS = PROGRAM_OWN_GRAPHS + 2 * (PLAN_MOST_FORMS - 1) };
 static inline Graph *program_graph(const Program *program, int index) {
   Graph *const graphs[PROGRAM_OWN_GRAPHS] = {program->train, program->eval, program->micro,
                                              program->decode, program->prefill};

@@ -49,13 +49,15 @@ typedef struct {
   const char *name, *arguments; /* "lr momentum": `name` or `name:key` where the key differs */
   const char *prefix;           /* of the settings that these are */
 } Choice;
-/* Of optimizer, schedule, precision, recompute or prune; NULL of others. */
+/* Of optimizer, schedule, precision, recompute, prune or sharpness; NULL of others. */
 const Choice *recipe_choices(const char *key);
 bool recipe_optimizer(Builder *b, const Ast *ast);
 bool recipe_schedule(Builder *b, const Ast *ast);
 bool recipe_precision(Builder *b, const Ast *ast);
 bool recipe_recompute(Builder *b, const Ast *ast);
 bool recipe_clip(Builder *b, const Ast *ast);
+/* none, sam(rho=0.05), asam(rho=0.5, eta=0.01) */
+bool recipe_sharpness(Builder *b, const Ast *ast);
 /* One of recipe_choices(entry), with its arguments: the setting train.ENTRY and others. */
 bool recipe_choice(Builder *b, const char *entry, const Ast *ast);
 /* auto, auto(memory = 8 GiB, most = 512): the words of train.batch.auto. */
@@ -70,8 +72,10 @@ bool recipe_settle(Builder *b, Loc loc);
 /* ── recipe_groups.c ── */
 /* lr and weight_decay, which may have `on` and `per`; any other key as recipe_set_ast. */
 bool recipe_set_grouped(Builder *b, const char *key, const Ast *ast);
-/* `freeze = "backbone.*"`: as `lr = 0x on`, whatever other rules say. */
-bool recipe_freeze(Builder *b, const Ast *condition);
+/* `freeze = "backbone.*"`: as `lr = 0x on`, whatever other rules say; `freeze = after(0.3, "stem.*")`: from a step on,
+ * in a form of the step of its own (plan/step_form.h). */
+bool recipe_freeze(Builder *b, const Ast *ast);
+bool recipe_check_freeze(Builder *b);
 /* `prune = magnitude(...) on CONDITION` */
 bool recipe_prune_on(Builder *b, const Ast *condition);
 /* `optimizer = muon(...) on CONDITION` */

@@ -45,6 +45,11 @@ static const Choice prunes[] = {
     {"zeros", "", "train.prune."},
     {0},
 };
+static const Choice sharpnesses[] = {
+    {"sam", "rho every", "train.sharpness."},
+    {"asam", "rho eta every", "train.sharpness."},
+    {0},
+};
 enum { MOST_ARGUMENTS = 12, MOST_CHOICES = 12 };
 
 const Choice *recipe_choices(const char *key) {
@@ -53,6 +58,7 @@ const Choice *recipe_choices(const char *key) {
          : !strcmp(key, "precision") ? precisions
          : !strcmp(key, "recompute") ? recomputes
          : !strcmp(key, "prune")     ? prunes
+         : !strcmp(key, "sharpness") ? sharpnesses
                                      : NULL;
 }
 
@@ -166,6 +172,11 @@ bool recipe_schedule(Builder *b, const Ast *ast) {
 
 bool recipe_precision(Builder *b, const Ast *ast) {
   return choice_read(b, "train.precision", precisions, ast);
+}
+
+bool recipe_sharpness(Builder *b, const Ast *ast) {
+  if (ast->kind == AST_NONE) return recipe_set_text(b, "train.sharpness", "none", ast->loc);
+  return choice_read(b, "train.sharpness", sharpnesses, ast);
 }
 
 /* none; gelu is what most people would say for pointwise */
@@ -356,9 +367,28 @@ static bool check_pipeline(Builder *b, Loc loc) {
       false);
 }
 
+/* What moves the weights is a gradient that this rank has whole and for itself. */
+static bool settle_sharpness(Builder *b) {
+  SettingValue *settings = b->program->settings;
+  SettingValue *rho = &settings[setting_find("train.sharpness.rho")];
+  Loc loc = setting_loc(settings, "train.sharpness");
+  const char *kind = setting_text(settings, "train.sharpness");
+  if (!strcmp(kind, "none")) return true;
+  if (!rho->is_set) rho->number = strcmp(kind, "asam") ? 0.05 : 0.5;
+  if (!is_chosen(b, "train.prune", "none"))
+    return builder_fail(b, loc, "sharpness = %s would move weights that prune keeps at 0: leave out one of the two", kind);
+  if (setting_tensor(settings) > 1 || setting_pipeline(settings) > 1)
+    return builder_fail(b, loc,
+                        "sharpness = %s moves the weights by the norm of all gradients, and with distributed.%s a rank has "
+                        "some: leave out one of the two; distributed.data goes with it",
+                        kind, setting_tensor(settings) > 1 ? "tensor" : "pipeline");
+  return true;
+}
+
 bool recipe_settle(Builder *b, Loc loc) {
   bool fine = recipe_set_defaults(b) && check_precision(b, loc) && check_zero(b, loc) &&
-              check_pipeline(b, loc) && recipe_check_prune(b);
+              check_pipeline(b, loc) && recipe_check_prune(b) && settle_sharpness(b) &&
+              recipe_check_freeze(b);
   const char *optimizer = setting_text(b->program->settings, "train.optimizer");
   if (optimizer_takes(optimizer, "dampening") && choice_number(b, "train.nesterov") != 0 &&
       (choice_number(b, "train.momentum") == 0 || choice_number(b, "train.dampening") != 0))

@@ -3,6 +3,7 @@
  * setting, which a parameter carries as an attribute, so that the setting itself may still change
  * from run to run. Later rules win over earlier ones. */
 #include "frontend/recipe.h"
+#include "plan/step_form.h"
 #include <fnmatch.h>
 #include <string.h>
 
@@ -147,12 +148,80 @@ bool recipe_set_grouped(Builder *b, const char *key, const Ast *ast) {
 
 static const char freeze_key[] = "train.freeze";
 
-bool recipe_freeze(Builder *b, const Ast *condition) {
-  if (condition->kind == AST_NONE) return true;
-  GroupRule rule = {.key = freeze_key, .condition = condition, .loc = condition->loc};
+static bool add_freeze(Builder *b, const Ast *condition, int rest) {
+  GroupRule rule = {.key = freeze_key, .condition = condition, .loc = condition->loc, .rest = rest};
   if (!groups_is_sound(b, condition)) return false;
   VEC_PUSH(b->arena, b->group_rules, rule);
   return true;
+}
+
+static bool is_after(const Ast *ast) {
+  return ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME && !strcmp(ast->kid[0]->name, "after");
+}
+
+/* after(0.3, "stem.*", ...), after(200 steps, ...): one more word of train.freeze. */
+static bool freeze_after(Builder *b, const Ast *call, int rest, Text *when) {
+  if (call->count < 3)
+    return builder_fail(b, call->loc, "after says when and which: after(0.3, \"stem.*\"), after(200 steps, \"stem.*\")");
+  Value v = eval(b, call->kid[1]);
+  bool is_steps = v.kind == VALUE_DURATION && !strcmp(v.unit, "step"), fine = true;
+  bool is_share = value_is_number(&v) && value_number(&v) >= 0 && value_number(&v) < 1;
+  if (v.kind == VALUE_ERROR) return false;
+  if (!is_steps && !is_share)
+    return builder_fail(b, call->kid[1]->loc, "after takes a share of all steps below 1, such as 0.3, or a number of "
+                        "steps, such as 200 steps, not %s", value_describe(b->arena, &v));
+  const char *unit = is_share ? "share" : "step";
+  if (when->count && strncmp(text_cstr(when), unit, strlen(unit)) != 0)
+    return builder_fail(b, call->kid[1]->loc, "all after(...) of a recipe take shares of all steps, or all take steps");
+  if (!when->count) text_printf(when, "%s", unit);
+  if (is_share)
+    text_printf(when, " %.17g", value_number(&v));
+  else
+    text_printf(when, " %lld", (long long)v.i);
+  for (int i = 2; i < call->count; i++) fine = add_freeze(b, call->kid[i], rest) && fine;
+  return fine;
+}
+
+/* A condition, after(...), or several of both. */
+bool recipe_freeze(Builder *b, const Ast *ast) {
+  RestRule rule;
+  bool is_list = false, fine = true;
+  for (int i = 0; (ast->kind == AST_TUPLE || ast->kind == AST_LIST) && i < ast->count; i++)
+    is_list |= is_after(ast->kid[i]);
+  int count = is_list ? ast->count : 1, rests = 0;
+  Text when = {0};
+  if (ast->kind == AST_NONE) return true;
+  for (int i = 0; i < count; i++) {
+    const Ast *one = is_list ? ast->kid[i] : ast;
+    fine = (is_after(one) ? freeze_after(b, one, ++rests, &when) : add_freeze(b, one, 0)) && fine;
+  }
+  if (fine && rests && !rest_read(text_cstr(&when), &rule))
+    fine = builder_fail(b, ast->loc, "freeze has up to %d after(...), each later than the one before", PLAN_MOST_RESTS);
+  if (fine && rests) fine = recipe_set_text(b, rest_key, arena_strdup(b->arena, text_cstr(&when)), ast->loc);
+  b->rest_count = fine ? rests : 0;
+  text_free(&when);
+  return fine;
+}
+
+bool recipe_check_freeze(Builder *b) {
+  const SettingValue *settings = b->program->settings;
+  const char *text = setting_text(settings, rest_key);
+  Loc loc = setting_loc(settings, rest_key);
+  RestRule rule;
+  if (!rest_read(text, &rule)) return builder_fail(b, loc, "%s is %s, not '%s'", rest_key, rest_usage, text);
+  if (rule.count != b->rest_count)
+    return builder_fail(b, loc, "%s = %s says when %d group%s of parameters come%s to rest, and the recipe's freeze = after(...) has %d",
+                        rest_key, text, rule.count, rule.count == 1 ? "" : "s", rule.count == 1 ? "s" : "", b->rest_count);
+  if (!rule.count) return true;
+  const char *other = setting_pipeline(settings) > 1           ? "distributed.pipeline"
+                      : setting_tensor(settings) > 1           ? "distributed.tensor"
+                      : strcmp(setting_text(settings, recipe_prune_key), "none") ? "prune"
+                      : recipe_chosen_optimizer(b)->rest[0]    ? "optimizer = muon"
+                      : setting_number(settings, "train.log.layers") ? "log { layers }"
+                      : setting_parts(settings) > 1 && setting_number(settings, "train.ema") != 0
+                          ? "distributed.zero with ema"
+                          : NULL;
+  return !other || builder_fail(b, loc, "freeze = after(...) and %s do not go together: leave out one of the two", other);
 }
 
 bool recipe_prune_on(Builder *b, const Ast *condition) {
@@ -221,13 +290,16 @@ void recipe_apply_groups(Builder *b, Node *param) {
                            shape_elements(&param->type.shape)};
   double lr = b->rest_factor[0], decay = b->rest_factor[1];
   bool is_frozen = false, is_pruned = false;
+  int rest = 0;
   for (int i = 0; i < b->group_rules.count; i++) {
     GroupRule *rule = &b->group_rules.at[i];
     bool applies = false;
     if (!matches(b, rule->condition, &subject, &applies)) return;
     if (!applies) continue;
     rule->uses++;
-    if (rule->key == freeze_key)
+    if (rule->key == freeze_key && rule->rest)
+      rest = rest && rest < rule->rest ? rest : rule->rest;
+    else if (rule->key == freeze_key)
       is_frozen = true;
     else if (rule->key == recipe_prune_key)
       is_pruned = true;
@@ -235,6 +307,7 @@ void recipe_apply_groups(Builder *b, Node *param) {
       *(strcmp(rule->key, "train.lr") == 0 ? &lr : &decay) = rule->value;
   }
   if (is_frozen) lr = 0;
+  if (rest && lr != 0) node_set_attr(b->graph, param, attr_int(ATTR_REST, rest));
   if (lr != 1) node_set_attr(b->graph, param, attr_float(ATTR_LR_FACTOR, lr));
   if (decay != 1) node_set_attr(b->graph, param, attr_float(ATTR_DECAY_FACTOR, decay));
   if (lr != 0) apply_matrix(b, param, &subject); /* what is frozen costs no iterations */
@@ -251,8 +324,18 @@ static const Ast *pattern_of(const Ast *ast) {
   return NULL;
 }
 
+/* A training in which nothing trains any more is over. */
+static bool check_rests(Builder *b) {
+  for (int i = 0; i < b->declared.count && b->rest_count; i++) {
+    const Node *param = b->declared.at[i].node;
+    if (param->op == OP_PARAM && !node_is_frozen(param) && !node_attr(param, ATTR_REST)) return true;
+  }
+  return !b->rest_count || builder_fail(b, setting_loc(b->program->settings, rest_key),
+                                        "freeze leaves nothing to train after the last after(...): let some layers train to the end");
+}
+
 bool recipe_check_groups(Builder *b) {
-  bool fine = true;
+  bool fine = check_rests(b);
   for (int i = 0; i < b->group_rules.count; i++) {
     const GroupRule *rule = &b->group_rules.at[i];
     const Ast *pattern = pattern_of(rule->condition);

@@ -4,7 +4,7 @@
  * name, `i32[B, T=256]` or a hyper T, and the model is built again with another value for it, so what follows from the name follows. Of a smaller
  * batch a variant's inputs are its first rows. */
 #include "frontend/builder.h"
-#include "plan/grow_rule.h"
+#include "plan/step_form.h"
 #include "plan/text_form.h"
 #include <string.h>
 
@@ -283,7 +283,7 @@ static bool variant_build(Builder *b, const Ast *model, const Wanted *wanted, in
   if (!check_declarations(again, train, count) || !check_inputs(again, model, program->train, graph))
     return false;
   if (!b->watch) sizes_note(again, model, graph, true);
-  program->variants[program->variant_count++] = (Variant){.size = size, .train = graph};
+  program->variants[program->variant_count++] = (Variant){.form = {.size = size}, .train = graph};
   return true;
 }
 
@@ -293,6 +293,35 @@ static Variable *find_hyper(Builder *b, const char *name) {
     if (!strcmp(b->user.names.at[i].name, name) && b->user.names.at[i].value.kind == VALUE_INT)
       return &b->user.names.at[i];
   return NULL;
+}
+
+/* ── forms that differ in what is trained ─────────────────────────────────────────────────── */
+static Variant variant_form(Builder *b, const Graph *of, StepForm form) {
+  Text name = {0};
+  text_printf(&name, "train");
+  step_form_append_name(form, &name);
+  Variant variant = {.form = form, .train = graph_rewrite(of, NULL, NULL)};
+  variant.train->name = arena_strdup(b->arena, text_cstr(&name));
+  text_free(&name);
+  return variant;
+}
+
+/* Forward of each is that of the step of its size; the passes make the difference. */
+static bool variants_add_forms(Builder *b) {
+  Program *program = b->program;
+  StepRule rule = step_rule_of(program->settings);
+  int sizes = program->variant_count, rests = rule.rest.count + 1, ways = rests * (rule.every > 1 ? 2 : 1);
+  if ((sizes + 1) * ways > PLAN_MOST_FORMS)
+    return builder_fail(b, program->train_loc,
+                        "the step would have %d forms, %d of sizes, %d of what is frozen, %d of sharpness, and an artifact has at "
+                        "most %d: leave out some", (sizes + 1) * ways, sizes + 1, rests, ways / rests, PLAN_MOST_FORMS);
+  for (int s = -1; s < sizes; s++)
+    for (int way = 1; way < ways; way++) {
+      StepForm form = {s < 0 ? 0 : program->variants[s].form.size, way % rests, way / rests};
+      const Graph *of = s < 0 ? program->train : program->variants[s].train;
+      program->variants[program->variant_count++] = variant_form(b, of, form);
+    }
+  return true;
 }
 
 bool variants_build(Builder *b, const Ast *model, const Declared *train, int train_count) {
@@ -306,5 +335,5 @@ bool variants_build(Builder *b, const Ast *model, const Declared *train, int tra
     fine = variant_build(b, model, &wanted, wanted.sizes[i], train, train_count);
   }
   if (hyper) hyper->value = value;
-  return fine;
+  return fine && (b->watch || variants_add_forms(b));
 }

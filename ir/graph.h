@@ -63,12 +63,14 @@ typedef enum {
   ROOT_ASSIGN,
   ROOT_RESULT,
   ROOT_GRADIENTS,  /* from autodiff to the optimizer: the pack of all */
+  ROOT_DIRECTION,  /* from autodiff to sharpness: the pack of the gradients of ROOT_ASCENT */
   ROOT_PASSES,     /* evaluation: how often it goes through its samples, if not once */
   ROOT_RATE,       /* training: the learning rate of this step */
   ROOT_LOSS_SCALE, /* fp16: the loss scale of this step, */
   ROOT_SKIPPED,    /* … and how many steps were skipped so far */
   ROOT_GRAD_NORM,  /* training: the norm of all gradients before it is clipped */
   ROOT_GRAD_FACTOR, /* training: what gradients in memory are multiplied with in the update */
+  ROOT_ASCENT,     /* until autodiff: the loss of this part of the batch by itself */
   ROOT_OBJECTIVE,  /* until autodiff: what is differentiated in place of the loss */
   ROOT_FACTOR      /* until optimizer: what the sum of the parts' gradients is multiplied with */
 } RootKind;

@@ -332,9 +332,9 @@ static void check_node(Verify *v, const Node *node) {
 /* ── roots ──────────────────────────────────────────────────────────────────────────────────── */
 /* Until which stage a kind of root may be there. */
 static Stage last_stage(RootKind kind) {
-  return kind == ROOT_OBJECTIVE ? STAGE_FORWARD
-         : kind == ROOT_FACTOR  ? STAGE_BACKWARD
-                                : STAGE_PLANNED;
+  return kind == ROOT_OBJECTIVE || kind == ROOT_ASCENT ? STAGE_FORWARD
+         : kind == ROOT_FACTOR || kind == ROOT_DIRECTION ? STAGE_BACKWARD
+                                                         : STAGE_PLANNED;
 }
 
 static void check_root(Verify *v, int at) {
@@ -352,8 +352,9 @@ static void check_root(Verify *v, int at) {
                                  root->kind == ROOT_LOSS ? "" : root->name);
   if (lookup_add_text(&v->roots, key, at) != at)
     verify_wrong(v, node, "there are two roots of this kind named '%s'", root->name);
-  if (root->kind == ROOT_GRADIENTS && node->op != OP_PACK && v->stage < STAGE_FUSED)
-    verify_wrong(v, node, "the root gradients must be a pack");
+  bool is_packed = root->kind == ROOT_GRADIENTS || root->kind == ROOT_DIRECTION;
+  if (is_packed && node->op != OP_PACK && v->stage < STAGE_FUSED)
+    verify_wrong(v, node, "the root %s must be a pack", root_kind_text[root->kind]);
   bool scalar = node->type.shape.rank == 0;
   if (root->kind == ROOT_LOSS && !(scalar && dtype_is_float(node->type.dtype)))
     verify_wrong(v, node, "the loss must be a floating-point scalar");

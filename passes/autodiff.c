@@ -5,7 +5,8 @@
  * The result is the root GRADIENTS: a `pack` of the gradients of all params that are trained, at the
  * offsets that this pass writes on the params (of both graphs, so that they agree on the arena).
  * Those that are frozen come behind them, and have no gradient and no part in the update. The
- * optimizer pass consumes that root; there is none where nothing is trained. */
+ * optimizer pass consumes that root; there is none where nothing is trained. Where totals left the root
+ * ASCENT its gradients are the root DIRECTION, for pass sharpness. */
 #include "passes/autodiff.h"
 #include "passes/gradients.h"
 #include "passes/loss_scale.h"
@@ -125,8 +126,16 @@ Node **autodiff_gradients(Graph *graph, Diag *diag, Node *loss, Node *const *tar
 /* ── places in the arena ────────────────────────────────────────────────────────────────────── */
 static int compare_doubles(double a, double b) { return (a > b) - (a < b); }
 
+/* Those that train to the end, and behind them the first that come to rest last: what trains is one run from the
+ * beginning, whatever rests. */
+static int compare_rests(int64_t a, int64_t b) {
+  int64_t left = a ? PLAN_MOST_RESTS + 1 - a : 0, right = b ? PLAN_MOST_RESTS + 1 - b : 0;
+  return (left > right) - (left < right);
+}
+
 static int compare_groups(const Node *a, const Node *b) {
   int order = node_is_frozen(a) - node_is_frozen(b);
+  if (!order) order = compare_rests(node_int(a, ATTR_REST, 0), node_int(b, ATTR_REST, 0));
   if (!order) order = (int)(node_int(a, ATTR_AS_MATRIX, 0) - node_int(b, ATTR_AS_MATRIX, 0));
   if (!order)
     order = compare_doubles(node_float(a, ATTR_LR_FACTOR, 1), node_float(b, ATTR_LR_FACTOR, 1));
@@ -191,7 +200,8 @@ int64_t autodiff_param_room(const SettingValue *settings, int64_t elements) {
 
 /* Writes every param's offset. Returns the size, in elements, of what those have that are trained,
  * which alone are in `params`, in the order of their offsets. */
-static int64_t place_params(Graph *graph, Params *params, const SettingValue *settings) {
+static int64_t place_params(const PassContext *context, Graph *graph, Params *params) {
+  const SettingValue *settings = context->settings;
   for (int i = 0; i < graph->nodes.count; i++)
     if (graph->nodes.at[i]->op == OP_PARAM) VEC_PUSH(graph->arena, *params, graph->nodes.at[i]);
   if (params->count) qsort(params->at, (size_t)params->count, sizeof *params->at, compare_sources);
@@ -200,7 +210,7 @@ static int64_t place_params(Graph *graph, Params *params, const SettingValue *se
   for (int i = 0; i < params->count; i++) {
     node_set_attr(graph, params->at[i], attr_int(ATTR_OFFSET, at));
     at += autodiff_param_room(settings, shape_elements(&params->at[i]->type.shape));
-    if (node_is_frozen(params->at[i])) continue;
+    if (node_is_frozen(params->at[i]) || pass_rests(context, params->at[i])) continue;
     trained = at;
     trained_count = i + 1;
   }
@@ -208,23 +218,12 @@ static int64_t place_params(Graph *graph, Params *params, const SettingValue *se
   return trained;
 }
 
-/* False with an error in diag. */
-static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params params,
-                         int64_t elements) {
-  Node *objective = graph_take_root(graph, ROOT_OBJECTIVE);
-  bool has_others = context->settings && setting_pipeline(context->settings) > 1;
-  if (params.count == 0 && !has_others) return true; /* the front end has warned of it */
-  int errors = context->diag->errors;
-  for (int i = 0; i < params.count; i++)
-    if (params.at[i]->type.dtype != DT_F32)
-      diag_error(context->diag, params.at[i]->origin.loc,
-                 "parameter '%s' is %s: parameters must be f32", node_str(params.at[i], ATTR_NAME),
-                 dtype_text(params.at[i]->type.dtype));
-  if (context->diag->errors > errors) return false;
-  Node *scaled = loss_scale_apply(context->settings, graph, objective ? objective : loss);
+/* The gradients of the objective side by side, or NULL with an error in diag. */
+static Node *autodiff_pack(PassContext *context, Graph *graph, Node *objective, Params params,
+                           int64_t elements) {
+  Node *scaled = loss_scale_apply(context->settings, graph, objective);
   Node **gradient = autodiff_gradients(graph, context->diag, scaled, params.at, params.count);
-  if (!gradient) return false;
-  if (params.count == 0) elements = param_align(context->settings);
+  if (!gradient) return NULL;
   int64_t *offsets = ARENA_ARRAY(context->scratch, int64_t, params.count + 1);
   for (int i = 0; i < params.count; i++) {
     Node *param = params.at[i];
@@ -234,16 +233,37 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
     gradient[i] = make_like(graph, param, 0);
   }
   Type type = {DT_F32, shape_of(1, &elements)};
-  go_back_to(graph, loss);
+  go_back_to(graph, objective);
   int count = params.count;
   /* A stage of which all is frozen takes part in what the update adds up over the stages. */
   Node *nothing = count ? NULL : make_const(graph, DT_F32, type.shape, 0);
   if (!count) gradient = &nothing, count = 1;
   Attr attr = attr_ints(ATTR_OFFSETS, offsets, count);
-  Node *grads = graph_node(graph, OP_PACK, gradient, count, &attr, 1, &type);
+  Node *pack = graph_node(graph, OP_PACK, gradient, count, &attr, 1, &type);
   graph->origin = (Origin){0};
+  return pack;
+}
+
+/* False with an error in diag. */
+static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params params,
+                         int64_t elements) {
+  Node *objective = graph_take_root(graph, ROOT_OBJECTIVE), *ascent = graph_take_root(graph, ROOT_ASCENT);
+  bool has_others = context->settings && setting_pipeline(context->settings) > 1;
+  if (params.count == 0 && !has_others) return true; /* the front end has warned of it */
+  int errors = context->diag->errors;
+  for (int i = 0; i < params.count; i++)
+    if (params.at[i]->type.dtype != DT_F32)
+      diag_error(context->diag, params.at[i]->origin.loc,
+                 "parameter '%s' is %s: parameters must be f32", node_str(params.at[i], ATTR_NAME),
+                 dtype_text(params.at[i]->type.dtype));
+  if (context->diag->errors > errors) return false;
+  if (params.count == 0) elements = param_align(context->settings);
+  Node *grads = autodiff_pack(context, graph, objective ? objective : loss, params, elements);
+  if (!grads) return false;
   graph_add_root(graph, ROOT_GRADIENTS, OWN_GRADS, grads);
-  return true;
+  Node *direction = ascent ? autodiff_pack(context, graph, ascent, params, elements) : NULL;
+  if (direction) graph_add_root(graph, ROOT_DIRECTION, OWN_DIRECTION, direction);
+  return direction || !ascent;
 }
 
 /* Its work done, stop_gradient is a copy. */
@@ -256,7 +276,7 @@ static Node *drop_stops(Graph *fresh, const Node *old, Node **inputs, void *cont
 Graph *pass_autodiff(PassContext *context, Graph *old) {
   Graph *graph = graph_rewrite(old, NULL, NULL);
   Params params = {0};
-  int64_t elements = place_params(graph, &params, context->settings);
+  int64_t elements = place_params(context, graph, &params);
   Node *loss = graph_find_root(graph, ROOT_LOSS, NULL);
   if (pass_trains(context) && loss && !add_backward(context, graph, loss, params, elements))
     return NULL;

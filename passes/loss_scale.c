@@ -30,6 +30,12 @@ Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss) {
   return make_binary(graph, OP_MUL, loss, scale);
 }
 
+Node *loss_scale_inverse(Update *u) {
+  if (!loss_scale_is_used(u->settings, u->graph)) return NULL;
+  Node *scale = scale_state(u);
+  return update_div(u, make_like(u->graph, scale, 1), scale);
+}
+
 /* bool[]: are all gradients finite? */
 static Node *all_finite(Update *u, Node *grads) {
   Node *finite = make_unary(u->graph, OP_ISFINITE, grads);

@@ -22,6 +22,8 @@ Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss);
 /* fp16: u->grads becomes the plain gradients, u->step the number of updates made so far, and from
  * now on every assign keeps the old value if the step is skipped. */
 void update_unscale(Update *u);
+/* f32[]: what gradients are multiplied with to be those of the loss itself; NULL: there is no loss scale. */
+Node *loss_scale_inverse(Update *u);
 /* For train.log.layers, before that: the root grad_factor, where gradients in memory need one. */
 void update_show_factor(Update *u);
 /* fp16: the next scale, and roots loss_scale and skipped. Ends the above. */

@@ -4,7 +4,7 @@
 #include "base/lookup.h"
 #include "passes/memplan.h"
 #include "passes/recompute.h"
-#include "plan/grow_rule.h"
+#include "plan/step_form.h"
 #include <string.h>
 
 /* A value in the place work, for the picture and for the sums. */
@@ -143,7 +143,7 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
   }
   for (int i = 0; i < program->variant_count; i++) {
     Text name = {0};
-    grow_append_size(program->settings, program->variants[i].size, &name);
+    step_form_append(program->settings, program->variants[i].form, &name);
     report.variant_name[i] = arena_strdup(arena, text_cstr(&name));
     text_free(&name);
   }
@@ -212,7 +212,7 @@ void memory_report_print(const MemoryReport *report, FILE *out) {
     fprintf(out, "; fullest at step %d, %s", report->busiest, report->busiest_name);
   fprintf(out, "\nevaluation needs %s of the same arena; %d launches and calls a step\n",
           memory_human(report->eval_peak, text), report->steps);
-  for (int i = 0; i < PLAN_MOST_SIZES - 1 && report->variant_name[i]; i++)
+  for (int i = 0; i < PLAN_MOST_FORMS - 1 && report->variant_name[i]; i++)
     fprintf(out, "a step with %s needs %s of the same arena\n", report->variant_name[i],
             memory_human(report->variant_peak[i], text));
   if (report->recompute) fprintf(out, "%s\n", report->recompute);

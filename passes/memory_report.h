@@ -32,8 +32,8 @@ typedef struct {
   int64_t total;
   int64_t work_peak, work_bound; /* of the training step (or else of evaluation) */
   int64_t eval_peak;             /* of the place work in evaluation: the same memory */
-  int64_t variant_peak[PLAN_MOST_SIZES - 1]; /* … and in the step with … */
-  const char *variant_name[PLAN_MOST_SIZES - 1]; /* … this size, "rows of 64"; NULL: there are no more */
+  int64_t variant_peak[PLAN_MOST_FORMS - 1]; /* … and in the step with … */
+  const char *variant_name[PLAN_MOST_FORMS - 1]; /* … this form, "rows of 64"; NULL: there are no more */
   int steps, busiest;            /* launches and calls of a step; where most bytes are live */
   const char *recompute;         /* recompute_describe, or NULL */
   const char *busiest_name;

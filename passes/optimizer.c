@@ -7,6 +7,7 @@
  * needs no new compilation. Order of what happens to the gradients: they are summed over
  * micro-batches, clipped (torch.nn.utils.clip_grad_norm_, clip_grad_value_), then given to the rule
  * of the optimiser; the average of the weights follows the new parameters. */
+#include "passes/autodiff.h"
 #include "passes/loss_scale.h"
 #include "passes/prune.h"
 
@@ -46,16 +47,43 @@ static Node *clipped(Update *u, Node *grads) {
 }
 
 /* ── the average of the weights ─────────────────────────────────────────────────────────────── */
+/* The parameters behind those of the update, which rest, with them. */
+static Node *with_resting(Update *u, Node *params) {
+  const int64_t *begin = u->flat.shape.dim;
+  if (!u->all) return params;
+  Node *both[] = {params, make_slice(u->graph, u->all, begin, shape_of(1, &u->rest_elements))};
+  Attr axis = attr_int(ATTR_AXIS, 0);
+  return graph_node(u->graph, OP_CONCAT, both, 2, &axis, 1, NULL);
+}
+
+/* How many elements there are behind the update's, if they have an average. */
+static int64_t find_resting(const PassContext *context, const Graph *graph, int64_t trained) {
+  int64_t end = trained;
+  if (setting_number(context->settings, "train.ema") == 0) return 0;
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *param = graph->nodes.at[i];
+    if (param->op != OP_PARAM || !pass_rests(context, param)) continue;
+    int64_t room = autodiff_param_room(context->settings, shape_elements(&param->type.shape));
+    int64_t last = node_int(param, ATTR_OFFSET, 0) + room;
+    end = last > end ? last : end;
+  }
+  return end - trained;
+}
+
 /* ema = d ema + (1 - d) p after each step; it starts as the initial weights. */
 static void average_weights(Update *u, Node *params) {
   if (setting_number(u->settings, "train.ema") == 0) return;
   update_at(u, "train.ema");
   Node *decay = update_setting(u, "train.ema"), *zero = update_number(u, 0);
-  Node *is_first = update_op(u, OP_EQ, u->step, zero);
+  Node *is_first = update_op(u, OP_EQ, u->step, zero), *old = u->all ? u->all : u->params;
+  Type trained = u->flat;
+  params = with_resting(u, params);
+  u->flat = params->type;
   Node *average = update_state(u, ROLE_AVERAGE, OWN_EMA, 0);
-  Node *before = make_select(u->graph, is_first, u->params, average);
+  Node *before = make_select(u->graph, is_first, old, average);
   Node *after = update_add(u, update_scaled(u, before, decay),
                            update_scaled(u, params, update_one_minus(u, decay)));
+  u->flat = trained;
   update_assign(u, OWN_EMA, prune_masked(u, after));
   update_at(u, "train.optimizer");
 }
@@ -81,7 +109,7 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
   }
   params = prune_params(u, params);
   average_weights(u, params);
-  update_assign(u, OWN_PARAMS, update_kept(u, params, counter));
+  update_assign(u, OWN_PARAMS, with_resting(u, update_kept(u, params, counter)));
   update_rescale(u);
   update_assign(u, OWN_STEP, update_add(u, counter, make_like(u->graph, counter, 1)));
   graph_add_root(u->graph, ROOT_RATE, OWN_LR, u->rate);
@@ -101,6 +129,7 @@ Graph *pass_optimizer(PassContext *context, Graph *old) {
   Node *grads = graph_take_root(graph, ROOT_GRADIENTS);
   Update u = {.graph = graph, .settings = context->settings, .for_gpu = context->for_gpu};
   if (grads) u.flat = grads->type, u.grads = grads;
+  if (grads) u.rest_elements = find_resting(context, graph, shape_elements(&u.flat.shape));
   Node *counter = update_counter(&u, ROLE_STEP, OWN_STEP);
   u.step = make_cast(graph, counter, DT_F64);
   if (grads) u.grads = update_accumulate(&u, parts, context->of == PASS_OF_MICRO, grads);

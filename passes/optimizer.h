@@ -25,6 +25,8 @@ typedef struct {
   Node *step;             /* f64[], 0 in the first step */
   Node *rate;             /* f64[], the schedule applied */
   Node *params;           /* f32[N] before the update */
+  Node *all;              /* f32[M]: and behind them those that rest, where their average goes on; NULL: no need */
+  int64_t rest_elements;  /* M - N; 0 where `all` is NULL */
   Node *grads;            /* f32[N] */
   Node *factor;           /* what the sum of the parts' gradients is multiplied with; NULL: nothing */
   Node *is_finite;        /* bool[]; fp16: false if the step is skipped; NULL: it never is */

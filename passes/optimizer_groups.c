@@ -24,6 +24,7 @@ static void find_segments(Update *u) {
   for (int i = 0; i < u->graph->nodes.count; i++) {
     const Node *param = u->graph->nodes.at[i];
     if (param->op != OP_PARAM || node_is_frozen(param)) continue;
+    if (node_int(param, ATTR_OFFSET, 0) >= shape_elements(&u->flat.shape)) continue; /* it rests */
     Segment one = {.begin = node_int(param, ATTR_OFFSET, 0),
                    .lr_factor = node_float(param, ATTR_LR_FACTOR, 1),
                    .decay_factor = node_float(param, ATTR_DECAY_FACTOR, 1),

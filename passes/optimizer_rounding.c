@@ -22,7 +22,11 @@ static bool is_kept_narrow(const Update *u) {
 
 Node *update_params(Update *u) {
   Type type = {is_kept_narrow(u) ? DT_BF16 : DT_F32, u->flat.shape};
-  return make_cast(u->graph, make_state(u->graph, ROLE_PARAMS, OWN_PARAMS, type, 0), DT_F32);
+  type.shape.dim[0] += u->rest_elements;
+  Node *params = make_cast(u->graph, make_state(u->graph, ROLE_PARAMS, OWN_PARAMS, type, 0), DT_F32);
+  if (!u->rest_elements) return params;
+  u->all = params;
+  return make_slice(u->graph, params, (int64_t[]){0}, u->flat.shape);
 }
 
 static Node *rounding_uniform(Update *u, Node *counter) {

@@ -4,7 +4,7 @@
 #include "passes/pass.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "plan/grow_rule.h"
+#include "plan/step_form.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -233,6 +233,7 @@ typedef struct {
   Graph **graph;
   PassGraphs of;
   bool is_variant;
+  int64_t resting;        /* PassContext.resting */
   SettingValue *settings; /* NULL: the program's */
   Arena *arena; /* the graph's, if a pass of this pipeline made it */
 } Slot;
@@ -274,6 +275,7 @@ static bool run_on(Pipeline *pipeline, int pass, Slot *slot) {
   if (!before) return true;
   pipeline->context.of = slot->of;
   pipeline->context.is_variant = slot->is_variant;
+  pipeline->context.resting = slot->resting;
   pipeline->context.settings = slot->settings ? slot->settings : pipeline->context.program->settings;
   pipeline->context.refused = NULL;
   int64_t start = clock_nanoseconds();
@@ -338,13 +340,24 @@ static Graph *copy_under_name(const Graph *graph, const char *name) {
   return copy;
 }
 
-/* In a variant of fewer samples train.batch is its own. */
+/* In a variant of fewer samples train.batch is its own, and in a plain one train.sharpness. */
 static SettingValue *settings_of_variant(const Program *program, const Variant *variant) {
-  if (grow_of(program->settings).kind != GROW_BATCH) return NULL;
+  bool is_smaller = variant->form.size && grow_of(program->settings).kind == GROW_BATCH;
+  if (!is_smaller && !variant->form.is_plain) return NULL;
   SettingValue *own = ARENA_ARRAY(program->arena, SettingValue, setting_count);
   memcpy(own, program->settings, sizeof *own * (size_t)setting_count);
-  own[setting_find("train.batch")].number = (double)variant->size;
+  if (is_smaller) own[setting_find("train.batch")].number = (double)variant->form.size;
+  if (variant->form.is_plain) own[setting_find("train.sharpness")].text = "none";
   return own;
+}
+
+static const char *name_of_variant(Arena *arena, const char *of, StepForm form) {
+  Text name = {0};
+  text_printf(&name, "%s", of);
+  step_form_append_name(form, &name);
+  of = arena_strdup(arena, text_cstr(&name));
+  text_free(&name);
+  return of;
 }
 
 bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool for_gpu) {
@@ -376,11 +389,10 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
     Variant *variant = &program->variants[i];
     Slot *slot = &slots[PROGRAM_OWN_GRAPHS + 2 * i];
     if (program->micro)
-      variant->micro = copy_under_name(variant->train, arena_printf(arena, "micro.%lld",
-                                                                    (long long)variant->size));
+      variant->micro = copy_under_name(variant->train, name_of_variant(arena, "micro", variant->form));
     SettingValue *settings = settings_of_variant(program, variant);
-    slot[0] = (Slot){&variant->train, PASS_OF_TRAIN, .is_variant = true, .settings = settings};
-    slot[1] = (Slot){&variant->micro, PASS_OF_MICRO, .is_variant = true, .settings = settings};
+    slot[0] = (Slot){&variant->train, PASS_OF_TRAIN, true, variant->form.resting, settings, NULL};
+    slot[1] = (Slot){&variant->micro, PASS_OF_MICRO, true, variant->form.resting, settings, NULL};
   }
   for (int i = 0; ok && i <= last; i++)
     if (pass_is_run(&pipeline.context, i)) {

@@ -29,7 +29,8 @@ typedef struct {
   const char *left_out;   /* PassOptions.disable */
   Arena *scratch;         /* ends with the pass, but a graph it makes has the old graph's arena */
   int stage;              /* Program.stage */
-  bool is_variant;        /* of rows of another length: the step decides what graphs share */
+  bool is_variant;        /* of another form than the whole step, which decides what graphs share */
+  int64_t resting;        /* in it, so many groups of params train no more (ATTR_REST) */
 } PassContext;
 
 /* The state that counts the parts of a batch: passes/totals_parts.c, optimizer_accumulate.c. */
@@ -37,6 +38,11 @@ typedef struct {
 
 static inline bool pass_trains(const PassContext *context) {
   return (context->of & (PASS_OF_TRAIN | PASS_OF_MICRO)) != 0;
+}
+/* Does the param train no more in this form of the step? */
+static inline bool pass_rests(const PassContext *context, const Node *param) {
+  int64_t rest = node_int(param, ATTR_REST, 0);
+  return rest && rest <= context->resting;
 }
 /* The graph that a program calls by this name; `otherwise`: none has it. */
 PassGraphs pass_graph_named(const char *name, PassGraphs otherwise);

@@ -468,7 +468,7 @@ static int64_t shard_elements(const Shard *s) {
   int64_t end = 0;
   for (int i = 0; i < s->old->nodes.count; i++) {
     const Node *param = s->old->nodes.at[i];
-    if (param->op != OP_PARAM || node_is_frozen(param)) continue;
+    if (param->op != OP_PARAM || node_is_frozen(param) || pass_rests(s->context, param)) continue;
     int64_t last = node_int(param, ATTR_OFFSET, 0) + s->ranks * shard_part(s, param);
     if (last > end) end = last;
   }

@@ -297,6 +297,8 @@ static bool take_loss(Parts *p, int root) {
   if (!is_known(t, loss, true)) return parts_refuse(p, loss, NULL);
   Form form = find_form(p, loss);
   if (form.kind > FORM_TERM) return parts_refuse(p, loss, &form);
+  bool climbs = strcmp(setting_text(t->context->settings, "train.sharpness"), "none") != 0;
+  if (climbs) graph_add_root(t->graph, ROOT_ASCENT, "loss", loss);
   Node *value = totals_value(t, loss); /* adds roots */
   t->graph->roots.at[root].node = value;
   add_objective(p, loss, form);

@@ -18,8 +18,9 @@
 
 /* The version grows whenever an older plan would mean something else now, or could not be read. */
 enum { PLAN_VERSION = 8, PLAN_ALIGN = 64 };
-enum { PLAN_MOST_GRAPHS = 64, PLAN_MOST_PROGRAMMES = 16, PROGRAMME_RUNS = 64 };
+enum { PLAN_MOST_GRAPHS = 64, PLAN_MOST_PROGRAMMES = 32, PROGRAMME_RUNS = 64 };
 enum { PLAN_MOST_SIZES = 8 }; /* lengths of rows that a plan has a step for */
+enum { PLAN_MOST_RESTS = 6, PLAN_MOST_FORMS = 24 }; /* groups that come to rest; forms of a step */
 enum { PLAN_MOST_METRICS = 250 }; /* of a graph, with the compiler's own */
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
@@ -140,6 +141,7 @@ typedef struct {
   Storage storage; /* params: how the elements lie there; type and files know nothing of it */
   int64_t shared;  /* params: so many ranks have a part of it each (part_elements), of the elements
                       in the order of memory; 0: all of it lies there */
+  int64_t rests;   /* params: the least StepForm.resting in which it does not train; 0: it always does */
   PlanCut cut;     /* params: type is that of a rank's part of it, which is cut out of the whole */
   Init init;       /* params and states */
   bool is_needed_for_predict; /* inputs: some output depends on it */
@@ -365,7 +367,8 @@ typedef struct {
 /* Which graphs run in which order. The results are those of the last run. Its kind is a row of
  * plan/programmes.def.
  * STEP: the training of one step, its batch in as many parts as there are runs. Of several, one of size
- *   0 takes rows as the inputs have them, and the others are of so many positions at the front of each.
+ *   0 takes rows as the inputs have them, and the others are of so many positions at the front of each;
+ *   those in which params rest do not write these (step_form.h).
  * EVALUATE: of one batch, also for prediction.
  * EVALUATE_AVERAGE: the same with averages of the parameters in place of these.
  * GENERATE: tokens of texts, whose position is the state of that role: as long as more than
@@ -376,8 +379,12 @@ typedef struct {
 #include "plan/programmes.def"
 #undef PROGRAMME
 typedef struct {
+  int64_t size, resting;
+  bool is_plain;
+} StepForm; /* step_form.h */
+typedef struct {
   const char *name;
-  int64_t size;
+  StepForm form; /* of a step */
   VEC(PlanRun) runs;
 } PlanProgramme;
 
@@ -432,7 +439,7 @@ static inline int64_t plan_aligned(int64_t bytes) {
 int plan_find_graph(const Plan *plan, const char *name); /* -1: there is none */
 /* NULL: there is none. */
 const PlanProgramme *plan_find_programme(const Plan *plan, const char *name);
-const PlanProgramme *plan_find_size(const Plan *plan, const char *name, int64_t size);
+const PlanProgramme *plan_find_form(const Plan *plan, const char *name, StepForm form);
 /* The graph whose results are those of the programme; NULL: there is no such programme. */
 const PlanGraph *plan_result(const Plan *plan, const char *programme);
 /* The runs of all programmes, one behind the other; NULL: there are not so many, or index < 0. */
@@ -445,7 +452,7 @@ int64_t plan_batches(const PlanProgramme *programme); /* that one go through it 
 int64_t plan_parts_at_once(const Plan *plan);
 /* One more run at the programme's end, and the programme, if there is none yet. times 0: once. */
 void plan_add_run(Plan *plan, const char *programme, PlanRun run);
-void plan_add_sized_run(Plan *plan, const char *programme, int64_t size, PlanRun run);
+void plan_add_formed_run(Plan *plan, const char *programme, StepForm form, PlanRun run);
 
 /* The states of roles keep, missing, more and pass, f64[], are those with which the runtime makes
  * batches the evaluation of a split: its loss and metrics are those of all samples since `keep` was

@@ -2,12 +2,14 @@
  *
  *   programme "step" run "micro" times 3 run "train"
  *   programme "step" size 64 run "train.64"
+ *   programme "step" resting 1 plain run "train.resting1.plain"
  *   programme "evaluate" run "eval"
  *   programme "evaluate_average" run "eval" with @ema for params
  *   programme "generate" run "prefill" positions 64 run "decode" positions 1
  */
 #include "plan/plan_programme.h"
 #include "plan/plan_writes.h"
+#include "plan/step_form.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -21,15 +23,15 @@ int plan_find_graph(const Plan *plan, const char *name) {
   return -1;
 }
 
-const PlanProgramme *plan_find_size(const Plan *plan, const char *name, int64_t size) {
+const PlanProgramme *plan_find_form(const Plan *plan, const char *name, StepForm form) {
   for (int i = 0; i < plan->programmes.count; i++)
-    if (!strcmp(plan->programmes.at[i].name, name) && plan->programmes.at[i].size == size)
+    if (!strcmp(plan->programmes.at[i].name, name) && step_form_equal(plan->programmes.at[i].form, form))
       return &plan->programmes.at[i];
   return NULL;
 }
 
 const PlanProgramme *plan_find_programme(const Plan *plan, const char *name) {
-  return plan_find_size(plan, name, 0);
+  return plan_find_form(plan, name, (StepForm){0});
 }
 
 const PlanGraph *plan_result(const Plan *plan, const char *name) {
@@ -63,13 +65,13 @@ int64_t plan_parts_at_once(const Plan *plan) {
   return is_once ? (int64_t)setting_number(plan->settings, "train.accumulate") : 1;
 }
 
-void plan_add_sized_run(Plan *plan, const char *name, int64_t size, PlanRun run) {
+void plan_add_formed_run(Plan *plan, const char *name, StepForm form, PlanRun run) {
   PlanProgramme *found = NULL;
   for (int i = 0; i < plan->programmes.count; i++)
-    if (!strcmp(plan->programmes.at[i].name, name) && plan->programmes.at[i].size == size)
+    if (!strcmp(plan->programmes.at[i].name, name) && step_form_equal(plan->programmes.at[i].form, form))
       found = &plan->programmes.at[i];
   if (!found) {
-    VEC_PUSH(plan->arena, plan->programmes, ((PlanProgramme){.name = name, .size = size}));
+    VEC_PUSH(plan->arena, plan->programmes, ((PlanProgramme){.name = name, .form = form}));
     found = &plan->programmes.at[plan->programmes.count - 1];
   }
   if (!run.times) run.times = 1;
@@ -77,7 +79,7 @@ void plan_add_sized_run(Plan *plan, const char *name, int64_t size, PlanRun run)
 }
 
 void plan_add_run(Plan *plan, const char *name, PlanRun run) {
-  plan_add_sized_run(plan, name, 0, run);
+  plan_add_formed_run(plan, name, (StepForm){0}, run);
 }
 
 /* ── text ─────────────────────────────────────────────────────────────────────────────────── */
@@ -85,7 +87,9 @@ void plan_print_programmes(const Plan *plan, Text *out) {
   for (int i = 0; i < plan->programmes.count; i++) {
     const PlanProgramme *programme = &plan->programmes.at[i];
     text_printf(out, "programme \"%s\"", programme->name);
-    if (programme->size) text_printf(out, " size %" PRId64, programme->size);
+    if (programme->form.size) text_printf(out, " size %" PRId64, programme->form.size);
+    if (programme->form.resting) text_printf(out, " resting %" PRId64, programme->form.resting);
+    if (programme->form.is_plain) text_printf(out, " plain");
     for (int k = 0; k < programme->runs.count; k++) {
       const PlanRun *run = &programme->runs.at[k];
       text_printf(out, " run \"%s\"", plan->graphs.at[run->graph].name);
@@ -125,11 +129,15 @@ static bool read_run(Words *words, const Plan *plan, PlanRun *run) {
 
 bool plan_read_programme(Words *words, Plan *plan) {
   const char *name = words_name(words, "the programme's name");
-  int64_t size = 0;
+  StepForm form = {0};
   if (!name) return false;
-  if (words_take(words, "size") && !words_integer(words, "positions of a row", 1, 1 << 24, &size))
+  if (words_take(words, "size") && !words_integer(words, "positions of a row", 1, 1 << 24, &form.size))
     return false;
-  if (plan_find_size(plan, name, size))
+  if (words_take(words, "resting") &&
+      !words_integer(words, "groups that rest", 1, PLAN_MOST_RESTS, &form.resting))
+    return false;
+  form.is_plain = words_take(words, "plain");
+  if (plan_find_form(plan, name, form))
     return words_fail(words, "there are two of programme \"%s\"", name);
   if (plan->programmes.count == PLAN_MOST_PROGRAMMES)
     return words_fail(words, "a plan has at most %d programmes", PLAN_MOST_PROGRAMMES);
@@ -140,7 +148,7 @@ bool plan_read_programme(Words *words, Plan *plan) {
     if (count++ == PROGRAMME_RUNS)
       return words_fail(words, "a programme has at most %d runs", PROGRAMME_RUNS);
     if (!read_run(words, plan, &run)) return false;
-    plan_add_sized_run(plan, name, size, run);
+    plan_add_formed_run(plan, name, form, run);
   } while (words_take(words, "run"));
   return true;
 }
@@ -170,8 +178,8 @@ static const char *programme_check_parts(const Check *check, int64_t parts) {
 }
 
 static const char *check_step(const Check *check) {
-  if (check->programme->size && setting_pipeline(check->plan->settings) > 1)
-    return "a step of several sizes is not for distributed.pipeline";
+  if (!step_form_equal(check->programme->form, (StepForm){0}) && setting_pipeline(check->plan->settings) > 1)
+    return "a step of several forms is not for distributed.pipeline";
   double parts = setting_number(check->plan->settings, "train.accumulate");
   int64_t batches = plan_batches(check->programme);
   if (parts < 1) parts = 1;
@@ -248,9 +256,10 @@ bool plan_has_loss(const PlanProgramme *programme) {
 static const char *check_runs(const Check *check) {
   const PlanProgramme *programme = check->programme;
   int kind = kind_of(programme);
-  if (kind < 0 || (programme->size && strcmp(programme->name, PROGRAMME_STEP) != 0))
+  bool is_whole = step_form_equal(programme->form, (StepForm){0});
+  if (kind < 0 || (!is_whole && strcmp(programme->name, PROGRAMME_STEP) != 0))
     return arena_printf(check->arena, "nothing runs a programme \"%s\"%s", programme->name,
-                        kind < 0 ? "" : " of a size");
+                        kind < 0 ? "" : " of a form");
   for (int i = 0; i < programme->runs.count; i++) {
     const PlanRun *run = &programme->runs.at[i];
     bool others = known[kind].traits & OTHERS, takes_positions = known[kind].traits & POSITIONS;
@@ -268,7 +277,7 @@ static const char *check_writes(const Check *check) {
   for (int i = 0; i < count; i++) {
     RoleTrait by = i + 1 < count ? known[kind].early : known[kind].last;
     const PlanGraph *graph = &check->plan->graphs.at[programme->runs.at[i].graph];
-    const char *why = plan_check_writes(check->arena, check->plan, graph, by);
+    const char *why = plan_check_writes(check->arena, check->plan, graph, by, programme->form);
     if (!why && count > 1) why = plan_check_sums(check->arena, check->plan, graph, by);
     if (why)
       return arena_printf(check->arena, "programme \"%s\" runs graph \"%s\", which %s",

@@ -63,6 +63,7 @@ typedef struct {
   const Plan *plan;
   const PlanGraph *graph;
   RoleTrait by;
+  int64_t resting;
   Written *of; /* by place */
 } Writes;
 
@@ -185,12 +186,32 @@ static const char *plan_writes_check_elements(const Writes *w, const PlanTensor 
   return NULL;
 }
 
+static bool has_rest(const Writes *w, const PlanTensor *param) {
+  return param->rests && param->rests <= w->resting;
+}
+
+/* A state of which element i belongs to element i of the parameters. */
+static const char *check_sliced(const Writes *w, const PlanTensor *state) {
+  const char *why = NULL;
+  for (int i = 0; i < w->plan->params.count && !why; i++) {
+    const PlanTensor *param = &w->plan->params.at[i];
+    Type held = plan_held(param);
+    int64_t wide = dtype_bytes(state->type.dtype), first = param->offset / dtype_bytes(param->type.dtype) * wide;
+    int64_t bytes = shape_elements(&held.shape) * wide;
+    bool is_in = !w->plan->places.at[param->place].is_frozen && first + bytes <= type_bytes(&state->type);
+    if (is_in && !has_rest(w, param))
+      why = check_written(w, state->place, state->offset + first, bytes, "the state", state->name);
+  }
+  return why;
+}
+
 static const char *check_params(const Writes *w) {
   const Plan *plan = w->plan;
   const char *why = NULL;
   for (int i = 0; i < plan->params.count && !why; i++) {
     const PlanTensor *param = &plan->params.at[i];
     Type held = plan_held(param);
+    if (has_rest(w, param)) continue;
     if (must_write(w, place_role(&plan->places.at[param->place])))
       why = check_written(w, param->place, param->offset, type_bytes(&held), "the parameter",
                           param->name);
@@ -201,9 +222,9 @@ static const char *check_params(const Writes *w) {
 }
 
 const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *graph,
-                              RoleTrait by) {
+                              RoleTrait by, StepForm form) {
   Arena *scratch = arena_new();
-  Writes w = {.arena = scratch, .plan = plan, .graph = graph, .by = by};
+  Writes w = {.arena = scratch, .plan = plan, .graph = graph, .by = by, .resting = form.resting};
   w.of = ARENA_ARRAY(scratch, Written, plan->places.count + 1);
   const char *why = NULL;
   for (int i = 0; i < graph->steps.count && !why; i++)
@@ -216,7 +237,9 @@ const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *g
   if (!why) why = check_params(&w);
   for (int i = 0; i < plan->states.count && !why; i++) {
     const PlanTensor *state = &plan->states.at[i];
-    if (must_write(&w, state->role))
+    if (must_write(&w, state->role) && w.resting && role_has(state->role, ROLE_SLICED))
+      why = check_sliced(&w, state);
+    else if (must_write(&w, state->role))
       why = check_written(&w, state->place, state->offset, type_bytes(&state->type), "the state",
                           state->name);
   }

@@ -9,8 +9,10 @@
 /* Does a step of the graph write a value of this type at this place? */
 bool plan_is_written(const PlanGraph *graph, int place, int64_t offset, const Type *type);
 /* NULL, or what the graph does that a run `by` must not, or does not do what it must, in the arena:
- * "writes the parameters", behind the words "graph "eval"". */
-const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *graph, RoleTrait by);
+ * "writes the parameters", behind the words "graph "eval"". Params that rest in a step of the form, and
+ * their moments, need not be written. */
+const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *graph, RoleTrait by,
+                              StepForm form);
 /* The same of the gradients of a step of several runs, by each of these: a step that writes
  * them has read them, or one before it, and at its end the last run clears them. */
 const char *plan_check_sums(Arena *arena, const Plan *plan, const PlanGraph *graph, RoleTrait by);

@@ -3,7 +3,7 @@
  * where memory is short, it fails. The functions of ft.h stand at the end. */
 #include "runtime/ft.h"
 #include "base/memory.h"
-#include "plan/grow_rule.h"
+#include "plan/step_form.h"
 #include "runtime/checkpoint/ckpt.h"
 #include "runtime/checkpoint/given.h"
 #include "runtime/command/generator.h"
@@ -18,7 +18,7 @@ struct FtModel {
   Exec *exec;
   void *batch;
   Programme step;    /* where it stands in a step: the next part */
-  GrowRule grow;     /* what the first steps have less of */
+  StepRule rule;     /* which form a step has */
   bool has_settings; /* what the device holds is what the plan says */
   bool has_states;   /* they were initialised */
   unsigned uses;
@@ -59,7 +59,7 @@ static Status open_model(FtModel *model, const char *path, const FtOptions *opti
   const SourcePlaces places = {.artifact_path = path};
   STATUS_TRY(given_load(model->exec, &places, false, NULL, NULL));
   STATUS_TRY(programme_start(model->exec, PROGRAMME_STEP, &model->step));
-  model->grow = grow_of(model->artifact->plan->settings);
+  model->rule = step_rule_of(model->artifact->plan->settings);
   return exec_batch_new(model->exec, &model->batch);
 }
 
@@ -200,15 +200,15 @@ static Status run(FtModel *model, ExecGraph graph, const void *const *inputs, bo
   return exec_sync(model->exec);
 }
 
-/* Where the recipe's first steps have less of something, its number says what a step is. */
+/* Where the recipe's steps are not all alike, its number says what a step is. */
 static Status choose_step(FtModel *model) {
   const SettingValue *settings = model->artifact->plan->settings;
   int64_t step, until;
-  if (!model->grow.kind || programme_done(&model->step)) return STATUS_OK;
+  if (step_rule_is_one(&model->rule) || programme_done(&model->step)) return STATUS_OK;
   STATUS_TRY(exec_step(model->exec, &step));
   int64_t total = (int64_t)setting_number(settings, "train.total_steps");
-  return programme_start_size(model->exec, PROGRAMME_STEP, grow_size(&model->grow, settings, total, step, &until),
-                              &model->step);
+  StepForm form = step_form(&model->rule, settings, total, step, &until);
+  return programme_start_form(model->exec, PROGRAMME_STEP, form, &model->step);
 }
 
 static Status train_step(FtModel *model, const void *const *inputs, double *loss) {

@@ -1,5 +1,5 @@
 /* info: a plan for people: first what matters most, then all that there is. */
-#include "plan/grow_rule.h"
+#include "plan/step_form.h"
 #include "plan/source_kind.h"
 #include "runtime/command/bench.h"
 #include <errno.h>
@@ -295,8 +295,9 @@ static void print_programmes(const Plan *plan, FILE *out) {
   for (int i = 0; i < plan->programmes.count; i++) {
     const PlanProgramme *programme = &plan->programmes.at[i];
     Text name = {0};
-    text_printf(&name, programme->size ? "%s, " : "%s", programme->name);
-    if (programme->size) grow_append_size(plan->settings, programme->size, &name);
+    bool is_whole = step_form_equal(programme->form, (StepForm){0});
+    text_printf(&name, is_whole ? "%s" : "%s, ", programme->name);
+    step_form_append(plan->settings, programme->form, &name);
     fprintf(out, "  %-16s ", text_cstr(&name));
     text_free(&name);
     for (int k = 0; k < programme->runs.count; k++) {

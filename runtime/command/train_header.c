@@ -1,5 +1,5 @@
 /* train: the lines that stand before the first step. */
-#include "plan/grow_rule.h"
+#include "plan/step_form.h"
 #include "runtime/command/train_state.h"
 #include <stdio.h>
 
@@ -24,6 +24,23 @@ static void header_say_sizes(const Training *training) {
     text_printf(&text, " up to step %lld", (long long)(until < training->total_steps ? until : training->total_steps));
   }
   if (text.count) log_say(training->log, "grow: %s", text_cstr(&text));
+  text_free(&text);
+}
+
+/* What rests from which step on. */
+static void header_say_rests(const Training *training) {
+  const SettingValue *settings = training->plan->settings;
+  StepRule rule = step_rule_of(settings);
+  Text text = {0};
+  int64_t said = 0, until;
+  for (int64_t step = 0; step < training->total_steps && said < rule.rest.count; step = until) {
+    int64_t resting = step_form(&rule, settings, training->total_steps, step, &until).resting;
+    if (resting > said)
+      text_printf(&text, "%s%lld group%s from step %lld", text.count ? ", " : "", (long long)resting,
+                  resting > 1 ? "s rest" : " rests", (long long)step + 1);
+    said = resting;
+  }
+  if (text.count) log_say(training->log, "freeze: %s", text_cstr(&text));
   text_free(&text);
 }
 
@@ -72,6 +89,7 @@ void train_say_header(Training *training) {
   if (training->valid) source_append_paths(training->valid, &memory);
   log_say(training->log, "train: %s", text_cstr(&memory));
   header_say_sizes(training);
+  header_say_rests(training);
   if (training->options->deterministic)
     log_say(training->log,
             "deterministic: with the same threads, every run on %s gives the same bits",

@@ -1,7 +1,7 @@
 /* feed: see feed.h. Invariant: either `kept` or `loader` serves, but while a step is open; the loader's slots outlive it. */
 #include "runtime/execute/feed.h"
 #include "base/clock.h"
-#include "plan/grow_rule.h"
+#include "plan/step_form.h"
 #include "runtime/execute/programme.h"
 #include "runtime/data/loader.h"
 #include <errno.h>
@@ -20,7 +20,7 @@ struct Feed {
   void **slots;
   int slot_count;
   bool has_sizes;       /* rows of several lengths: a programme for each */
-  GrowRule grow;        /* which size a step has */
+  StepRule rule;        /* which form a step has */
   bool is_open;         /* no file of the start is being inflated */
   int64_t waited;       /* nanoseconds, for batches, … */
   int64_t opening;      /* … and while it is not open */
@@ -134,9 +134,9 @@ static void find_parts(Feed *feed) {
 /* Which programme a step is follows from its number, or from its batch. */
 static void find_sizes(Feed *feed) {
   const Plan *plan = exec_plan(feed->exec);
-  feed->grow = grow_of(plan->settings);
-  for (int i = 0; i < plan->programmes.count && !feed->grow.kind; i++)
-    feed->has_sizes |= plan->programmes.at[i].size > 0;
+  feed->rule = step_rule_of(plan->settings);
+  for (int i = 0; i < plan->programmes.count && !feed->rule.grow.kind; i++)
+    feed->has_sizes |= plan->programmes.at[i].form.size > 0;
 }
 
 /* ── the whole ────────────────────────────────────────────────────────────────────────────── */
@@ -257,14 +257,17 @@ static Status feed_choose(Feed *feed, int64_t *most) {
   const char *name = feed->programme.of->name;
   int64_t step = feed->next / feed->parts, until = INT64_MAX;
   if (strcmp(name, PROGRAMME_STEP) != 0) return STATUS_OK;
-  if (feed->grow.kind && feed->options.total_steps) {
-    int64_t size = grow_size(&feed->grow, exec_plan(feed->exec)->settings, feed->options.total_steps, step, &until);
-    if (until - step < *most) *most = until - step;
-    return programme_start_size(feed->exec, name, size, &feed->programme);
+  StepForm form = {0};
+  if (feed->options.total_steps)
+    form = step_form(&feed->rule, exec_plan(feed->exec)->settings, feed->options.total_steps, step, &until);
+  if (until - step < *most) *most = until - step;
+  if (feed->has_sizes && feed->loader) {
+    *most = 1;
+    form.size = loader_size(feed->loader, feed->next);
+  } else if (step_rule_is_one(&feed->rule)) {
+    return STATUS_OK;
   }
-  if (!feed->has_sizes || !feed->loader) return STATUS_OK;
-  *most = 1;
-  return programme_start_size(feed->exec, name, loader_size(feed->loader, feed->next), &feed->programme);
+  return programme_start_form(feed->exec, name, form, &feed->programme);
 }
 
 Status feed_programme(Feed *feed, Programme *out) {

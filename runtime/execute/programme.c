@@ -1,18 +1,21 @@
 /* programme: see programme.h. */
 #include "runtime/execute/programme.h"
+#include "plan/step_form.h"
 
-Status programme_start_size(const Exec *exec, const char *name, int64_t size, Programme *out) {
+Status programme_start_form(const Exec *exec, const char *name, StepForm form, Programme *out) {
   const Plan *plan = exec_plan(exec);
-  *out = (Programme){.plan = plan, .of = plan_find_size(plan, name, size)};
+  *out = (Programme){.plan = plan, .of = plan_find_form(plan, name, form)};
   if (out->of) return STATUS_OK;
-  if (size)
-    return status_fail(STATUS_USER, "model %s has no programme \"%s\" of size %lld", plan->model,
-                       name, (long long)size);
-  return status_fail(STATUS_USER, "model %s has no programme \"%s\"", plan->model, name);
+  Text text = {0};
+  step_form_append(plan->settings, form, &text);
+  Status status = status_fail(STATUS_USER, "model %s has no programme \"%s\"%s%s", plan->model, name,
+                              text.count ? " of " : "", text_cstr(&text));
+  text_free(&text);
+  return status;
 }
 
 Status programme_start(const Exec *exec, const char *name, Programme *out) {
-  return programme_start_size(exec, name, 0, out);
+  return programme_start_form(exec, name, (StepForm){0}, out);
 }
 
 ExecGraph programme_result(const Programme *programme) {

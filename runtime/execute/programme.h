@@ -18,8 +18,8 @@ typedef struct {
   int64_t done; /* … after so many times of it */
 } Programme;
 
-/* The same of rows of that length, 0: as long as the inputs have them. STATUS_USER if the plan has none. */
-STATUS_CHECKED Status programme_start_size(const Exec *exec, const char *name, int64_t size,
+/* The same of a form of the step. STATUS_USER if the plan has none. */
+STATUS_CHECKED Status programme_start_form(const Exec *exec, const char *name, StepForm form,
                                            Programme *out);
 /* STATUS_USER if the plan has no such programme. */
 STATUS_CHECKED Status programme_start(const Exec *exec, const char *name, Programme *out);

@@ -1,5 +1,5 @@
 """The update, as the interpreter evaluates it, against torch.optim in float64 over 200 steps: every
-optimizer, its options, every schedule, clipping, parameter groups, the average of the weights. Lion and Muon,
+optimizer, its options, every schedule, clipping, parameter groups, the average of the weights, sharpness. Lion and Muon,
 which Debian's torch does not have, against references written here from their papers. No kernel is involved:
 this is about the formulas."""
 import itertools
@@ -67,7 +67,7 @@ def run(settings, seed):
     texts = []
     for lr, decay, is_muon in groups_of(settings).values():
         texts.append(f", lr_factor={lr}, decay_factor={decay}" + (", as_matrix=true" if is_muon else ""))
-    done = subprocess.run([FTOPT, "-", "--passes=autodiff,optimizer,simplify2,cse2,dce2", "--interp", "--all-values",
+    done = subprocess.run([FTOPT, "-", "--passes=autodiff,sharpness,optimizer,simplify2,cse2,dce2", "--interp", "--all-values",
                            f"--steps={STEPS}", "--set", f"train.total_steps={TOTAL}"] + flags, input=GRAPH % tuple(texts), capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -204,6 +204,25 @@ def start(optimizer, values, at, first):
     return step
 
 
+def loss_of(x, values):
+    h = (x @ values["w"].T) * torch.tanh(x @ values["v"].T) + values["b"]
+    y = h @ values["t"].T
+    return (torch.tanh(y) + 0.2 * y).sum()  # no minimum to oscillate around: small errors stay small
+
+
+def sharpen(settings, x, values):
+    """Leaves in .grad the gradients at the moved weights: Foret et al. 2021, as the usual code for PyTorch has it, and Kwon et al. 2021."""
+    kind, eta = settings.get("sharpness", "none"), settings.get("sharpness.eta", 0.01)
+    if kind == "none":
+        return
+    size = {name: value.detach().abs() + eta if kind == "asam" else torch.ones_like(value) for name, value in values.items()}
+    norm = torch.sqrt(sum((size[name] * value.grad).square().sum() for name, value in values.items()))
+    moved = {name: (value.detach() + settings["sharpness.rho"] * size[name] ** 2 * value.grad / (norm + 1e-12)).requires_grad_() for name, value in values.items()}
+    loss_of(x, moved).backward()
+    for name, value in values.items():
+        value.grad = moved[name].grad
+
+
 def check(settings, seed):
     steps = run(settings, seed)
     first = steps[0]
@@ -228,11 +247,10 @@ def check(settings, seed):
         worst = max(worst, abs(step["rate", "@lr"][0] - lr) / max(lr, 1e-12))
         for group in optimizer.param_groups:
             group["lr"] = lr * group["factor"]
-        h = (x @ values["w"].T) * torch.tanh(x @ values["v"].T) + values["b"]
-        y = h @ values["t"].T
-        loss = (torch.tanh(y) + 0.2 * y).sum()  # no minimum to oscillate around: small errors stay small
+        loss = loss_of(x, values)
         optimizer.zero_grad()
         loss.backward()
+        sharpen(settings, x, values)
         worst = max(worst, abs(step["loss", "loss"][0] - loss.item()))
         if settings.get("clip_value", 0):
             torch.nn.utils.clip_grad_value_(values.values(), settings["clip_value"])
@@ -295,6 +313,11 @@ def cases():
     for ema in (0.5, 0.99):
         yield dict(optimizer="adamw", lr=0.01, ema=ema)
     yield dict(optimizer="sgd", lr=0.01, lr_per=256, batch=64)
+    for kind, sharpness, rho in itertools.product(("sgd", "adam", "adamw", "lion", "adagrad", "rmsprop", "muon"), ("sam", "asam"), (0.05, 0.5)):
+        more = {"groups": mine} if kind == "muon" else {"eps": 0.01} if kind == "rmsprop" else {}
+        yield {"optimizer": kind, "lr": 0.002, "momentum": 0.5, "sharpness": sharpness, "sharpness.rho": rho, "sharpness.eta": 0.1, **more}
+    yield {"optimizer": "adamw", "lr": 0.002, "weight_decay": 0.1, "clip": 0.5, "ema": 0.9, "sharpness": "sam", "sharpness.rho": 0.2, "groups": groups}
+    yield {"optimizer": "sgd", "lr": 0.002, "sharpness": "asam", "sharpness.rho": 0, "sharpness.eta": 0}
 
 
 passed = failed = 0
