@@ -15,7 +15,7 @@ typedef struct {
 
 static Product product_of(const HostKernel *kernel, const Node *dot) {
   Product p = {dot_form(dot), host_operand_type(dot->input[0]->type.dtype)};
-  p.tile = gemm_choose(p.form.batch, p.form.m, p.form.n, p.form.k, p.form.ta, p.type != OPERAND_F32,
+  p.tile = gemm_choose(p.form.batch, p.form.m, p.form.n, p.form.k, p.form.ta, p.type,
                        kernel->module->vector_bytes);
   return p;
 }
@@ -155,6 +155,12 @@ LLVMValueRef host_constant(HostKernel *kernel, const char *name, const int64_t *
                          count + pointer_count);
 }
 
+static int64_t ways_of(const Module *module) {
+  return (module_leaves_out(module, "amx") ? 0 : GEMM_AMX) |
+         (module_leaves_out(module, "dpbf16") ? 0 : GEMM_DPBF16) |
+         (module_leaves_out(module, "widened") ? 0 : GEMM_WIDENED);
+}
+
 /* A GemmProduct: its numbers, its four tiles, its epilogue. */
 static LLVMValueRef define_product(HostKernel *kernel, const Product *p, const int argument[2],
                                    LLVMValueRef epilogue) {
@@ -163,7 +169,8 @@ static LLVMValueRef define_product(HostKernel *kernel, const Product *p, const i
                        p->form.n,     p->form.k,
                        p->form.ta,    p->form.tb,
                        tile->rows,    tile->vectors,
-                       p->type,       gemm_in_place(p->form.n, p->form.k, p->form.tb),
+                       p->type,       ways_of(kernel->module),
+                       gemm_in_place(p->form.n, p->form.k, p->form.tb),
                        tile->depth,   tile->down,
                        tile->across,  argument[0],
                        argument[1],   kernel->node->input_count};

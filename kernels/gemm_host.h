@@ -9,6 +9,7 @@
 
 enum { GEMM_LANES = 16, GEMM_MAX_ROWS = 14, GEMM_MAX_VECTORS = 4, GEMM_MAX_PANEL = 1 << 16 };
 enum { GEMM_BLOCK_DEPTH = 224, GEMM_BLOCK_TILES = 8, GEMM_BLOCK_COLUMNS = 256 };
+enum { GEMM_BF16_ROWS = 256 }; /* of a block of bf16: as many tiles as have so many rows */
 
 typedef struct {
   int rows, vectors; /* of a register tile */
@@ -30,12 +31,17 @@ typedef void GemmTileKernel(const float *a, int64_t a_step, const float *b, int6
 typedef void GemmEpilogue(void *const *args, int64_t batch, int64_t row, int64_t column,
                           int64_t rows, int64_t columns, const float *tile, int64_t stride);
 
+/* Ways to multiply bf16 (kernels/gemm_bf16_x86.c): GEMM_WIDENED is to widen it to f32 where vdpbf16ps is
+ * the slower way. */
+enum { GEMM_DPBF16 = 1, GEMM_AMX = 2, GEMM_WIDENED = 4 };
+
 /* What ftc says of one product; codegen/host_gemm.c writes it field by field in this order. */
 typedef struct {
   int64_t batch, m, n, k;
   int64_t ta, tb; /* a is stored [k, m]; b is stored [n, k] */
   int64_t rows, vectors;
   int64_t type;                /* of a and b: OPERAND_... */
+  int64_t may_use;             /* GEMM_DPBF16 | GEMM_AMX | …, less what --disable names */
   int64_t in_place;            /* panels of b are read where they lie: see gemm_in_place */
   int64_t depth, down, across; /* of a block: see GemmTile */
   int64_t arg_a, arg_b, arg_c; /* where in args; arg_c without an epilogue only */
@@ -76,12 +82,12 @@ static inline int64_t gemm_part(int64_t tiles, int64_t most) {
 /* Chooses the blocks of a deep product: large enough to be worth copying, and at least FEW of them
  * if that is possible, for the threads to share. */
 static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, int64_t n,
-                                      int64_t k) {
+                                      int64_t k, int64_t most_tiles) {
   enum { FEW = 8 };
   int64_t width = tile->vectors * GEMM_LANES, parts = (k + GEMM_BLOCK_DEPTH - 1) / GEMM_BLOCK_DEPTH;
   int64_t down = (m + tile->rows - 1) / tile->rows, across = (n + width - 1) / width;
   tile->depth = (k + parts - 1) / parts;
-  tile->down = gemm_part(down, GEMM_BLOCK_TILES);
+  tile->down = gemm_part(down, most_tiles);
   tile->across = gemm_part(across, GEMM_BLOCK_COLUMNS / width);
   for (;;) {
     tile->work = batch * ((down + tile->down - 1) / tile->down) *
@@ -98,9 +104,9 @@ static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, 
 
 /* The best tile for batch products of m x k by k x n, on registers of vector_bytes (16, 32, 64). */
 static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta,
-                                   bool is_narrow, int vector_bytes) {
+                                   int64_t type, int vector_bytes) {
   GemmTile best = {0};
-  bool is_deep = gemm_is_deep(m, n, k, ta, is_narrow);
+  bool is_deep = gemm_is_deep(m, n, k, ta, type != OPERAND_F32);
   int split = vector_bytes >= 64 ? 1 : 64 / vector_bytes, registers = vector_bytes >= 64 ? 29 : 15;
   int64_t least = INT64_MAX;
   for (int vectors = 1; vectors <= GEMM_MAX_VECTORS; vectors++)
@@ -122,10 +128,14 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
         best.work = batch * (down + !!bottom) * (across + !!right);
       }
     }
-  if (is_deep && best.rows) gemm_choose_blocks(&best, batch, m, n, k);
+  if (is_deep && best.rows)
+    gemm_choose_blocks(&best, batch, m, n, k,
+                       type == OPERAND_BF16 ? GEMM_BF16_ROWS / best.rows : GEMM_BLOCK_TILES);
   return best;
 }
 
 /* Work items [begin, end) of a product: tiles, or blocks of tiles. */
 void gemm_run(const GemmProduct *product, void *const *args, int64_t begin, int64_t end);
+/* Of operands of bf16, by the processor's instructions for them; false: it has none. */
+bool gemm_bf16_run(const GemmProduct *product, void *const *args, int64_t begin, int64_t end);
 #endif

@@ -6,8 +6,7 @@
  * once. The work item is a tile, and a is read where it lies; or, where k is long, a block of tiles
  * that shares copies of both operands. Any split of the items gives the same bits: an element is
  * one sum, in the order of k. */
-#include "kernels/gemm_host.h"
-#include "kernels/lanes_x86.h"
+#include "kernels/gemm_blocks.h"
 #include "kernels/panel_x86.h"
 #include "kernels/tile_x86.h"
 
@@ -47,10 +46,6 @@ ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const fl
 #include "kernels/tiles_x86.h"
 
 /* ── panels of b ────────────────────────────────────────────────────────────────────────────── */
-ALWAYS const char *operand_address(const GemmProduct *p, const void *x, int64_t at) {
-  return (const char *)x + at * operand_bytes(p->type);
-}
-
 typedef struct {
   int64_t first, depth;           /* steps of k */
   int64_t column, columns, width; /* of b; beyond `columns` come zeros */
@@ -92,19 +87,6 @@ static void pack(const GemmProduct *p, const void *b, const Part *part, float *p
 }
 
 /* ── the product ────────────────────────────────────────────────────────────────────────────── */
-/* What becomes of a tile of sums at (row, column). */
-static void gemm_x86_finish(const GemmProduct *p, void *const *args, int64_t batch, int64_t row,
-                            int64_t column, int64_t columns, const float *tile, int64_t width) {
-  int64_t count = p->m - row < p->rows ? p->m - row : p->rows;
-  if (p->epilogue) {
-    p->epilogue(args, batch, row, column, count, columns, tile, width);
-    return;
-  }
-  float *c = (float *)args[p->arg_c] + (batch * p->m + row) * p->n + column;
-  for (int64_t r = 0; r < count; r++)
-    for (int64_t j = 0; j < columns; j++) c[r * p->n + j] = tile[r * width + j];
-}
-
 /* Tiles [first, end) of one column of tiles of one product. */
 static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t batch, int64_t strip,
                             int64_t first, int64_t end, float *panel) {
@@ -128,7 +110,8 @@ static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t bat
     p->tile[is_bottom + 2 * is_right](a + row * (p->ta ? 1 : k), p->ta ? m : k, right, b_k, k,
                                       is_direct ? c + row * n : tile, is_direct ? n : width, false,
                                       (const char *)right, 0);
-    if (!is_direct) gemm_x86_finish(p, args, batch, row, column, columns, tile, width);
+    if (!is_direct)
+      gemm_x86_finish(p, args, batch, row, is_bottom ? m - row : rows, column, columns, tile, width);
   }
 }
 
@@ -143,10 +126,6 @@ _Static_assert(GEMM_MAX_ROWS <= (int)GEMM_LANES, "a row of `left` holds what a t
 enum {
   AHEAD = 8
 }; /* rows of an operand that are prefetched: hardware does not see the pattern */
-
-typedef struct {
-  int64_t tile_row, last_row, strip, last_strip;
-} Block;
 
 /* Packs a: left[tile] is what the tile's kernel reads. If a is [k, m] that is [depth][16], and all
  * tiles are packed row by row, since rows are far apart; else it is [rows][depth]. is_end: this is
@@ -245,9 +224,9 @@ static Ahead line_ahead(const GemmProduct *p, const void *a, const void *b, int6
   return (Ahead){operand_address(p, b, next * p->n + column), p->n * size};
 }
 
-static void gemm_run_block(const GemmProduct *p, void *const *args, int64_t batch,
-                           const Block *block, BlockRoom *room) {
-  int64_t m = p->m, n = p->n, k = p->k, rows = p->rows, most = p->vectors * GEMM_LANES;
+static void gemm_run_block(const GemmProduct *p, void *const *args, const Block *block,
+                           BlockRoom *room) {
+  int64_t batch = block->batch, m = p->m, n = p->n, k = p->k, rows = p->rows, most = p->vectors * GEMM_LANES;
   const void *a = operand_address(p, args[p->arg_a], batch * m * k);
   const void *b = operand_address(p, args[p->arg_b], batch * k * n);
   bool is_copied = p->ta || p->type != OPERAND_F32;
@@ -260,7 +239,7 @@ static void gemm_run_block(const GemmProduct *p, void *const *args, int64_t batc
       int64_t width = (columns + GEMM_LANES - 1) / GEMM_LANES * GEMM_LANES;
       const float *right = room->right + (j - block->strip) * depth * most;
       for (int64_t i = block->tile_row; i < block->last_row; i++) {
-        int64_t row = i * rows, at = (j - block->strip) * p->down + i - block->tile_row;
+        int64_t row = i * rows, at = (j - block->strip) * GEMM_BLOCK_TILES + i - block->tile_row;
         float *sums = room->sums + at * rows * most;
         const float *left =
             is_copied ? room->left[i - block->tile_row][0] : (const float *)a + row * k + first;
@@ -271,7 +250,9 @@ static void gemm_run_block(const GemmProduct *p, void *const *args, int64_t batc
                                                                      : k,
                                                          right, width, depth, sums, width,
                                                          first > 0, ahead.at, ahead.step);
-        if (first + depth == k) gemm_x86_finish(p, args, batch, row, column, columns, sums, width);
+        if (first + depth == k)
+          gemm_x86_finish(p, args, batch, row, m - row < rows ? m - row : rows, column, columns, sums,
+                          width);
       }
     }
   }
@@ -280,15 +261,13 @@ static void gemm_run_block(const GemmProduct *p, void *const *args, int64_t batc
 static __attribute__((noinline)) void run_blocks(const GemmProduct *p, void *const *args,
                                                  int64_t begin, int64_t end) {
   BlockRoom room;
-  int64_t width = p->vectors * GEMM_LANES;
-  int64_t tiles = (p->m + p->rows - 1) / p->rows, strips = (p->n + width - 1) / width;
-  int64_t down = (tiles + p->down - 1) / p->down, across = (strips + p->across - 1) / p->across;
   for (; begin < end; begin++) {
-    int64_t at = begin % (down * across);
-    Block block = {.tile_row = at / across * p->down, .strip = at % across * p->across};
-    block.last_row = block.tile_row + p->down < tiles ? block.tile_row + p->down : tiles;
-    block.last_strip = block.strip + p->across < strips ? block.strip + p->across : strips;
-    gemm_run_block(p, args, begin / (down * across), &block, &room);
+    Block all = gemm_block(p, begin), block = all;
+    for (; block.tile_row < all.last_row; block.tile_row = block.last_row) {
+      int64_t last = block.tile_row + GEMM_BLOCK_TILES;
+      block.last_row = last < all.last_row ? last : all.last_row;
+      gemm_run_block(p, args, &block, &room);
+    }
   }
 }
 
@@ -317,6 +296,7 @@ static __attribute__((noinline)) void run_tiles(const GemmProduct *p, void *cons
 }
 
 void gemm_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
+  if (p->type == OPERAND_BF16 && gemm_bf16_run(p, args, begin, end)) return;
   if (p->depth)
     run_blocks(p, args, begin, end);
   else

@@ -14,17 +14,14 @@
 #define EVEN_QUARTERS 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27
 #define ODD_QUARTERS 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31
 
-/* Transposes 16 rows of 16 elements, `stride` apart, to 16 columns `width` apart: first elements
- * and pairs are exchanged within quarters of four rows, then whole quarters are. */
-ALWAYS void transpose_block(int type, const void *b, int64_t from, int64_t stride, float *to,
-                            int64_t width) {
+/* Sixteen rows become sixteen columns, `width` apart: first elements and pairs are exchanged within
+ * quarters of four rows, then whole quarters are. */
+ALWAYS void transpose_rows(const Lanes row[16], float *to, int64_t width) {
   Lanes x[16], y[16];
 #pragma clang loop unroll(full)
   for (int i = 0; i < 8; i++) {
-    Lanes upper = lanes_load_as(type, b, from + 2 * i * stride);
-    Lanes lower = lanes_load_as(type, b, from + (2 * i + 1) * stride);
-    x[2 * i] = CHOOSE(upper, lower, LOW_SINGLES);
-    x[2 * i + 1] = CHOOSE(upper, lower, HIGH_SINGLES);
+    x[2 * i] = CHOOSE(row[2 * i], row[2 * i + 1], LOW_SINGLES);
+    x[2 * i + 1] = CHOOSE(row[2 * i], row[2 * i + 1], HIGH_SINGLES);
   }
 #pragma clang loop unroll(full)
   for (int i = 0; i < 16; i += 4) {
@@ -42,5 +39,14 @@ ALWAYS void transpose_block(int type, const void *b, int64_t from, int64_t strid
     *(LooseLanes *)(to + (i + 8) * width) = CHOOSE(d, e, EVEN_QUARTERS);
     *(LooseLanes *)(to + (i + 12) * width) = CHOOSE(d, e, ODD_QUARTERS);
   }
+}
+
+/* Transposes 16 rows of 16 elements, `stride` apart, to 16 columns `width` apart. */
+ALWAYS void transpose_block(int type, const void *b, int64_t from, int64_t stride, float *to,
+                            int64_t width) {
+  Lanes row[16];
+#pragma clang loop unroll(full)
+  for (int i = 0; i < 16; i++) row[i] = lanes_load_as(type, b, from + i * stride);
+  transpose_rows(row, to, width);
 }
 #endif

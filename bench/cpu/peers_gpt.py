@@ -1,17 +1,18 @@
 """A GPT as peers.py measures it: GPT-2's architecture over bytes, AdamW, no dropout.
 
-  peers_gpt.py {torch-eager,torch-compile,jax} {gpt128,gpt384} [--threads N] [--steps N] [--rounds N]
+  peers_gpt.py {torch-eager,torch-compile,jax} {gpt128,gpt384,gpt128-bf16,gpt384-bf16} [--threads N] [--steps N] [--rounds N]
 
 gpt128: 4 layers, width 128, 4 heads, sequence 128; gpt384: 6 layers, width 384, 6 heads, sequence 256;
-batch 8. A step takes random windows of a text in memory. The peers get their fused attention
+batch 8. -bf16: products of bf16, all else in f32 (torch.autocast; JAX casts the operands). A step takes random windows of a text in memory. The peers get their fused attention
 (scaled_dot_product_attention, jax.nn.dot_product_attention), fused AdamW and donated buffers."""
 import peer
 
-arguments = peer.parse(__doc__, ["torch-eager", "torch-compile", "jax"], ["gpt128", "gpt384"], rounds=3)
+arguments = peer.parse(__doc__, ["torch-eager", "torch-compile", "jax"], ["gpt128", "gpt384", "gpt128-bf16", "gpt384-bf16"], rounds=3)
 import numpy
 
 V, B = 256, 8
-L, D, H, T = (4, 128, 4, 128) if arguments.model == "gpt128" else (6, 384, 6, 256)
+L, D, H, T = (4, 128, 4, 128) if arguments.model.startswith("gpt128") else (6, 384, 6, 256)
+IS_BF16 = arguments.model.endswith("-bf16")
 random = numpy.random.default_rng(1)
 text = random.integers(0, V, 1 << 20).astype(numpy.int32)
 
@@ -51,7 +52,11 @@ def torch_step(compiled):
 
     net = Gpt()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
-    loss_of = torch.compile(net) if compiled else net
+    model = torch.compile(net) if compiled else net
+
+    def loss_of(*batch):
+        with torch.autocast("cpu", torch.bfloat16, enabled=IS_BF16):
+            return model(*batch)
 
     step, value = peer.torch_step(loss_of, optimizer)
     return lambda: step(*(torch.from_numpy(a).long() for a in windows())), value
@@ -66,7 +71,9 @@ def jax_step():
     norm_of = lambda: {"g": jnp.ones(D), "b": jnp.zeros(D)}
     layer = lambda: {"ln_1": norm_of(), "ln_2": norm_of(), "qkv": dense(D, 3 * D), "out": dense(D, D), "up": dense(D, 4 * D), "down": dense(4 * D, D)}
     p = {"wte": 0.02 * jax.random.normal(next(key), (V, D)), "wpe": 0.02 * jax.random.normal(next(key), (T, D)), "h": [layer() for _ in range(L)], "ln_f": norm_of()}
-    apply = lambda d, x: x @ d["w"] + d["b"]
+    narrow = (lambda x: x.astype(jnp.bfloat16)) if IS_BF16 else lambda x: x
+    multiply = lambda x, w: jnp.matmul(narrow(x), narrow(w), preferred_element_type=jnp.float32)
+    apply = lambda d, x: multiply(x, d["w"]) + d["b"]
 
     def norm(n, x):
         d = x - x.mean(-1, keepdims=True)
@@ -75,10 +82,10 @@ def jax_step():
     def loss_of(p, x, y):
         h = p["wte"][x] + p["wpe"]
         for l in p["h"]:
-            q, k, v = (t.reshape(B, T, H, D // H) for t in jnp.split(apply(l["qkv"], norm(l["ln_1"], h)), 3, -1))
-            h = h + apply(l["out"], jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(B, T, D))
+            q, k, v = (narrow(t).reshape(B, T, H, D // H) for t in jnp.split(apply(l["qkv"], norm(l["ln_1"], h)), 3, -1))
+            h = h + apply(l["out"], jax.nn.dot_product_attention(q, k, v, is_causal=True).astype(jnp.float32).reshape(B, T, D))
             h = h + apply(l["down"], jax.nn.gelu(apply(l["up"], norm(l["ln_2"], h)), approximate=True))
-        logits = norm(p["ln_f"], h) @ p["wte"].T
+        logits = multiply(norm(p["ln_f"], h), p["wte"].T)
         return (jax.nn.logsumexp(logits, -1) - jnp.take_along_axis(logits, y[..., None], -1)[..., 0]).mean()
 
     def update(p, m, v, t, x, y):

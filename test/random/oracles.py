@@ -40,7 +40,7 @@ PRODUCTS = {"Linear", "SwiGLU", "matmul", "matmul_transposed", "Conv2d", "conv2d
 WANTS = {  # what a program must have for a choice to matter to it: one of these operations, and this of its recipe
     **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma"], ({"attention"}, None)),
     **dict.fromkeys(["layout", "channels"], ({"Conv2d", "conv2d"}, None)),
-    **dict.fromkeys(["precision", "widen", "narrow", "wgmma", "tma"], (PRODUCTS, "16")),
+    **dict.fromkeys(["precision", "widen", "narrow", "wgmma", "tma", "amx", "dpbf16", "widened"], (PRODUCTS, "16")),
     **dict.fromkeys(["moments", "column_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),
     "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
     **dict.fromkeys(["integers", "vnni"], ({"QuantLinear"}, None)),
