@@ -1,5 +1,5 @@
 /* describe: writes C that describes one product to kernels/gemm_x86.c, as codegen/host_gemm.c does
- * for an artifact: describe NAME M N K TA TB. Fields have their names, so that a new one of
+ * for an artifact: describe NAME M N K TA TB TYPE, an OPERAND_.... Fields have their names, so that a new one of
  * GemmProduct is 0 here and compiles. */
 #include "kernels/gemm_host.h"
 #include <stdio.h>
@@ -8,10 +8,10 @@
 enum { VECTOR_BYTES = __AVX512F__ + 0 ? 64 : 32 };
 
 int main(int count, char **word) {
-  if (count != 7) return 2;
+  if (count != 8) return 2;
   long m = atol(word[2]), n = atol(word[3]), k = atol(word[4]);
-  int ta = atoi(word[5]), tb = atoi(word[6]);
-  GemmTile tile = gemm_choose(1, m, n, k, ta, 0, VECTOR_BYTES);
+  int ta = atoi(word[5]), tb = atoi(word[6]), type = atoi(word[7]);
+  GemmTile tile = gemm_choose(1, m, n, k, ta, type, VECTOR_BYTES);
   long width = (long)tile.vectors * GEMM_LANES;
   int rows[2] = {m >= tile.rows ? (int)tile.rows : 0, (int)(m % tile.rows)};
   int vectors[2] = {n >= width ? (int)tile.vectors : 0,
@@ -27,6 +27,7 @@ int main(int count, char **word) {
       "    .rows = %d, .vectors = %d, .in_place = %d, .depth = %ld, .down = %ld, .across = %ld,\n",
       (int)tile.rows, (int)tile.vectors, (int)gemm_in_place(n, k, tb), (long)tile.depth,
       (long)tile.down, (long)tile.across);
+  printf("    .type = %d, .may_use = GEMM_AMX | GEMM_DPBF16 | GEMM_WIDENED,\n", type);
   printf("    .arg_a = 0, .arg_b = 1, .arg_c = 2, .tile = {");
   for (int i = 0; i < 4; i++)
     if (rows[i & 1] && vectors[i >> 1])

@@ -1,6 +1,7 @@
 /* gemm: how fast this machine multiplies the matrices that our benchmarks have, by OpenBLAS, oneDNN
  * (sgemm and the matmul primitive, plain and with weights it may reorder beforehand) and our own
- * kernels/gemm_x86.c, against the rate of a register-only FMA loop. One table, GFLOP/s, medians.
+ * kernels/gemm_x86.c, against the rate of a register-only FMA loop. Then oneDNN's matmul and ours of operands in
+ * bf16, with results in f32. One table, GFLOP/s, medians.
  * Usage: gemm THREADS. Each product runs warm: in a training step, operands were just written. */
 #include <cblas-openblas.h>
 #include <math.h>
@@ -15,10 +16,8 @@
 /* bench/gemm/run describes each shape of shapes.inc to kernels/gemm_x86.c */
 typedef void Kernel(void *const *args, int64_t begin, int64_t end);
 #define SHAPE(NAME, M, N, K, TA, TB)                                                               \
-  void gemm_##NAME(void *const *args, int64_t begin, int64_t end);
-#include "shapes.inc"
-#undef SHAPE
-#define SHAPE(NAME, M, N, K, TA, TB) int64_t gemm_work_##NAME(void);
+  Kernel gemm_##NAME##_0, gemm_##NAME##_1;                                                         \
+  int64_t gemm_work_##NAME##_0(void), gemm_work_##NAME##_1(void);
 #include "shapes.inc"
 #undef SHAPE
 
@@ -26,20 +25,23 @@ typedef struct {
   const char *name;
   int64_t m, n, k;
   bool ta, tb;
-  Kernel *kernel;
-  int64_t (*work)(void);
+  Kernel *kernel[2]; /* of f32, of bf16 */
+  int64_t (*work[2])(void);
 } Shape;
 static const Shape shapes[] = {
-#define SHAPE(NAME, M, N, K, TA, TB) {#NAME, M, N, K, TA, TB, gemm_##NAME, gemm_work_##NAME},
+#define SHAPE(NAME, M, N, K, TA, TB)                                                               \
+  {#NAME, M, N, K, TA, TB, {gemm_##NAME##_0, gemm_##NAME##_1}, {gemm_work_##NAME##_0, gemm_work_##NAME##_1}},
 #include "shapes.inc"
 #undef SHAPE
 };
 
 static float *a, *b, *c, *expected;
+static uint16_t *narrow_a, *narrow_b; /* the same in bf16, exactly */
 static int threads;
 
 typedef struct {
   const Shape *shape;
+  bool is_bf16;
   dnnl_primitive_t primitive;
   dnnl_exec_arg_t args[3];
   dnnl_stream_t stream;
@@ -83,16 +85,17 @@ static void run_dnnl_primitive(Job *job) {
 }
 /* As the runtime does: the items cut into one contiguous part per thread. */
 static void run_ours(Job *job) {
-  void *args[3] = {a, b, c};
-  int64_t work = job->shape->work();
+  void *args[3] = {job->is_bf16 ? (void *)narrow_a : a, job->is_bf16 ? (void *)narrow_b : b, c};
+  int64_t work = job->shape->work[job->is_bf16]();
+  Kernel *kernel = job->shape->kernel[job->is_bf16];
   if (threads == 1) {
-    job->shape->kernel(args, 0, work);
+    kernel(args, 0, work);
     return;
   }
 #pragma omp parallel num_threads(threads)
   {
     int64_t id = omp_get_thread_num(), count = omp_get_num_threads();
-    job->shape->kernel(args, work * id / count, work * (id + 1) / count);
+    kernel(args, work * id / count, work * (id + 1) / count);
   }
 }
 
@@ -103,8 +106,9 @@ static double time_primitive(Job *job, bool is_free) {
   const Shape *s = job->shape;
   dnnl_dims_t a_dims = {s->m, s->k}, b_dims = {s->k, s->n}, c_dims = {s->m, s->n};
   dnnl_memory_desc_t a_desc, b_desc, c_desc;
-  dnnl_memory_desc_init_by_tag(&a_desc, 2, a_dims, dnnl_f32, s->ta ? dnnl_ba : dnnl_ab);
-  dnnl_memory_desc_init_by_tag(&b_desc, 2, b_dims, dnnl_f32,
+  dnnl_data_type_t type = job->is_bf16 ? dnnl_bf16 : dnnl_f32;
+  dnnl_memory_desc_init_by_tag(&a_desc, 2, a_dims, type, s->ta ? dnnl_ba : dnnl_ab);
+  dnnl_memory_desc_init_by_tag(&b_desc, 2, b_dims, type,
                                is_free ? dnnl_format_tag_any
                                : s->tb ? dnnl_ba
                                        : dnnl_ab);
@@ -116,10 +120,10 @@ static double time_primitive(Job *job, bool is_free) {
   dnnl_primitive_create(&job->primitive, pd);
   const dnnl_memory_desc_t *weights = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
   dnnl_memory_t memory[3];
-  dnnl_memory_create(&memory[0], &a_desc, engine, a);
+  dnnl_memory_create(&memory[0], &a_desc, engine, job->is_bf16 ? (void *)narrow_a : a);
   dnnl_memory_create(&memory[1], weights, engine, DNNL_MEMORY_ALLOCATE);
   dnnl_memory_create(&memory[2], &c_desc, engine, c);
-  if (!is_free) dnnl_memory_set_data_handle(memory[1], b);
+  if (!is_free) dnnl_memory_set_data_handle(memory[1], job->is_bf16 ? (void *)narrow_b : b);
   job->args[0] = (dnnl_exec_arg_t){DNNL_ARG_SRC, memory[0]};
   job->args[1] = (dnnl_exec_arg_t){DNNL_ARG_WEIGHTS, memory[1]};
   job->args[2] = (dnnl_exec_arg_t){DNNL_ARG_DST, memory[2]};
@@ -164,9 +168,13 @@ int main(int count, char **words) {
   size_t bytes = sizeof(float) * 4096 * 1536;
   a = aligned_alloc(64, bytes), b = aligned_alloc(64, bytes), c = aligned_alloc(64, bytes);
   expected = aligned_alloc(64, bytes);
-  for (size_t i = 0; i < bytes / sizeof(float); i++) {
-    a[i] = (float)((i * 2654435761u >> 8) & 1023) / 512.0f - 1;
-    b[i] = (float)((i * 40503u >> 4) & 1023) / 512.0f - 1;
+  narrow_a = aligned_alloc(64, bytes / 2), narrow_b = aligned_alloc(64, bytes / 2);
+  for (size_t i = 0; i < bytes / sizeof(float); i++) { /* seven bits: exact in bf16 */
+    uint32_t word;
+    a[i] = (float)((i * 2654435761u >> 8) & 127) / 64.0f - 1;
+    b[i] = (float)((i * 40503u >> 4) & 127) / 64.0f - 1;
+    memcpy(&word, &a[i], 4), narrow_a[i] = (uint16_t)(word >> 16);
+    memcpy(&word, &b[i], 4), narrow_b[i] = (uint16_t)(word >> 16);
   }
   memset(c, 0, bytes);
   dnnl_engine_create(&engine, dnnl_cpu, 0);
@@ -175,8 +183,9 @@ int main(int count, char **words) {
   double peak = median(run_peak, &job, 2.0 * 16 * 24 * 20000 * threads);
   printf("%d thread%s; register-only FMA loop: %.0f GFLOP/s\n", threads, threads > 1 ? "s" : "",
          peak);
-  printf("%-10s %16s %2s %2s %9s %9s %9s %9s %9s %6s %8s %9s\n", "name", "m x n x k", "ta", "tb",
-         "OpenBLAS", "dnnl gemm", "matmul", "blocked", "ours", "peak%", "us ours", "error");
+  printf("%-10s %16s %2s %2s %9s %9s %9s %9s %9s %6s %8s %9s | %9s %9s %9s %9s\n", "name", "m x n x k", "ta", "tb",
+         "OpenBLAS", "dnnl gemm", "matmul", "blocked", "ours", "peak%", "us ours", "error", "matmul16",
+         "blocked16", "ours16", "error");
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     const Shape *s = job.shape = &shapes[i];
     double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k;
@@ -188,9 +197,15 @@ int main(int count, char **words) {
     double ours = median(run_ours, &job, flops);
     char size[32];
     snprintf(size, sizeof size, "%dx%dx%d", (int)s->m, (int)s->n, (int)s->k);
-    printf("%-10s %16s %2d %2d %9.1f %9.1f %9.1f %9.1f %9.1f %5.0f%% %8.2f %9.1e\n", s->name, size,
+    printf("%-10s %16s %2d %2d %9.1f %9.1f %9.1f %9.1f %9.1f %5.0f%% %8.2f %9.1e", s->name, size,
            s->ta, s->tb, blas, sgemm, matmul, blocked, ours, 100 * ours / peak, flops / ours * 1e-3,
            difference(s));
+    job.is_bf16 = true;
+    matmul = time_primitive(&job, false), blocked = time_primitive(&job, true);
+    memset(c, 0, sizeof(float) * (size_t)(s->m * s->n));
+    ours = median(run_ours, &job, flops);
+    job.is_bf16 = false;
+    printf(" | %9.1f %9.1f %9.1f %9.1e\n", matmul, blocked, ours, difference(s));
   }
   return 0;
 }
