@@ -3,6 +3,7 @@
  * them. */
 #include "codegen/deploy.h"
 #include "plan/plan_inference.h"
+#include "plan/plan_prepare.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -14,10 +15,12 @@ static bool graph_launches(const PlanGraph *graph, const char *name) {
   return false;
 }
 
-static void keep_kernels(Module *module, const PlanGraph *graph) {
-  int kept = 0;
+/* Those of the evaluation, and those that ftrun deploy runs to prepare its weights. */
+static void keep_kernels(Module *module, const Plan *plan, const PlanGraph *graph) {
+  int kept = 0, prepare = plan_prepare_of(plan, graph);
   for (int i = 0; i < module->kernels.count; i++)
-    if (graph_launches(graph, module->kernels.at[i]))
+    if (graph_launches(graph, module->kernels.at[i]) ||
+        (prepare >= 0 && graph_launches(&plan->graphs.at[prepare], module->kernels.at[i])))
       module->kernels.at[kept++] = module->kernels.at[i];
   module->kernels.count = kept;
 }
@@ -125,7 +128,7 @@ bool deploy_add(Module *const *modules, int count, const Plan *plan) {
   for (int i = 0; i < inference.steps.count; i++)
     if (inference.graph->steps.at[inference.steps.at[i]].arg_count > DEPLOY_MOST_ARGS)
       return deploy_refuse(first, "a kernel has more than 256 operands");
-  for (int i = 0; i < count; i++) keep_kernels(modules[i], inference.graph);
+  for (int i = 0; i < count; i++) keep_kernels(modules[i], plan, inference.graph);
   Text text = {0};
   write_tables(plan, &inference, &text);
   LLVMAppendModuleInlineAsm(first->llvm, text_cstr(&text), text.count);

@@ -23,9 +23,7 @@ LLVMValueRef host_constant(HostKernel *kernel, const char *name, const int64_t *
 /* The GemmEpilogue that computes the rest of kernel->body from such tiles of `product`. */
 LLVMValueRef host_tile_epilogue(HostKernel *kernel, const Node *product, const TileForm *form);
 
-/* The same for a product of whole numbers, one with the attribute `integers`
- * (kernels/integer_x86.c). */
-bool host_integer_suits(const Node *product);
+/* The same for a product of whole numbers (integers_have_kernel, kernels/integer_x86.c). */
 void host_integer_emit(HostKernel *kernel, const Node *product, const int argument[2], Kernel *out);
 
 /* The same for a convolution of f32, or the gradient of its images (kernels/conv_x86.c). */

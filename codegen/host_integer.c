@@ -1,13 +1,16 @@
 /* host_integer: what kernels/integer_x86.c must know of one product of whole numbers. One launch packs
- * the second operand into the workspace, another one multiplies; the epilogue is that of host_gemm.c.
- */
+ * the second operand into the workspace, or where it is a weight, once for all runs, into memory of its own
+ * (lower_kernel.c); another one multiplies; the epilogue is that of host_gemm.c. */
 #include "codegen/host_gemm.h"
 #include "kernels/integer_host.h"
 #include "passes/integers.h"
 #include <stddef.h>
 #include <string.h>
 
-_Static_assert((int)INTEGER_MOST_DEPTH == (int)INTEGERS_MOST_DEPTH, "the pass knows the kernel");
+_Static_assert((int)INTEGER_MOST_DEPTH == (int)INTEGERS_MOST_DEPTH &&
+                   (int)INTEGER_MOST_HEIGHT == (int)INTEGERS_MOST_HEIGHT &&
+                   (int)INTEGER_ROOM == (int)INTEGERS_ROOM,
+               "the pass knows the kernel");
 
 static IntegerProduct of_dot(const Node *dot) {
   DotForm f = dot_form(dot);
@@ -42,29 +45,8 @@ static IntegerProduct of_conv(const Node *conv) {
                           .pad_left = f.padding[1]};
 }
 
-/* A row of a window is read as one run, and there must be room for an output row; oneDNN has the
- * others. */
-static bool conv_suits(const Node *conv, const int64_t *range) {
-  ConvForm f = conv_form(conv);
-  if (!f.is_nhwc || f.groups != 1 || f.dilation[1] != 1 || range[3] > 127) return false;
-  IntegerProduct p = of_conv(conv);
-  return integer_conv_rows(&p) > 0;
-}
-
-bool host_integer_suits(const Node *product) {
-  const Attr *range = node_attr(product, ATTR_INTEGERS);
-  if (!range || product->type.dtype != DT_F32 || product->input[0]->type.dtype != DT_F32 ||
-      !shape_elements(&product->type.shape))
-    return false;
-  bool is_conv = product->op == OP_CONV;
-  if (is_conv && !conv_suits(product, range->ints)) return false;
-  IntegerProduct p = is_conv ? of_conv(product) : of_dot(product);
-  return integers_suit(p.k, range->ints);
-}
-
-static IntegerProduct integer_product_of(const HostKernel *kernel, const Node *product,
-                                         const int argument[2]) {
-  const Node *node = kernel->node;
+/* Without the places of its arguments. */
+static IntegerProduct integer_product_of(const HostKernel *kernel, const Node *product) {
   const int64_t *range = node_attr(product, ATTR_INTEGERS)->ints;
   IntegerProduct p = product->op == OP_CONV ? of_conv(product) : of_dot(product);
   p.low_a = range[0];
@@ -72,43 +54,71 @@ static IntegerProduct integer_product_of(const HostKernel *kernel, const Node *p
   p.low_b = range[2];
   p.high_b = range[3];
   p.may_be_vnni = !module_leaves_out(kernel->module, "vnni");
-  p.arg_a = argument[0];
-  p.arg_b = argument[1];
-  p.arg_c = node->input_count;
-  p.arg_packed = node->input_count + node_result_count(node);
+  p.is_sure = range[INTEGERS_SURE];
   integer_choose(&p, kernel->module->vector_bytes);
   return p;
 }
 
-static LLVMValueRef define_integers(HostKernel *kernel, const IntegerProduct *p,
+static LLVMValueRef define_integers(HostKernel *kernel, const char *name, const IntegerProduct *p,
                                     LLVMValueRef epilogue) {
   enum { NUMBERS = offsetof(IntegerProduct, epilogue) / sizeof(int64_t) };
   _Static_assert(sizeof(IntegerProduct) == (NUMBERS + 1) * 8, "the epilogue is last");
   int64_t numbers[NUMBERS];
   memcpy(numbers, p, sizeof numbers);
-  return host_constant(kernel, "product", numbers, NUMBERS, &epilogue, 1);
+  return host_constant(kernel, name, numbers, NUMBERS, &epilogue, 1);
 }
 
 /* A launch of `work` items, each of which does so many operations. */
-static void integer_launch(HostKernel *kernel, Kernel *out, const char *name, int64_t work,
-                           double operations) {
+static KernelLaunch *integer_launch(HostKernel *kernel, Kernel *out, const char *name, int64_t work,
+                                    double operations) {
   const double worth = 2500 * 64; /* operations in the cycles of several barriers */
-  host_add_launch(kernel, out, name, work,
-                  operations >= worth ? 1 : (int64_t)(worth / (operations + 1)) + 1);
+  return host_add_launch(kernel, out, name, work,
+                         operations >= worth ? 1 : (int64_t)(worth / (operations + 1)) + 1);
+}
+
+/* Packing takes the second operand, at `argument`, and the workspace. */
+static void pack_args(const HostKernel *kernel, int argument, KernelLaunch *launch) {
+  const Node *node = kernel->node;
+  int workspace = node->input_count + node_result_count(node);
+  launch->args = ARENA_ARRAY(kernel->module->arena, int, 2);
+  launch->args[0] = argument;
+  launch->args[1] = workspace;
+  launch->arg_count = 2;
+  launch->input_count = 1;
+  launch->packs = true;
+}
+
+/* The product reads the workspace, then what the node does; the workspace again in place of an operand
+ * that it needs packed only. */
+static void product_args(const HostKernel *kernel, KernelLaunch *launch) {
+  const Node *node = kernel->node;
+  int count = node->input_count + node_result_count(node), packed = integers_packed_operand(node);
+  launch->args = ARENA_ARRAY(kernel->module->arena, int, count + 1);
+  for (int i = 0; i <= count; i++) launch->args[i] = i == 0 || i - 1 == packed ? count : i - 1;
+  launch->arg_count = count + 1;
+  launch->input_count = node->input_count + 1;
 }
 
 void host_integer_emit(HostKernel *kernel, const Node *product, const int argument[2],
                        Kernel *out) {
-  IntegerProduct p = integer_product_of(kernel, product, argument);
+  IntegerProduct p = integer_product_of(kernel, product), packing = p;
   TileForm form = {p.is_conv ? p.batch * p.out_height : p.batch, p.m, p.n, p.vectors};
   LLVMValueRef epilogue = kernel->body ? host_tile_epilogue(kernel, product, &form) : NULL;
-  LLVMValueRef data = define_integers(kernel, &p, epilogue);
   const char *pack = arena_printf(kernel->scratch, "%s_pack", kernel->name);
   out->workspace = integer_packed_bytes(&p);
-  host_call_library(kernel, pack, "integer_pack_run", data);
-  host_call_library(kernel, kernel->name, "integer_run", data);
+  packing.arg_b = 0, packing.arg_packed = 1;
+  p.arg_packed = 0, p.arg_a = 1 + argument[0], p.arg_b = 1 + argument[1];
+  p.arg_c = 1 + kernel->node->input_count;
+  host_call_library(kernel, pack, "integer_pack_run",
+                    define_integers(kernel, "packing", &packing, NULL));
+  host_call_library(kernel, kernel->name, "integer_run",
+                    define_integers(kernel, "product", &p, epilogue));
   double width = (double)(p.vectors * INTEGER_LANES), k = (double)p.k;
-  integer_launch(kernel, out, pack, (p.is_conv ? 1 : p.batch) * integer_strips(&p), width * k * 16);
-  integer_launch(kernel, out, kernel->name, integer_items(&p),
-                 (double)(p.is_conv ? p.rows * p.m : p.rows) * k * (16 + (double)p.strips * width));
+  pack_args(kernel, argument[1],
+            integer_launch(kernel, out, pack, (p.is_conv ? 1 : p.batch) * integer_strips(&p),
+                           width * k * 16));
+  product_args(kernel,
+               integer_launch(kernel, out, kernel->name, integer_items(&p),
+                              (double)(p.is_conv ? p.rows * p.m : p.rows) * k *
+                                  (16 + (double)p.strips * width)));
 }

@@ -1,6 +1,7 @@
 /* lower: the walk over a graph in its order, which is the order of execution. */
 #include "codegen/library.h"
 #include "codegen/lower_private.h"
+#include "passes/prepare.h"
 #include "plan/plan_order.h"
 #include <string.h>
 
@@ -116,10 +117,25 @@ static bool lower_node(Lowering *lowering, const Node *node) {
   }
 }
 
+/* The graph's part of the place prepared: what memplan has put there, and packed operands behind it. */
+static void begin_prepared(Lowering *lowering, const Graph *graph) {
+  int64_t bytes = 0;
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    const char *place = node_str(node, ATTR_PLACE);
+    int64_t end = node_int(node, ATTR_AT, 0) + type_bytes(&node->type);
+    if (place && !strcmp(place, standard_place_text(PLACE_PREPARED)) && end > bytes) bytes = end;
+  }
+  lowering->prepared = lower_extend(lowering, PLACE_PREPARED, bytes);
+}
+
 static bool lower_graph(Lowering *lowering, const Graph *graph, PlanGraph *out) {
+  Plan *plan = lowering->plan;
+  bool good = true;
   lowering->graph = graph;
   lowering->out = out;
-  bool good = true;
+  lowering->prepare = out->prepare ? &plan->graphs.at[plan_find_graph(plan, out->prepare)] : NULL;
+  if (lowering->prepare) begin_prepared(lowering, graph);
   for (int i = 0; i < graph->nodes.count; i++)
     good = lower_node(lowering, graph->nodes.at[i]) && good;
   lower_end_all(lowering);
@@ -157,8 +173,8 @@ static bool find_order(Lowering *lowering, PlanGraph *graph) {
   return !why;
 }
 
-/* The graphs that there are: all before the first is filled, since they may move as the list
- * grows. */
+/* The graphs that there are, and behind them those that prepare weights for them: all before the first is
+ * filled, since they may move as the list grows. The count of the first. */
 static int list_graphs(const Program *program, Plan *plan, const Graph *graph[PROGRAM_GRAPHS]) {
   for (int g = 0; g < PROGRAM_GRAPHS; g++) {
     const Graph *from = program_graph(program, g);
@@ -166,7 +182,14 @@ static int list_graphs(const Program *program, Plan *plan, const Graph *graph[PR
     graph[plan->graphs.count] = from;
     VEC_PUSH(plan->arena, plan->graphs, (PlanGraph){.name = arena_strdup(plan->arena, from->name)});
   }
-  return plan->graphs.count;
+  int count = plan->graphs.count;
+  for (int g = 0; g < count; g++) {
+    if (!prepare_is_any(graph[g])) continue;
+    PlanGraph prepare = {.name = arena_printf(plan->arena, "%s.prepare", graph[g]->name)};
+    plan->graphs.at[g].prepare = prepare.name;
+    VEC_PUSH(plan->arena, plan->graphs, prepare);
+  }
+  return count;
 }
 
 bool lower_program(Module *const *modules, int count, const Program *program, Plan *plan) {
@@ -186,13 +209,14 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
     lowering.out = &plan->graphs.at[g];
     library_pairs(&lowering, graph[g], lowering.node_steps[g].at, lowering.node_steps[g].count);
   }
-  for (int g = 0; g < graphs && good; g++)
+  int all = plan->graphs.count;
+  for (int g = 0; g < all && good; g++)
     lower_body_order(&plan->graphs.at[g], lowering.node_steps[g].at, lowering.node_steps[g].count);
   for (int g = 0; g < graphs && good; g++) lower_partners(&lowering, &plan->graphs.at[g]);
   if (good && program->micro) clear_sums(&lowering, program->train);
   for (int i = 0; i < program->variant_count && good && program->micro; i++)
     clear_sums(&lowering, program->variants[i].train);
-  for (int g = 0; g < graphs && good; g++) good = find_order(&lowering, &plan->graphs.at[g]);
+  for (int g = 0; g < all && good; g++) good = find_order(&lowering, &plan->graphs.at[g]);
   lower_places(&lowering);
   lower_programmes(program, plan);
   if (good) lower_memory(&lowering, plan->places.at[PLACE_WORK].bytes - work);

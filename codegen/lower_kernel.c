@@ -6,6 +6,8 @@
 #include "codegen/lower_private.h"
 #include "codegen/nvptx.h"
 #include "passes/fuse.h"
+#include "passes/integers.h"
+#include "passes/prepare.h"
 #include <string.h>
 
 int lower_results(Lowering *lowering, const Node *node, const Node ***out) {
@@ -85,7 +87,8 @@ static bool standalone_equal(const Node *a, const Node *b) {
     return false;
   for (int i = 0; i < a->input_count; i++)
     if (!type_equal(&a->input[i]->type, &b->input[i]->type)) return false;
-  static const AttrId ids[] = {ATTR_STRIDE, ATTR_PADDING, ATTR_DILATION, ATTR_HEADS, ATTR_START};
+  static const AttrId ids[] = {ATTR_STRIDE, ATTR_PADDING, ATTR_DILATION,
+                               ATTR_HEADS,  ATTR_START,   ATTR_INTEGERS};
   for (size_t k = 0; k < sizeof ids / sizeof *ids; k++) {
     const Attr *x = node_attr(a, ids[k]), *y = node_attr(b, ids[k]);
     if (!x != !y || (x && (x->count != y->count ||
@@ -156,10 +159,24 @@ static const char *name_kernel(Lowering *lowering, const Node *node) {
 }
 
 /* ── launches ───────────────────────────────────────────────────────────────────────────────── */
-static int workspace_buffer(Lowering *lowering, const Arguments *arguments, int64_t bytes) {
-  int64_t elements = (bytes + 3) / 4; /* f32, so that a library call may write it */
-  Type type = {DT_F32, shape_of(1, &elements)};
-  return lower_buffer(lowering, (Address){PLACE_WORKSPACE, arguments->workspace}, &type);
+/* Where the workspace of a node lies: with the other kernels', or in memory of its own where it is packed
+ * once. */
+typedef struct {
+  Address at;
+  Type type;
+  bool is_prepared;
+} Workspace;
+
+static Workspace find_workspace(Lowering *lowering, const Node *node, const Kernel *kernel,
+                                const Arguments *arguments) {
+  int64_t elements = (kernel->workspace + 3) / 4; /* f32, so that a library call may write it */
+  int packed = integers_packed_operand(node);
+  Workspace out = {.at = {PLACE_WORKSPACE, arguments->workspace},
+                   .type = {DT_F32, shape_of(1, &elements)}};
+  out.is_prepared = packed >= 0 && lowering->prepare && !prepare_reads(node, packed);
+  if (out.is_prepared)
+    out.at = (Address){PLACE_PREPARED, lower_extend(lowering, PLACE_PREPARED, kernel->workspace)};
+  return out;
 }
 
 static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaunch *launch,
@@ -198,17 +215,45 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
   return step;
 }
 
+/* The launch that packs an operand once: a step of the graph that prepares weights. */
+static void add_packing(Lowering *lowering, const Node *node, const KernelLaunch *launch,
+                        const Arguments *arguments, const Workspace *workspace) {
+  PlanGraph *own = lowering->out;
+  Arguments there = *arguments;
+  int operand = launch->args[0];
+  lowering->out = lowering->prepare;
+  there.buffer = ARENA_ARRAY(lowering->arena, int, arguments->count);
+  there.buffer[operand] =
+      lower_buffer(lowering, arguments->place[operand], &arguments->type[operand]);
+  int buffer = lower_buffer(lowering, workspace->at, &workspace->type);
+  PlanStep step = make_step(lowering, node, launch, &there, buffer, false);
+  VEC_PUSH(lowering->plan->arena, lowering->out->steps, step);
+  lowering->out = own;
+}
+
 static void add_steps(Lowering *lowering, const Node *node, const Kernel *kernel,
-                      const Arguments *arguments, int workspace) {
+                      const Arguments *arguments) {
   Arena *arena = lowering->plan->arena;
   PlanInstead instead = {.first = lowering->out->steps.count, .call_count = 1};
+  Workspace workspace = {0};
+  int buffer = -1;
+  if (kernel->workspace) {
+    workspace = find_workspace(lowering, node, kernel, arguments);
+    buffer = lower_buffer(lowering, workspace.at, &workspace.type);
+  }
   for (int i = 0; i < kernel->launch_count; i++) {
-    PlanStep step = make_step(lowering, node, &kernel->launch[i], arguments, workspace, i == 0);
+    const KernelLaunch *launch = &kernel->launch[i];
+    bool is_first = i == 0 ? !launch->packs : i == 1 && kernel->launch[0].packs;
+    if (launch->packs && workspace.is_prepared) {
+      add_packing(lowering, node, launch, arguments, &workspace);
+      continue;
+    }
+    PlanStep step = make_step(lowering, node, launch, arguments, buffer, is_first);
     VEC_PUSH(arena, lowering->out->steps, step);
   }
   if (!kernel->library.name) return;
   instead.end = lowering->out->steps.count;
-  instead.call[0] = make_step(lowering, node, &kernel->library, arguments, workspace, true);
+  instead.call[0] = make_step(lowering, node, &kernel->library, arguments, buffer, true);
   VEC_PUSH(arena, lowering->out->insteads, instead);
 }
 
@@ -253,7 +298,7 @@ static Module *choose_module(Lowering *lowering, const Node *node) {
   return lowering->modules[best];
 }
 
-bool lower_kernel(Lowering *lowering, const Node *node) {
+static bool lower_here(Lowering *lowering, const Node *node) {
   Arguments arguments = {0};
   if (!find_arguments(lowering, node, &arguments)) return false;
   if (writes_nothing(&arguments)) return true;
@@ -278,15 +323,21 @@ bool lower_kernel(Lowering *lowering, const Node *node) {
   }
   if (node->op == OP_PUT) /* the kernel writes the new part only */
     lower_copy(lowering, arguments.place[0], arguments.place[3], &node->type, node);
-  int workspace =
-      kernel->workspace ? workspace_buffer(lowering, &arguments, kernel->workspace) : -1;
-  for (int i = 0; i < arguments.count; i++)
+  for (int i = 0; i < arguments.count && lowering->out != lowering->prepare; i++)
     lower_wait(lowering, arguments.place[i], type_bytes(&arguments.type[i]),
                i >= arguments.input_count);
   NodeSteps steps = {.node = node, .first = lowering->out->steps.count};
-  add_steps(lowering, node, kernel, &arguments, workspace);
+  add_steps(lowering, node, kernel, &arguments);
   steps.end = lowering->out->steps.count;
   lower_body(lowering, &steps, arguments.buffer, arguments.input_count, arguments.count);
   VEC_PUSH(lowering->arena, lowering->node_steps[lowering->out - lowering->plan->graphs.at], steps);
   return true;
+}
+
+bool lower_kernel(Lowering *lowering, const Node *node) {
+  PlanGraph *own = lowering->out;
+  if (prepare_has(node)) lowering->out = lowering->prepare;
+  bool good = lower_here(lowering, node);
+  lowering->out = own;
+  return good;
 }

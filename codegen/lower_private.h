@@ -26,6 +26,9 @@ typedef struct {
   int body; /* which of the plan graph's bodies tells what they do; -1: none */
 } NodeSteps;
 
+/* Those of the program, and those that prepare weights for them. */
+enum { LOWER_GRAPHS = 2 * PROGRAM_GRAPHS };
+
 /* A collective of the graph at hand, by number. */
 typedef struct {
   const int *args; /* its buffers: input, output; of a send and a receive the one that it has */
@@ -46,8 +49,10 @@ typedef struct {
   /* of the graph at hand: */
   const Graph *graph;
   PlanGraph *out;
-  VEC(NodeSteps) node_steps[PROGRAM_GRAPHS]; /* of all of them, by the index in plan->graphs */
-  Lookup buffer_index[PROGRAM_GRAPHS];       /* buffers by place and type */
+  PlanGraph *prepare;       /* the one that prepares weights for it, or NULL */
+  int64_t prepared;         /* where its part of the place prepared begins */
+  VEC(NodeSteps) node_steps[LOWER_GRAPHS]; /* of all of them, by the index in plan->graphs */
+  Lookup buffer_index[LOWER_GRAPHS];       /* buffers by place and type */
   VEC(Collective) collectives;
   int first_open;      /* collectives before this one are ended */
   int64_t cache_bytes; /* of the place work, from its start: what graphs for generation remember */

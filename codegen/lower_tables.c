@@ -11,7 +11,10 @@
 Address lower_address(Lowering *lowering, const Node *node) {
   const char *text = node_str(node, ATTR_PLACE);
   Address at = {PLACE_WORK, node_int(node, ATTR_AT, 0)};
-  if (text && standard_place_parse(text, &at.place)) return at;
+  if (text && standard_place_parse(text, &at.place)) {
+    if (at.place == PLACE_PREPARED) at.offset += lowering->prepared;
+    return at;
+  }
   if (node->op == OP_RESHAPE || node->op == OP_STOP_GRADIENT)
     return lower_address(lowering, node->input[0]);
   diag_error(lowering->module->diag, node->origin.loc, "internal error: memplan gave '%s' no place",
@@ -271,6 +274,8 @@ void lower_memory(Lowering *lowering, int64_t handed_on) {
     PlanMemory row = {memory_category_text((MemoryCategory)i), report.bytes[i]};
     if (memory_is_shown(&report, (MemoryCategory)i)) VEC_PUSH(plan->arena, plan->memory, row);
   }
+  PlanMemory prepared = {"weights prepared for inference", plan->places.at[PLACE_PREPARED].bytes};
+  if (prepared.bytes) VEC_PUSH(plan->arena, plan->memory, prepared);
   PlanMemory own = {"kernels' workspace", plan->places.at[PLACE_WORKSPACE].bytes + handed_on};
   VEC_PUSH(plan->arena, plan->memory, own);
 }

@@ -27,7 +27,7 @@ typedef struct {
 
 enum { MAX_LAUNCHES = 4 };
 /* What the kernel of one node runs as: one or more launches (or library calls) in order. Each takes
- * the same arguments: the node's operands, its results, and the workspace if there is one. */
+ * the node's operands, its results, and the workspace if there is one, or those that it names. */
 typedef struct {
   const char *name;
   bool is_call;                      /* a row of plan/calls.def */
@@ -38,8 +38,9 @@ typedef struct {
   int map_count;
   PlanInt *ints; /* call */
   int int_count;
-  int *args; /* call: positions among operands, results; NULL: all of them */
+  int *args; /* positions among operands, results, and behind these the workspace; NULL: all of them */
   int arg_count, input_count;
+  bool packs; /* it takes one operand, and makes what is in the workspace, for the launch behind it */
 } KernelLaunch;
 typedef struct {
   KernelLaunch launch[MAX_LAUNCHES];

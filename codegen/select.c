@@ -4,6 +4,7 @@
 #include "codegen/select.h"
 #include "codegen/host_gemm.h"
 #include "ir/match.h"
+#include "passes/integers.h"
 #include <string.h>
 
 enum { MAX_INTS = 20 };
@@ -219,7 +220,7 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
                dtype_text(choice.contraction->type.dtype));
     return false;
   }
-  if (host_integer_suits(choice.contraction)) {
+  if (integers_have_kernel(choice.contraction)) {
     host_integer_emit(kernel, choice.contraction, choice.argument, out);
     return true;
   }

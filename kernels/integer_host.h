@@ -1,6 +1,7 @@
 /* integer_host: how kernels/integer_x86.c computes a product whose operands are whole numbers of at
  * most 8 bits: for ftc, which writes an IntegerProduct into the artifact, and for the kernel itself.
- * Operands and sums are f32 in memory. The second operand is packed first, by a launch of its own. */
+ * Operands and sums are f32 in memory. The second operand is packed first, by a launch of its own, to a
+ * form that is the same on all processors. */
 #ifndef FT_KERNELS_INTEGER_HOST_H
 #define FT_KERNELS_INTEGER_HOST_H
 #include "kernels/gemm_host.h"
@@ -24,6 +25,9 @@ typedef struct {
   int64_t vectors;       /* of a strip of columns */
   int64_t rows, strips;  /* of a work item */
   int64_t may_be_vnni;   /* false: --disable=vnni */
+  /* The numbers of b that are not such whole numbers are NaN. The product reads them where they are
+   * packed, and not b itself. */
+  int64_t is_sure;
   /* k is so many segments that a holds apart, of `length` neighbours. A convolution (of images NHWC
    * by weights OHWI): batch images, m columns and out_height rows of n channels; a segment is a row
    * of the window, and `rows` are output rows. */
@@ -31,17 +35,17 @@ typedef struct {
   int64_t is_conv, height, width, channels, out_height;
   int64_t stride_height, stride_width, dilation_height, pad_top, pad_left;
   int64_t arg_a, arg_b, arg_c, arg_packed; /* where in args; arg_c without an epilogue only */
-  GemmEpilogue *epilogue;                  /* NULL: the sums are the result */
+  GemmEpilogue *epilogue;                  /* NULL: the sums are the result; gets args + 1 */
 } IntegerProduct;
 
-/* A packed strip: for each two steps of k, or with vpdpbusd four, a vector or several of 32-bit
- * words with a column's 16-bit or 8-bit numbers; then the sum of each column, and whether there is
- * a number that is not whole or is out of range. */
+/* A packed strip: for each four steps of k a vector or several of 32-bit words with a column's 8-bit
+ * numbers; then the sum of each column, what is added to its results (0, or NaN), and whether there is a
+ * number in the strip that makes it be computed in f32. */
 static inline int64_t integer_data_bytes(const IntegerProduct *p) {
-  return p->segments * ((p->length + 3) / 4) * 2 * p->vectors * INTEGER_LANES * 4;
+  return p->segments * ((p->length + 3) / 4) * p->vectors * INTEGER_LANES * 4;
 }
 static inline int64_t integer_strip_bytes(const IntegerProduct *p) {
-  return integer_data_bytes(p) + p->vectors * INTEGER_LANES * 4 + 64;
+  return integer_data_bytes(p) + 2 * p->vectors * INTEGER_LANES * 4 + 64;
 }
 
 static inline int64_t integer_strips(const IntegerProduct *p) {
@@ -92,8 +96,8 @@ static inline void integer_choose(IntegerProduct *p, int vector_bytes) {
   while (integer_items(p) < FEW && p->rows > INTEGER_MOST_ROWS) p->rows = (p->rows + 1) / 2;
 }
 
-/* Packs strips [begin, end) of all batches. */
+/* Packs strips [begin, end) of all batches. args: b, packed. */
 void integer_pack_run(const IntegerProduct *product, void *const *args, int64_t begin, int64_t end);
-/* Work items [begin, end). */
+/* Work items [begin, end). args: packed, then those of the node. */
 void integer_run(const IntegerProduct *product, void *const *args, int64_t begin, int64_t end);
 #endif

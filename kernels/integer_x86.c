@@ -21,7 +21,10 @@ typedef uint32_t WordLanes __attribute__((ext_vector_type(16)));
 typedef uint32_t LooseWords __attribute__((ext_vector_type(16), aligned(4)));
 
 /* ── the instructions ───────────────────────────────────────────────────────────────────────── */
-/* Each adds to 16 sums the products of the bytes, or of the 16-bit halves, of their words. */
+/* KIND_add adds to 16 sums the products of the bytes, or of the 16-bit halves, of their words. The first
+ * operand has KIND_PARTS words for four steps of k, and KIND_part makes of a word of packed bytes what one
+ * of them meets: itself, or the 16-bit halves of its lower or upper two bytes. */
+enum { vnni_PARTS = 1, pairs_PARTS = 2 };
 #if defined __AVX512BW__
 #define VNNI __attribute__((target("avx512vnni")))
 ALWAYS VNNI WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) {
@@ -65,6 +68,15 @@ ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
 ALWAYS WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) { return pairs_add(sum, a, b); }
 static bool find_vnni(void) { return false; }
 #endif
+ALWAYS WordLanes vnni_part(WordLanes word, int part) {
+  (void)part;
+  return word;
+}
+ALWAYS WordLanes pairs_part(WordLanes word, int part) {
+  IntLanes first = (IntLanes)(word << (part ? 8 : 24)) >> 24;
+  IntLanes second = (IntLanes)(part ? word : word << 16) >> 24;
+  return ((WordLanes)first & 0xffffu) | (WordLanes)second << 16;
+}
 
 /* Asked once: cpuid is slow in a virtual machine. */
 static bool has_vnni(const IntegerProduct *p) {
@@ -76,40 +88,43 @@ static bool has_vnni(const IntegerProduct *p) {
 
 /* ── register tiles ─────────────────────────────────────────────────────────────────────────── */
 /* sums[i][j] of rows of a, `row` bytes apart, by a strip: segments, `segment` bytes apart in a, of
- * `words` words of k each. */
+ * `words` words of b each. */
 typedef struct {
   int64_t row, segment, segments, words;
 } TileWalk;
 typedef void IntegerTile(const uint8_t *a, const uint8_t *b, const TileWalk *walk, uint32_t *sums);
+#define UNROLL _Pragma("clang loop unroll(full)")
 #define SUM_TILE(kind, attributes)                                                                 \
   ALWAYS attributes void kind##_tile(int rows, int vectors, const uint8_t *restrict a,             \
                                      const uint8_t *restrict b, const TileWalk *walk,              \
                                      uint32_t *restrict sums) {                                    \
     int64_t row = walk->row;                                                                       \
-    WordLanes sum[INTEGER_MOST_ROWS][INTEGER_MOST_VECTORS], right[INTEGER_MOST_VECTORS];           \
-    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++)                              \
-        _Pragma("clang loop unroll(full)") for (int j = 0; j < vectors; j++) sum[i][j] =           \
-            (WordLanes)0u;                                                                         \
+    WordLanes sum[INTEGER_MOST_ROWS][INTEGER_MOST_VECTORS];                                        \
+    WordLanes right[INTEGER_MOST_VECTORS][kind##_PARTS];                                           \
+    UNROLL for (int i = 0; i < rows; i++)                                                          \
+        UNROLL for (int j = 0; j < vectors; j++) sum[i][j] = (WordLanes)0u;                        \
     _Pragma("clang loop unroll(disable)") for (int64_t s = 0; s < walk->segments; s++) {           \
       const uint8_t *from = a + s * walk->segment;                                                 \
       int64_t words = walk->words;                                                                 \
       _Pragma("clang loop unroll(disable)") do {                                                   \
-        _Pragma("clang loop unroll(full)") for (int j = 0; j < vectors; j++) right[j] =            \
-            *(const WordLanes *)(b + j * 64);                                                      \
-        _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++) {                        \
+        UNROLL for (int j = 0; j < vectors; j++)                                                   \
+            UNROLL for (int part = 0; part < kind##_PARTS; part++) right[j][part] =                \
+                kind##_part(*(const WordLanes *)(b + j * 64), part);                               \
+        UNROLL for (int i = 0; i < rows; i++)                                                      \
+            UNROLL for (int part = 0; part < kind##_PARTS; part++) {                               \
           uint32_t word;                                                                           \
-          __builtin_memcpy(&word, from + i * row, sizeof word);                                    \
+          __builtin_memcpy(&word, from + i * row + part * 4, sizeof word);                         \
           WordLanes left = (WordLanes)word;                                                        \
-          _Pragma("clang loop unroll(full)") for (int j = 0; j < vectors; j++) sum[i][j] =         \
-              kind##_add(sum[i][j], left, right[j]);                                               \
+          UNROLL for (int j = 0; j < vectors; j++) sum[i][j] =                                     \
+              kind##_add(sum[i][j], left, right[j][part]);                                         \
         }                                                                                          \
-        from += 4;                                                                                 \
+        from += kind##_PARTS * 4;                                                                  \
         b += vectors * 64;                                                                         \
       }                                                                                            \
       while (--words);                                                                             \
     }                                                                                              \
-    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++)                              \
-            _Pragma("clang loop unroll(full)") for (int j = 0; j < vectors; j++) *                 \
+    UNROLL for (int i = 0; i < rows; i++)                                                          \
+        UNROLL for (int j = 0; j < vectors; j++) *                                                 \
         (LooseWords *)(sums + (i * vectors + j) * INTEGER_LANES) = sum[i][j];                      \
   }
 SUM_TILE(vnni, VNNI)
@@ -184,9 +199,9 @@ ALWAYS int32_t lanes_total(IntLanes x) {
 
 static int64_t offset_of_a(const IntegerProduct *p) { return p->low_a < 0 ? 128 : 0; }
 static int64_t offset_of_b(const IntegerProduct *p) { return p->high_b > 127 ? 128 : 0; }
-static int64_t words_of(int64_t length, bool is_vnni) {
-  return is_vnni ? (length + 3) / 4 : (length + 1) / 2;
-}
+/* Words of packed b for so many steps of k, and the bytes of as many of a. */
+static int64_t words_of(int64_t length) { return (length + 3) / 4; }
+static int64_t word_bytes(bool is_vnni) { return is_vnni ? 4 : 8; }
 
 /* Up to 16 neighbours, zeros behind them. */
 ALWAYS Lanes lanes_some(const float *from, int64_t step, int64_t count) {
@@ -197,46 +212,40 @@ ALWAYS Lanes lanes_some(const float *from, int64_t step, int64_t count) {
 }
 
 /* A segment of a column of b, into its place in the strip: words `apart` from each other. */
-static void pack_column(const IntegerProduct *p, bool is_vnni, const float *b, uint32_t *to,
-                        int64_t apart, int32_t *total, IntLanes *bad) {
+static void pack_column(const IntegerProduct *p, const float *b, uint32_t *to, int64_t apart,
+                        int32_t *total, IntLanes *bad) {
   Bounds bounds = {(Lanes)(float)p->low_b, (Lanes)(float)p->high_b};
-  int32_t offset = (int32_t)(is_vnni ? offset_of_b(p) : 0);
+  int32_t offset = (int32_t)offset_of_b(p);
   IntLanes sum = (IntLanes)0;
   for (int64_t k = 0; k < p->length; k += LANES) {
     int64_t count = p->length - k < LANES ? p->length - k : LANES;
     IntLanes whole = lanes_whole(lanes_some(b + k, 1, count), bounds, bad) - offset;
     for (int64_t i = count; i < LANES; i++) whole[i] = 0;
     sum += whole;
-    if (is_vnni)
-      for (int64_t i = 0; i < count; i += 4)
-        to[(k + i) / 4 * apart] =
-            (uint32_t)(whole[i] & 0xff) | (uint32_t)(whole[i + 1] & 0xff) << 8 |
-            (uint32_t)(whole[i + 2] & 0xff) << 16 | (uint32_t)whole[i + 3] << 24;
-    else
-      for (int64_t i = 0; i < count; i += 2)
-        to[(k + i) / 2 * apart] = (uint32_t)(whole[i] & 0xffff) | (uint32_t)whole[i + 1] << 16;
+    for (int64_t i = 0; i < count; i += 4)
+      to[(k + i) / 4 * apart] = (uint32_t)(whole[i] & 0xff) | (uint32_t)(whole[i + 1] & 0xff) << 8 |
+                                (uint32_t)(whole[i + 2] & 0xff) << 16 | (uint32_t)whole[i + 3] << 24;
   }
   *total += lanes_total(sum);
 }
 
 /* A vector of columns of a b whose rows are neighbours in n. */
-static void pack_columns(const IntegerProduct *p, bool is_vnni, const float *b, int64_t columns,
-                         uint32_t *to, int64_t apart, int32_t *total, IntLanes *bad) {
+static void pack_columns(const IntegerProduct *p, const float *b, int64_t columns, uint32_t *to,
+                         int64_t apart, int32_t *total, IntLanes *bad) {
   Bounds bounds = {(Lanes)(float)p->low_b, (Lanes)(float)p->high_b};
-  int32_t offset = (int32_t)(is_vnni ? offset_of_b(p) : 0), each = is_vnni ? 4 : 2;
+  int32_t offset = (int32_t)offset_of_b(p);
   IntLanes sum = (IntLanes)0;
-  for (int64_t k = 0; k < p->k; k += each) {
+  for (int64_t k = 0; k < p->k; k += 4) {
     WordLanes word = (WordLanes)0u;
-    for (int i = 0; i < each && k + i < p->k; i++) {
+    for (int i = 0; i < 4 && k + i < p->k; i++) {
       IntLanes bad_here = (IntLanes)0, whole;
       whole = lanes_whole(lanes_some(b + (k + i) * p->n, 1, columns), bounds, &bad_here) - offset;
       for (int64_t lane = columns; lane < LANES; lane++) whole[lane] = 0, bad_here[lane] = 0;
       *bad |= bad_here;
       sum += whole;
-      word |= is_vnni ? ((WordLanes)whole & 0xffu) << (8 * i)
-                      : ((WordLanes)whole & 0xffffu) << (16 * i);
+      word |= ((WordLanes)whole & 0xffu) << (8 * i);
     }
-    *(LooseWords *)(to + k / each * apart) = word;
+    *(LooseWords *)(to + k / 4 * apart) = word;
   }
   for (int lane = 0; lane < LANES; lane++) total[lane] = sum[lane];
 }
@@ -247,33 +256,47 @@ static uint8_t *strip_at(const IntegerProduct *p, void *const *args, int64_t num
 static int32_t *column_totals(const IntegerProduct *p, uint8_t *strip) {
   return (int32_t *)(strip + integer_data_bytes(p));
 }
+static float *column_faults(const IntegerProduct *p, uint8_t *strip) {
+  return (float *)(column_totals(p, strip) + p->vectors * INTEGER_LANES);
+}
 static int32_t *strip_is_bad(const IntegerProduct *p, uint8_t *strip) {
-  return column_totals(p, strip) + p->vectors * INTEGER_LANES;
+  return (int32_t *)(column_faults(p, strip) + p->vectors * INTEGER_LANES);
+}
+
+/* A column with a bad number, or the whole strip. */
+static void note_fault(const IntegerProduct *p, uint8_t *strip, int64_t column, bool is_bad) {
+  if (is_bad && p->is_sure) column_faults(p, strip)[column] = __builtin_nanf("");
+  if (is_bad && !p->is_sure) *strip_is_bad(p, strip) = true;
+}
+
+static void pack_strip(const IntegerProduct *p, const float *b, int64_t columns, uint8_t *strip) {
+  uint32_t *to = (uint32_t *)strip;
+  int32_t *total = column_totals(p, strip);
+  int64_t width = p->vectors * INTEGER_LANES;
+  for (int64_t i = integer_data_bytes(p) / 4; columns < width && i-- > 0;) to[i] = 0;
+  for (int64_t j = 0; j < width; j++) total[j] = 0, column_faults(p, strip)[j] = 0;
+  *strip_is_bad(p, strip) = false;
+  for (int64_t j = 0; p->tb && j < columns; j++) {
+    IntLanes bad = (IntLanes)0;
+    for (int64_t s = 0; s < p->segments; s++)
+      pack_column(p, b + j * p->k + s * p->length, to + s * words_of(p->length) * width + j, width,
+                  total + j, &bad);
+    note_fault(p, strip, j, lanes_any(bad));
+  }
+  for (int64_t j = 0; !p->tb && j < columns; j += INTEGER_LANES) {
+    IntLanes bad = (IntLanes)0;
+    pack_columns(p, b + j, columns - j < INTEGER_LANES ? columns - j : INTEGER_LANES, to + j, width,
+                 total + j, &bad);
+    for (int64_t i = 0; i < INTEGER_LANES; i++) note_fault(p, strip, j + i, bad[i] != 0);
+  }
 }
 
 void integer_pack_run(const IntegerProduct *p, void *const *args, int64_t begin, int64_t end) {
-  bool is_vnni = has_vnni(p);
   int64_t strips = integer_strips(p), width = p->vectors * INTEGER_LANES;
   for (; begin < end; begin++) {
-    uint8_t *strip = strip_at(p, args, begin);
-    uint32_t *to = (uint32_t *)strip;
-    int32_t *total = column_totals(p, strip);
     const float *b = (const float *)args[p->arg_b] + begin / strips * p->k * p->n;
     int64_t first = begin % strips * width, columns = p->n - first < width ? p->n - first : width;
-    IntLanes bad = (IntLanes)0;
-    for (int64_t i = integer_data_bytes(p) / 4; columns < width && i-- > 0;) to[i] = 0;
-    for (int64_t j = 0; j < width; j++) total[j] = 0;
-    if (p->tb)
-      for (int64_t j = 0; j < columns; j++)
-        for (int64_t s = 0; s < p->segments; s++)
-          pack_column(p, is_vnni, b + (first + j) * p->k + s * p->length,
-                      to + s * words_of(p->length, is_vnni) * width + j, width, total + j, &bad);
-    else
-      for (int64_t j = 0; j < columns; j += INTEGER_LANES)
-        pack_columns(p, is_vnni, b + first + j,
-                     columns - j < INTEGER_LANES ? columns - j : INTEGER_LANES, to + j, width,
-                     total + j, &bad);
-    *strip_is_bad(p, strip) = lanes_any(bad);
+    pack_strip(p, b + first * (p->tb ? p->k : 1), columns, strip_at(p, args, begin));
   }
 }
 
@@ -327,21 +350,51 @@ static float float_product(const IntegerProduct *p, void *const *args, int64_t b
   return float_dot(a + (p->ta ? row : row * p->k), p->ta ? p->m : 1, b + (p->tb ? n * p->k : n),
                    p->tb ? 1 : p->n, p->k);
 }
+
+/* What of a row of the window at (y, x) of an image's results lies within the image: columns [from, to) of
+ * pixels, the first of which is `first` in the window; 0: none of it. */
+typedef struct {
+  int64_t from, to, first;
+} WindowPart;
+static const float *window_row(const IntegerProduct *p, void *const *args, int64_t image, int64_t y,
+                               int64_t x, int64_t segment, WindowPart *part) {
+  const float *a = (const float *)args[p->arg_a] + image * p->height * p->width * p->channels;
+  int64_t first = x * p->stride_width - p->pad_left, end = first + p->length / p->channels;
+  int64_t line = y * p->stride_height - p->pad_top + segment * p->dilation_height;
+  *part = (WindowPart){first < 0 ? 0 : first, end < p->width ? end : p->width, 0};
+  part->first = part->from - first;
+  if (line < 0 || line >= p->height || part->from >= part->to) return 0;
+  return a + (line * p->width + part->from) * p->channels;
+}
 static float float_conv(const IntegerProduct *p, void *const *args, int64_t image, int64_t y,
                         int64_t x, int64_t n) {
-  const float *a = (const float *)args[p->arg_a] + image * p->height * p->width * p->channels;
   const float *b = (const float *)args[p->arg_b] + n * p->k;
-  int64_t first = x * p->stride_width - p->pad_left, end = first + p->length / p->channels;
-  int64_t from = first < 0 ? 0 : first, to = end < p->width ? end : p->width;
   float sum = 0;
-  for (int64_t s = 0; s < p->segments && from < to; s++) {
-    int64_t line = y * p->stride_height - p->pad_top + s * p->dilation_height;
-    if (line < 0 || line >= p->height) continue;
-    sum +=
-        float_dot(a + (line * p->width + from) * p->channels, 1,
-                  b + s * p->length + (from - first) * p->channels, 1, (to - from) * p->channels);
+  for (int64_t s = 0; s < p->segments; s++) {
+    WindowPart part;
+    const float *a = window_row(p, args, image, y, x, s, &part);
+    if (a)
+      sum += float_dot(a, 1, b + s * p->length + part.first * p->channels, 1,
+                       (part.to - part.from) * p->channels);
   }
   return sum;
+}
+
+/* Adds the products of `count` numbers of a with those of b from step k of a segment on, as they are
+ * packed, to the results of a strip's columns. */
+static void add_packed(const IntegerProduct *p, const float *a, int64_t a_step, int64_t count,
+                       const uint8_t *segment, int64_t k, float *sums) {
+  Lanes offset = (Lanes)(float)offset_of_b(p);
+  for (int64_t j = 0; j < p->vectors; j++) {
+    Lanes sum = lanes_load(sums + j * INTEGER_LANES);
+    for (int64_t i = 0; i < count; i++) {
+      int64_t word = ((k + i) / 4 * p->vectors + j) * INTEGER_LANES;
+      WordLanes packed = *(const LooseWords *)((const uint32_t *)segment + word);
+      IntLanes whole = (IntLanes)(packed << (uint32_t)(24 - (k + i) % 4 * 8)) >> 24;
+      sum += (Lanes)a[i * a_step] * (__builtin_convertvector(whole, Lanes) + offset);
+    }
+    *(LooseLanes *)(sums + j * INTEGER_LANES) = sum;
+  }
 }
 
 /* ── the product ────────────────────────────────────────────────────────────────────────────── */
@@ -350,6 +403,32 @@ typedef struct {
   int64_t row, rows, column, columns;
   bool is_vnni;
 } TilePlace;
+
+/* A row of results, of columns of a strip, in f32. */
+static void float_row(const IntegerProduct *p, void *const *args, const TilePlace *at, int64_t row,
+                      const uint8_t *strip, float *to) {
+  if (!p->is_sure) {
+    for (int64_t j = 0; j < at->columns; j++)
+      to[j] = p->is_conv ? float_conv(p, args, at->batch, at->y, row, at->column + j)
+                         : float_product(p, args, at->batch, row, at->column + j);
+    return;
+  }
+  float sums[INTEGER_MOST_VECTORS * INTEGER_LANES] = {0};
+  if (!p->is_conv)
+    add_packed(p,
+               (const float *)args[p->arg_a] + at->batch * p->m * p->k + (p->ta ? row : row * p->k),
+               p->ta ? p->m : 1, p->k, strip, 0, sums);
+  for (int64_t s = 0; s < p->segments && p->is_conv; s++) {
+    WindowPart part;
+    const float *a = window_row(p, args, at->batch, at->y, row, s, &part);
+    const uint8_t *segment = strip + s * words_of(p->length) * p->vectors * INTEGER_LANES * 4;
+    if (a)
+      add_packed(p, a, 1, (part.to - part.from) * p->channels, segment, part.first * p->channels,
+                 sums);
+  }
+  for (int64_t j = 0; j < at->columns; j++)
+    to[j] = sums[j] + column_faults(p, (uint8_t *)(uintptr_t)strip)[j];
+}
 
 /* Sums of packed numbers become those of the numbers, in f32, and go to the epilogue. total,
  * is_bad: of the rows of a; a convolution's b has no offset, and its rows are good or bad together.
@@ -360,8 +439,9 @@ static void finish_tile(const IntegerProduct *p, void *const *args, const TilePl
   _Alignas(64) float tile[INTEGER_MOST_ROWS * INTEGER_MOST_VECTORS * INTEGER_LANES];
   int64_t width = (at->columns + INTEGER_LANES - 1) / INTEGER_LANES * INTEGER_LANES;
   uint32_t a_offset = (uint32_t)(at->is_vnni ? offset_of_a(p) : 0);
-  uint32_t b_offset = (uint32_t)(at->is_vnni ? offset_of_b(p) : 0);
+  uint32_t b_offset = (uint32_t)offset_of_b(p);
   const uint32_t *column_total = (const uint32_t *)column_totals(p, strip);
+  const float *fault = column_faults(p, strip);
   bool is_strip_bad = *strip_is_bad(p, strip);
   for (int64_t r = 0; r < at->rows; r++) {
     uint32_t rest = 0;
@@ -369,17 +449,15 @@ static void finish_tile(const IntegerProduct *p, void *const *args, const TilePl
     for (int64_t j = 0; j < width; j += INTEGER_LANES) {
       WordLanes sum = *(const LooseWords *)(sums + r * p->vectors * INTEGER_LANES + j);
       sum = sum - a_offset * *(const LooseWords *)(column_total + j) + rest;
-      *(LooseLanes *)(tile + r * width + j) = __builtin_convertvector((IntLanes)sum, Lanes);
+      *(LooseLanes *)(tile + r * width + j) =
+          __builtin_convertvector((IntLanes)sum, Lanes) + lanes_load(fault + j);
     }
-    if (!is_bad[p->is_conv ? 0 : r] && !is_strip_bad) continue;
-    for (int64_t j = 0; j < at->columns; j++)
-      tile[r * width + j] = p->is_conv
-                                ? float_conv(p, args, at->batch, at->y, at->row + r, at->column + j)
-                                : float_product(p, args, at->batch, at->row + r, at->column + j);
+    if (is_bad[p->is_conv ? 0 : r] || is_strip_bad)
+      float_row(p, args, at, at->row + r, strip, tile + r * width);
   }
   int64_t batch = p->is_conv ? at->batch * p->out_height + at->y : at->batch;
   if (p->epilogue) {
-    p->epilogue(args, batch, at->row, at->column, at->rows, at->columns, tile, width);
+    p->epilogue(args + 1, batch, at->row, at->column, at->rows, at->columns, tile, width);
     return;
   }
   float *c = (float *)args[p->arg_c] + (batch * p->m + at->row) * p->n + at->column;
@@ -426,8 +504,8 @@ static void integer_run_item(const IntegerProduct *p, void *const *args, int64_t
                              RowRoom *room) {
   bool is_vnni = has_vnni(p);
   IntegerItem item = integer_item(p, number);
-  int64_t words = words_of(p->k, is_vnni);
-  TileWalk walk = {.row = words * 4, .segments = 1, .words = words};
+  int64_t words = words_of(p->k);
+  TileWalk walk = {.row = words * word_bytes(is_vnni), .segments = 1, .words = words};
   const float *a = (const float *)args[p->arg_a] + item.batch * p->m * p->k;
   for (int64_t r = 0; r < item.rows; r++)
     pack_line(p, is_vnni, a + (item.first + r) * (p->ta ? 1 : p->k), p->ta ? p->m : 1, p->k,
@@ -468,7 +546,7 @@ static void integer_run_conv(const IntegerProduct *p, void *const *args, int64_t
   TileWalk walk = {.row = p->stride_width * p->channels * size,
                    .segment = p->dilation_height * bytes,
                    .segments = p->segments,
-                   .words = words_of(p->length, is_vnni)};
+                   .words = words_of(p->length)};
   pack_image(p, args, is_vnni, &item, bytes, room);
   for (; item.strip < item.last; item.strip++)
     for (int64_t r = 0; r < item.rows; r++) {

@@ -49,7 +49,7 @@ int kernel_operand(const Node *node, int i) {
 /* Free text for readers, which is no part of what a kernel computes. */
 static bool is_decoration(AttrId id) {
   return id == ATTR_NAME || id == ATTR_WHY || id == ATTR_PLACE || id == ATTR_AT ||
-         id == ATTR_PRECISION;
+         id == ATTR_PRECISION || id == ATTR_PREPARED;
 }
 
 uint64_t kernel_hash(const Node *fused) {

@@ -15,6 +15,7 @@
  * than there is room for, or whose sums might not fit, is left too (passes/integers.h). */
 #include "passes/integers.h"
 #include "ir/match.h"
+#include "passes/fuse.h"
 #include "passes/pass.h"
 
 enum { MOST_MOVES = 4 }; /* reshapes and transposes between the rounding and the product */
@@ -159,9 +160,9 @@ static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *
   for (int i = 0; i < 2; i++)
     if (inputs[i]->type.dtype != DT_F32 || !match_operand(inputs[i], &r[i])) return NULL;
   if (!may_be_integers(old, r)) return NULL;
-  int64_t range[4] = {r[0].low, r[0].high, r[1].low, r[1].high};
+  int64_t numbers[INTEGERS_COUNT] = {r[0].low, r[0].high, r[1].low, r[1].high, !r[1].is_known};
   Node *operand[] = {whole_operand(fresh, &r[0]), whole_operand(fresh, &r[1])};
-  Attr integers = attr_ints(ATTR_INTEGERS, range, 4);
+  Attr integers = attr_ints(ATTR_INTEGERS, numbers, INTEGERS_COUNT);
   Node *product = graph_copy_with(fresh, old, operand, &old->type, &integers, 1);
   int last = old->type.shape.rank - 1;
   if (old->op == OP_CONV) /* [O,1,1,1] of the weights is [1,O,1,1] of images */
@@ -169,6 +170,46 @@ static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *
   product =
       times_scale(fresh, product, &r[0], last, node_int(old, ATTR_TRANS_A, 0) ? last - 1 : last);
   return times_scale(fresh, product, &r[1], last, node_int(old, ATTR_TRANS_B, 0) ? last - 1 : last);
+}
+
+/* A row of a window is read as one run, and there must be room for what an output row sees; oneDNN has the
+ * others. */
+static bool conv_has_kernel(const Node *conv, const int64_t *range) {
+  ConvForm f = conv_form(conv);
+  int64_t length = f.kernel_width * f.in, height = (f.kernel_height - 1) * f.dilation[0] + 1;
+  int64_t width = ((f.out_width - 1) * f.stride[1] * f.in + length) * 2;
+  return f.is_nhwc && f.groups == 1 && f.dilation[1] == 1 && range[3] <= 127 &&
+         height <= INTEGERS_MOST_HEIGHT && height * width <= INTEGERS_ROOM &&
+         integers_suit(f.kernel_height * length, range);
+}
+
+bool integers_have_kernel(const Node *contraction) {
+  const Attr *range = node_attr(contraction, ATTR_INTEGERS);
+  if (!range || range->count != INTEGERS_COUNT || contraction->type.dtype != DT_F32 ||
+      contraction->input[0]->type.dtype != DT_F32 || contraction->input[1]->type.dtype != DT_F32 ||
+      !shape_elements(&contraction->type.shape))
+    return false;
+  return contraction->op == OP_CONV ? conv_has_kernel(contraction, range->ints)
+                                    : integers_suit(dot_form(contraction).k, range->ints);
+}
+
+int integers_packed_operand(const Node *step) {
+  const Node *contraction = kernel_contraction(step);
+  if (!contraction || !integers_have_kernel(contraction) ||
+      !node_attr(contraction, ATTR_INTEGERS)->ints[INTEGERS_SURE])
+    return -1;
+  int packed = kernel_operand(step, 1);
+  if (step->op != OP_FUSED && step->input[0] == step->input[1]) return -1;
+  for (int i = 0; step->op == OP_FUSED && i < step->body->nodes.count; i++) {
+    const Node *node = step->body->nodes.at[i];
+    for (int k = 0; k < node->input_count; k++) {
+      const Node *operand = node->input[k];
+      if (operand->op == OP_ARG && node_int(operand, ATTR_INDEX, 0) == packed &&
+          (node != contraction || k != 1))
+        return -1; /* the epilogue, or the first operand, reads it too */
+    }
+  }
+  return packed;
 }
 
 Graph *pass_integers(PassContext *context, Graph *graph) {

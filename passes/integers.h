@@ -1,11 +1,24 @@
-/* integers: what the attribute `integers` of a product promises, for the pass that sets it and the code
- * generator. */
+/* integers: what the attribute `integers` of a product promises, for the pass that sets it, the pass
+ * prepare, and the code generator. */
 #ifndef FT_PASSES_INTEGERS_H
 #define FT_PASSES_INTEGERS_H
-#include <stdbool.h>
-#include <stdint.h>
+#include "ir/graph.h"
 
-enum { INTEGERS_MOST_DEPTH = 1 << 16 }; /* what is added up for a result */
+enum {
+  INTEGERS_MOST_DEPTH = 1 << 16, /* what is added up for a result */
+  INTEGERS_MOST_HEIGHT = 256,    /* rows of an image that a row of results sees, … */
+  INTEGERS_ROOM = 1 << 18        /* … and their bytes, two for each number */
+};
+
+/* The attribute's numbers: the least and the largest of the first operand, of the second, and whether
+ * each number of the second is whole and in its range, or NaN. */
+enum { INTEGERS_SURE = 4, INTEGERS_COUNT = 5 };
+
+/* Is there a kernel of integers for this contraction in its layout, on the CPU? */
+bool integers_have_kernel(const Node *contraction);
+/* The operand of a step, a contraction in a body or alone, that its kernel needs only packed, which it
+ * does first; -1: there is none. */
+int integers_packed_operand(const Node *step);
 
 /* Do numbers between these, and 0, go into 8 bits? */
 static inline bool integers_fit_byte(int64_t low, int64_t high) {

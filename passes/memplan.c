@@ -9,6 +9,7 @@
 #include "passes/memplan.h"
 #include "passes/narrow.h"
 #include "passes/pass.h"
+#include "passes/prepare.h"
 #include <string.h>
 
 typedef struct {
@@ -254,6 +255,25 @@ static void place_assigned(MemPlan *plan) {
   }
 }
 
+/* What runs once for all batches leaves for the others: no two share a byte, and nothing else lies there.
+ * What only such steps read, or a product packs, is temporary: they run in the same order. */
+static void place_prepared(MemPlan *plan) {
+  bool *is_kept = ARENA_ARRAY(plan->arena, bool, plan->graph->nodes.count);
+  int64_t end = 0;
+  for (int i = 0; i < plan->times.count; i++) {
+    const Node *step = plan->times.node[i];
+    for (int k = 0; k < step->input_count && !prepare_has(step); k++) {
+      const Node *base = lifetime_base(step->input[k]);
+      if (prepare_makes(base) && prepare_reads(step, k)) is_kept[base->id] = true;
+    }
+  }
+  for (int i = 0; i < plan->graph->nodes.count; i++) {
+    if (!is_kept[i]) continue;
+    put(plan, node_at(plan, i), PLACE_PREPARED, end);
+    end += aligned(type_bytes(&node_at(plan, i)->type));
+  }
+}
+
 /* ── the place work ─────────────────────────────────────────────────────────────────────────── */
 /* The slot of an operand that dies in this kernel and that the result may overwrite; -1: none. */
 static int slot_to_reuse(const MemPlan *plan, const Node *result) {
@@ -364,6 +384,7 @@ Graph *pass_memplan(PassContext *context, Graph *old) {
   place_outputs(&plan);
   place_gradients(&plan);
   place_assigned(&plan);
+  place_prepared(&plan);
   place_work(&plan);
   write_places(&plan);
   return graph;

@@ -347,7 +347,9 @@ typedef struct {
 } PlanOutput;
 
 typedef struct {
-  const char *name; /* each another one */
+  const char *name;    /* each another one */
+  const char *prepare; /* the graph that makes what this one reads of places FOR_WEIGHTS; NULL: it
+                          reads none (plan_prepare.h) */
   VEC(PlanBuffer) buffers;
   VEC(PlanStep) steps;
   VEC(PlanInstead) insteads; /* by first step; one may lie within another, which comes before it */

@@ -2,6 +2,7 @@
  * taken out or a type exchanged must not become other numbers without a word. */
 #include "plan/plan_check.h"
 #include "plan/plan_order.h"
+#include "plan/plan_prepare.h"
 #include "plan/plan_programme.h"
 #include "plan/plan_text.h"
 #include "plan/plan_writes.h"
@@ -71,7 +72,7 @@ const char *plan_check(Arena *arena, const Plan *plan) {
     why = check_outputs(arena, &plan->graphs.at[g]);
   for (int g = 0; g < plan->graphs.count && !why; g++)
     why = check_order(arena, plan, &plan->graphs.at[g]);
-  return why;
+  return why ? why : plan_check_prepare(arena, plan);
 }
 
 size_t plan_check_envelope(Words *words, const char *text, size_t length) {

@@ -7,8 +7,10 @@
 
 typedef VEC(const PlanBuffer *) Buffers;
 
+/* Prepared weights as well: ftrun deploy prepares them. */
 static bool is_kept_place(const Plan *plan, int place) {
-  return plan->places.at[place].life == FOR_EVER;
+  PlaceLife life = plan->places.at[place].life;
+  return life == FOR_EVER || life == FOR_WEIGHTS;
 }
 
 static bool buffers_overlap(const PlanBuffer *a, const PlanBuffer *b) {

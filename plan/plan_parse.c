@@ -404,6 +404,9 @@ static bool read_scalar(Parser *p) {
 static bool read_graph(Parser *p) {
   PlanGraph graph = {.name = words_name(&p->words, "the graph's name")};
   if (!graph.name || !unique(p, "graph", graph.name)) return false;
+  if (words_take(&p->words, "prepare") &&
+      !(graph.prepare = words_name(&p->words, "the name of the graph that prepares weights")))
+    return false;
   if (p->plan->graphs.count == PLAN_MOST_GRAPHS)
     return words_fail(&p->words, "a plan has at most %d graphs", PLAN_MOST_GRAPHS);
   VEC_PUSH(p->words.arena, p->plan->graphs, graph);

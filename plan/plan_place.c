@@ -47,7 +47,8 @@ void plan_add_standard_places(Plan *plan) {
       [PLACE_INPUT] = {.life = FOR_BATCH, .host = HOST_FROM},
       [PLACE_OUTPUT] = {.life = FOR_BATCH, .host = HOST_TO},
       [PLACE_WORK] = {.life = FOR_BATCH},
-      [PLACE_WORKSPACE] = {.life = FOR_BATCH}};
+      [PLACE_WORKSPACE] = {.life = FOR_BATCH},
+      [PLACE_PREPARED] = {.life = FOR_WEIGHTS}};
   for (int i = 0; i < STANDARD_PLACE_COUNT; i++) {
     PlanPlace place = traits[i];
     place.name = standard_place_text((StandardPlace)i);
@@ -261,6 +262,10 @@ static bool check_traits(Words *words, const Plan *plan, const PlanPlace *place)
                   !place->host && !place->is_window;
   if (place->is_frozen && !is_rounded && !is_given && place->saved != SAVED_WEIGHTS)
     return words_fail(words, "place %s is frozen, and holds no weights", place->name);
+  if (place->life == FOR_WEIGHTS && (place->host || place->elements || place->is_window))
+    return words_fail(words, "place %s is made of weights: it is no window, not the host's, and has "
+                             "no order",
+                      place->name);
   if (place->saved && place->life != FOR_EVER)
     return words_fail(words, "place %s is saved, but not kept for ever", place->name);
   return true;

@@ -11,6 +11,7 @@
  *   place input 6400 for batch from host
  *   place output 64 for batch to host
  *   place work 90000 for batch
+ *   place prepared 4096 for weights
  *   place @ema 4096 for ever elements f32 like params saved checkpoint of state+128
  *
  * Every place, and every buffer in it, is 64-byte aligned. */
@@ -20,9 +21,10 @@
 
 /* How long what is written there is kept: for ever; until the step, of one batch or of several
  * parts of one, is done; as long as programme GENERATE runs on the same texts; until the run of a
- * graph on its batch is done. A window may keep its part of a place longer than the rest is
- * kept. */
-#define PLACE_LIVES(X) X(EVER, "ever") X(STEP, "step") X(TEXT, "text") X(BATCH, "batch")
+ * graph on its batch is done; until weights change that it was made of (plan_prepare.h). A window may
+ * keep its part of a place longer than the rest is kept. */
+#define PLACE_LIVES(X)                                                                             \
+  X(EVER, "ever") X(STEP, "step") X(TEXT, "text") X(BATCH, "batch") X(WEIGHTS, "weights")
 typedef enum {
 #define X(ID, text) FOR_##ID,
   PLACE_LIVES(X)
@@ -89,7 +91,8 @@ enum { PLAN_MOST_PLACES = 4096 };
  *   workspace what kernels use while they run. It belongs to the queue compute.
  *   frozen    the parameters that the update leaves as they are, if there are any; frozen_narrow is
  *             to it what narrow is to params
- *   given     what files have of frozen layers, if there are any: states of role given */
+ *   given     what files have of frozen layers, if there are any: states of role given
+ *   prepared  what graphs have of weights alone and make once: see plan_prepare.h */
 #define STANDARD_PLACES(X)                                                                         \
   X(PARAMS, "params")                                                                              \
   X(NARROW, "narrow")                                                                              \
@@ -100,7 +103,7 @@ enum { PLAN_MOST_PLACES = 4096 };
   X(OUTPUT, "output")                                                                              \
   X(WORK, "work")                                                                                  \
   X(WORKSPACE, "workspace")                                                                        \
-  X(FROZEN, "frozen") X(FROZEN_NARROW, "frozen_narrow") X(GIVEN, "given")
+  X(FROZEN, "frozen") X(FROZEN_NARROW, "frozen_narrow") X(GIVEN, "given") X(PREPARED, "prepared")
 typedef enum {
 #define X(ID, text) PLACE_##ID,
   STANDARD_PLACES(X)

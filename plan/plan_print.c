@@ -266,6 +266,10 @@ static void print_instead(Text *out, const PlanInstead *instead) {
 static void print_graph(Text *out, const Plan *plan, const PlanGraph *graph, int64_t *copied) {
   text_printf(out, "graph ");
   plan_print_text(out, graph->name);
+  if (graph->prepare) {
+    text_printf(out, " prepare ");
+    plan_print_text(out, graph->prepare);
+  }
   text_printf(out, "\n");
   for (int i = 0; i < graph->buffers.count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[i];

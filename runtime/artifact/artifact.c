@@ -2,6 +2,7 @@
  * checked and found to be for this machine. */
 #define _GNU_SOURCE /* memfd_create */
 #include "runtime/artifact/artifact.h"
+#include "plan/plan_prepare.h"
 #include "plan/plan_text.h"
 #include "runtime/artifact/elf.h"
 #include "runtime/common/read_whole.h"
@@ -58,7 +59,9 @@ static Status open_regular(const char *path, int *fd, int64_t *size) {
 static Status check_kernels_of(const Artifact *artifact, const Plan *plan) {
   for (int g = 0; g < plan->graphs.count; g++) {
     const PlanGraph *graph = &plan->graphs.at[g];
-    if (artifact->weights >= 0 && graph != plan_result(plan, PROGRAMME_EVALUATE)) continue;
+    const PlanGraph *eval = plan_result(plan, PROGRAMME_EVALUATE);
+    bool is_needed = graph == eval || (eval && g == plan_prepare_of(plan, eval));
+    if (artifact->weights >= 0 && !is_needed) continue;
     for (int i = 0; i < graph->steps.count; i++) {
       const PlanStep *step = &graph->steps.at[i];
       if (step->kind == STEP_LAUNCH && !artifact_kernel(artifact, step->name))

@@ -33,8 +33,8 @@ static Status open_exec(const DeployOptions *options, Artifact *artifact, Exec *
   Status status = given_load_all(*out, &options->run.places, options->weights, &notes);
   if (status == STATUS_OK && notes.count) say_note("%s", text_cstr(&notes));
   text_free(&notes);
-  if (status == STATUS_OK) /* bf16 and f16 copies of the parameters, which are otherwise made by a run */
-    status = exec_round_ready(*out, exec_result_graph(*out, PROGRAMME_EVALUATE));
+  if (status == STATUS_OK) /* copies of the parameters in bf16 and f16, prepared weights: otherwise a run makes them */
+    status = exec_ready(*out, exec_result_graph(*out, PROGRAMME_EVALUATE));
   return status;
 }
 

@@ -73,20 +73,28 @@ static Status exec_bind(Exec *exec, ExecGraph graph) {
   }
   Status status = exec->type->bind(exec->device, exec->artifact, run ? run->graph : graph,
                                    exec->base, &exec->graph[graph]);
+  if (status == STATUS_OK) status = exec_prepare_bind(exec, graph, exec->base);
   if (run) exec->base[run->instead_of] = instead;
   return status;
+}
+
+static void find_reach(Exec *exec, const PlanGraph *graph) {
+  for (int i = 0; i < graph->buffers.count; i++) {
+    const PlanBuffer *buffer = &graph->buffers.at[i];
+    int64_t last = buffer->offset + type_bytes(&buffer->type);
+    if (last > exec->bytes[buffer->place]) exec->bytes[buffer->place] = last;
+  }
 }
 
 /* Of a place that is not saved, nor the host's, what graphs reach that will run; rounded elements
  * all where one reads any. A window has what there is of its place. */
 static void find_bytes(Exec *exec, const bool *is_bound) {
   const Plan *plan = exec->plan;
-  for (ExecGraph g = 0; g < exec->graph_count; g++)
-    for (int i = 0; is_bound[g] && i < exec_graph_plan(exec, g)->buffers.count; i++) {
-      const PlanBuffer *buffer = &exec_graph_plan(exec, g)->buffers.at[i];
-      int64_t last = buffer->offset + type_bytes(&buffer->type);
-      if (last > exec->bytes[buffer->place]) exec->bytes[buffer->place] = last;
-    }
+  for (ExecGraph g = 0; g < exec->graph_count; g++) {
+    int prepare = is_bound[g] ? plan_prepare_of(plan, exec_graph_plan(exec, g)) : -1;
+    if (is_bound[g]) find_reach(exec, exec_graph_plan(exec, g));
+    if (prepare >= 0) find_reach(exec, &plan->graphs.at[prepare]);
+  }
   for (int p = 0; p < plan->places.count; p++) {
     const PlanPlace *place = &plan->places.at[p];
     int64_t reach = plan_aligned(exec->bytes[p]);
@@ -222,9 +230,12 @@ Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
   exec->bytes = calloc((size_t)exec->plan->places.count + 1, sizeof *exec->bytes);
   exec->rounded = calloc((size_t)exec->plan->places.count + 1, sizeof *exec->rounded);
   exec->graph = calloc((size_t)exec->graph_count + 1, sizeof *exec->graph);
+  exec->prepare = calloc((size_t)exec->graph_count + 1, sizeof *exec->prepare);
+  exec->arena = arena_new();
   exec->places = calloc((size_t)exec->graph_count + 1, sizeof *exec->places);
   bool *is_bound = calloc((size_t)exec->graph_count + 1, sizeof *is_bound);
-  bool has_all = exec->base && exec->bytes && exec->rounded && exec->graph && exec->places;
+  bool has_all = exec->base && exec->bytes && exec->rounded && exec->graph && exec->places &&
+                 exec->prepare;
   for (int p = 0; exec->rounded && p < exec->plan->places.count; p++) exec->rounded[p] = -1;
   Status status = has_all && is_bound ? exec_make(exec, options, is_bound)
                                       : status_fail(STATUS_FAULT, "out of memory");
@@ -246,7 +257,11 @@ void exec_free(Exec *exec) {
   exec_fetch_free(exec);
   for (int i = 0; exec->graph && i < exec->graph_count; i++)
     if (exec->graph[i]) exec->type->unbind(exec->graph[i]);
+  for (int i = 0; exec->prepare && i < exec->graph_count; i++)
+    if (exec->prepare[i].graph) exec->type->unbind(exec->prepare[i].graph);
   free(exec->graph);
+  free(exec->prepare);
+  arena_free(exec->arena);
   for (int p = 0; exec->base && p < exec->plan->places.count; p++)
     if (exec->base[p] && !exec->plan->places.at[p].is_window)
       exec->type->free(exec->device, exec->base[p], exec->bytes[p]);
@@ -341,13 +356,13 @@ bool exec_has_idle(const Exec *exec) { return exec->type->run_beside != NULL; }
 
 Status exec_run_beside(Exec *exec, ExecGraph graph, const void *batch, DeviceIdle *idle,
                        void *context) {
-  STATUS_TRY(exec_round_ready(exec, graph));
+  STATUS_TRY(exec_ready(exec, graph));
   exec->last_steps = 1;
   return exec->type->run_beside(exec->graph[graph], batch, idle, context);
 }
 
 Status exec_run(Exec *exec, ExecGraph graph, const void *batch) {
-  STATUS_TRY(exec_round_ready(exec, graph));
+  STATUS_TRY(exec_ready(exec, graph));
   exec->last_steps = 1;
   return exec->type->run(exec->graph[graph], batch);
 }
@@ -367,7 +382,7 @@ int exec_most_steps(const Exec *exec, ExecGraph graph) {
 
 Status exec_run_kept(Exec *exec, ExecGraph graph, const DeviceKept *kept, int64_t first_step,
                      int steps) {
-  STATUS_TRY(exec_round_ready(exec, graph));
+  STATUS_TRY(exec_ready(exec, graph));
   exec->last_steps = steps;
   return exec->type->run_kept(exec->graph[graph], kept, first_step, steps);
 }
@@ -376,7 +391,7 @@ bool exec_counts(const Exec *exec) { return exec->type->count_step != NULL; }
 
 Status exec_count_step(Exec *exec, ExecGraph graph, const void *batch, int index,
                        DeviceCounts *out) {
-  STATUS_TRY(exec_round_ready(exec, graph));
+  STATUS_TRY(exec_ready(exec, graph));
   return exec->type->count_step(exec->graph[graph], batch, index, out);
 }
 
@@ -386,7 +401,7 @@ Status exec_speed(Exec *exec, DeviceSpeed *out) {
 }
 
 Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch, int64_t *nanoseconds) {
-  STATUS_TRY(exec_round_ready(exec, graph));
+  STATUS_TRY(exec_ready(exec, graph));
   exec->last_steps = 1;
   for (int i = 0; i < exec_graph_plan(exec, graph)->steps.count; i++) {
     nanoseconds[i] = 0;
@@ -408,7 +423,7 @@ Status exec_run_traced(Exec *exec, ExecGraph graph, const void *batch, ExecStepT
                        ExecStepTime *sent) {
   const PlanGraph *plan = exec_graph_plan(exec, graph);
   DeviceGraph *bound = exec->graph[graph];
-  STATUS_TRY(exec_round_ready(exec, graph));
+  STATUS_TRY(exec_ready(exec, graph));
   exec->last_steps = 1;
   for (int i = 0; i < plan->steps.count; i++) {
     int64_t begun = clock_nanoseconds(), time = 0;
@@ -530,7 +545,7 @@ Status exec_read(Exec *exec, int place, int64_t offset, int64_t bytes, void *to)
 
 Status exec_write(Exec *exec, int place, int64_t offset, int64_t bytes, const void *from) {
   STATUS_TRY(check_range(exec, place, offset, bytes));
-  exec_round_written(exec, place);
+  exec_written(exec, place, offset, bytes);
   comm_goes_on(exec->comm);
   return exec->type->write(exec->device, exec->base[place] + offset, from, bytes);
 }

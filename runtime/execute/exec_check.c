@@ -83,7 +83,7 @@ Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch) {
   const PlanGraph *plan = exec_graph_plan(exec, graph);
   exec->last_steps = 1;
   STATUS_TRY(check_given(exec, batch));
-  STATUS_TRY(exec_round_ready(exec, graph));
+  STATUS_TRY(exec_ready(exec, graph));
   for (int i = 0; i < plan->steps.count; i++) {
     int64_t time = 0;
     STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &time));

@@ -3,7 +3,7 @@
  * their average in their place. The device rounds, as a step does, before the next graph runs. */
 #include "runtime/execute/exec_fetch.h"
 
-Status exec_round_ready(Exec *exec, ExecGraph graph) {
+Status exec_round_ready(Exec *exec, ExecGraph graph, bool *has_rounded) {
   const Plan *plan = exec->plan;
   const PlanRun *run = plan_run_at(plan, graph - plan->graphs.count);
   for (int p = 0; p < plan->places.count; p++) {
@@ -12,6 +12,7 @@ Status exec_round_ready(Exec *exec, ExecGraph graph) {
     int from = run && run->instead_of == place->of_elements ? run->reads : place->of_elements;
     if (exec->rounded[p] == from) continue;
     exec->rounded[p] = -1;
+    *has_rounded = true;
     int64_t count = plan->places.at[place->of_elements].bytes / dtype_bytes(DT_F32);
     STATUS_TRY(
         exec->type->round(exec->device, exec->base[p], exec->base[from], count, place->dtype));

@@ -221,7 +221,7 @@ Status layers_run(Layers *layers, ExecGraph graph, const void *batch) {
   Exec *exec = layers->exec;
   const PlanGraph *of = exec_graph_plan(exec, graph);
   int done = 0, cut = layers->cut[graph];
-  STATUS_TRY(exec_round_ready(exec, graph));
+  STATUS_TRY(exec_ready(exec, graph));
   exec->last_steps = 1;
   for (int i = 0; i <= layers->points.point_count; i++) {
     const LayerPoint *point = i < layers->points.point_count ? &layers->points.point[i] : NULL;

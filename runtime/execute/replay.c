@@ -120,7 +120,7 @@ static Status replay_run_steps(Replay *replay, int run, int end) {
   Exec *exec = replay->exec;
   int64_t time = 0;
   ExecGraph graph = replay->run[run].graph;
-  STATUS_TRY(exec_round_ready(exec, graph));
+  STATUS_TRY(exec_ready(exec, graph));
   if (!end) return STATUS_OK;
   return exec->type->run_part(exec->graph[graph], replay->run[run].batch, 0, end, &time);
 }
