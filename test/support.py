@@ -21,7 +21,7 @@ if "OMPI_MCA_orte_tmpdir_base" not in os.environ:
     MPI_FOLDER = tempfile.TemporaryDirectory(prefix="ft-mpi-", ignore_cleanup_errors=True)
     os.environ["OMPI_MCA_orte_tmpdir_base"] = MPI_FOLDER.name
     os.makedirs(os.path.join(MPI_FOLDER.name, f"ompi.{os.uname().nodename}.{os.getuid()}", "stays"))
-DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "u1"}
+DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "u1", "I8": "i1"}
 
 
 def run(tool, *arguments, check=True, timeout=300, cwd=None, env=None):

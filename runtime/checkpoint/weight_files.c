@@ -1,5 +1,6 @@
 /* weight_files: see weight_files.h. */
 #include "runtime/checkpoint/weight_files.h"
+#include "runtime/checkpoint/weight_packed.h"
 #include "runtime/checkpoint/weight_rename.h"
 #include "base/text.h"
 #include "runtime/common/json.h"
@@ -235,7 +236,8 @@ Status weight_files_open(const char *const *paths, int count, const char *const 
   }
   out->is_several = out->files.count > 1;
   for (int i = 0; i < rename_count; i++) STATUS_TRY(rename_all(&c, renames[i]));
-  return settle_names(&c);
+  STATUS_TRY(settle_names(&c));
+  return weight_unpack(out);
 }
 
 void weight_files_close(WeightFiles *files) {

@@ -1,6 +1,7 @@
 /* weight_files: the tensors of one or several files of weights under one roof, with the names that
  * --init-rename gives them. A path is a .safetensors file; the index of a model in several files
  * (Hugging Face's model.safetensors.index.json); or a folder that has that, or model.safetensors.
+ * Weights of 8 and 4 bits are f32 here (weight_packed.h).
  * All of it is hostile input. */
 #ifndef FT_RUNTIME_WEIGHT_FILES_H
 #define FT_RUNTIME_WEIGHT_FILES_H

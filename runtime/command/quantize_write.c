@@ -1,5 +1,6 @@
 /* quantize_write: the quantised model's weights, and what it computes beside the model it was made of. */
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/weight_packed.h"
 #include "runtime/command/evaluate.h"
 #include "runtime/command/quantize_private.h"
 #include <math.h>
@@ -15,6 +16,29 @@ static void add_floats(Quantizing *q, TensorList *list, const char *name, const 
   VEC_PUSH(q->arena, *list, tensor);
 }
 
+/* Whole numbers, of 8 bits or of 4; more bits than that as f32. */
+static void add_weight(Quantizing *q, TensorList *list, QuantLayer *layer) {
+  const Rounding *r = &layer->rounding;
+  int64_t columns_of_scale = r->per_tensor ? r->rows * r->columns : r->group ? r->group : r->columns, count = r->rows * r->columns;
+  const char *name = arena_printf(q->arena, "%s.weight", layer->path);
+  if (layer->form.bits > 8) {
+    add_floats(q, list, name, &layer->shape, layer->weight);
+  } else if (layer->form.bits > 4) {
+    int8_t *bytes = ARENA_ARRAY(q->arena, int8_t, count + 1);
+    weight_pack_bytes(layer->weight, r->rows, r->columns, layer->scales, columns_of_scale, bytes);
+    VEC_PUSH(q->arena, *list, ((SafeTensor){name, ELEMENT_I8, layer->shape, (const uint8_t *)bytes, (size_t)count}));
+  } else {
+    Shape packed = {.rank = 2, .dim = {r->rows, weight_packed_columns(r->columns)}}, rank = {.rank = 1, .dim = {layer->shape.rank}};
+    size_t bytes = (size_t)shape_elements(&packed) * sizeof(uint32_t);
+    uint32_t *words = ARENA_ARRAY(q->arena, uint32_t, shape_elements(&packed) + 1);
+    weight_pack_halves(layer->weight, r->rows, r->columns, layer->scales, columns_of_scale, words);
+    const char *of = arena_printf(q->arena, "%s_packed", name), *shape = arena_printf(q->arena, "%s_shape", name);
+    VEC_PUSH(q->arena, *list, ((SafeTensor){of, ELEMENT_I32, packed, (const uint8_t *)words, bytes}));
+    VEC_PUSH(q->arena, *list,
+             ((SafeTensor){shape, ELEMENT_I64, rank, (const uint8_t *)layer->shape.dim, (size_t)layer->shape.rank * sizeof(int64_t)}));
+  }
+}
+
 static Shape scale_shape(const QuantLayer *layer) {
   if (layer->form.per_tensor) return (Shape){.rank = 1, .dim = {1}};
   Shape shape = {.rank = 1, .dim = {layer->rounding.rows}};
@@ -24,7 +48,7 @@ static Shape scale_shape(const QuantLayer *layer) {
 
 static void add_layer(Quantizing *q, TensorList *list, QuantLayer *layer) {
   Shape one = {.rank = 1, .dim = {1}}, features = {.rank = 1, .dim = {layer->features}}, scales = scale_shape(layer);
-  add_floats(q, list, arena_printf(q->arena, "%s.weight", layer->path), &layer->shape, layer->weight);
+  add_weight(q, list, layer);
   add_floats(q, list, arena_printf(q->arena, "%s.weight_scale", layer->path), &scales, layer->scales);
   if (layer->factor) add_floats(q, list, arena_printf(q->arena, "%s.input_factor", layer->path), &features, layer->factor);
   if (layer->form.input_bits) add_floats(q, list, arena_printf(q->arena, "%s.input.max_abs", layer->path), &one, &layer->range);
