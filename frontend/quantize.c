@@ -100,6 +100,11 @@ bool quantize_check(Builder *b) {
   for (int i = 0; i < b->quantized.count; i++) {
     const char *layer = b->quantized.at[i].layer;
     if (b->quantized.at[i].is_used) continue;
+    for (int k = 0; k < names.count; k++)
+      if (strcmp(names.at[k], layer) == 0)
+        return builder_fail(b, quantize_setting(b)->loc,
+                            "quantize: '%s' has no name of its own, by which it could be meant: give it one, Linear(..., name=\"...\")",
+                            layer);
     return builder_fail(b, quantize_setting(b)->loc, "quantize: there is no Linear or Conv2d '%s' left%s", layer,
                         builder_hint(b, layer, names.at, names.count));
   }

@@ -28,6 +28,9 @@ void tap_layer(Builder *b, const Instance *instance, const Value *input, const V
   bool is_plain = quantize_may(b, instance->block), is_done = quantize_is_done(b, instance->block);
   if (!b->tap_count || b->training || b->frozen.file || (!is_plain && !is_done)) return;
   const char *path = block_path(b, instance);
+  if (!*path && is_plain && !b->is_again && tap_is_meant(b, path))
+    diag_warning(b->diag, instance->loc, "this %s has no name, by which it could be meant, and stays as it is: %s(..., name=\"...\")",
+                 instance->block->name, instance->block->name);
   if (!*path || input->kind != VALUE_TENSOR || result->kind != VALUE_TENSOR || !tap_is_meant(b, path)) return;
   int number = instance->applications - 1;
   graph_add_root(b->graph, ROOT_OUTPUT, arena_printf(b->arena, "in.%d.%s", number, path), input->node);

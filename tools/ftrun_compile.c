@@ -89,6 +89,18 @@ static int compile_as_rank(const char *compiler, const char *const *arguments,
   return code;
 }
 
+/* What the compiler has to say, if it fails. */
+static int compile_quietly_to(const char *compiler, const char *const *arguments, const Compilation *c, int output) {
+  char bytes[4096];
+  ssize_t got;
+  int errors = memfd_create("errors", MFD_CLOEXEC);
+  if (errors < 0) return say_error("out of memory"), 3;
+  int code = start_and_wait_for(compiler, arguments, c, output, errors, stderr);
+  for (off_t at = 0; code && (got = pread(errors, bytes, sizeof bytes, at)) > 0; at += got) fwrite(bytes, 1, (size_t)got, stderr);
+  close(errors);
+  return code;
+}
+
 /* output: as of start_and_wait_for. */
 static int compile_to(const Compilation *c, int output) {
   static char compiler[4096];
@@ -109,8 +121,9 @@ static int compile_to(const Compilation *c, int output) {
   if (c->find_batch) arguments[count++] = "--find-batch";
   if (c->places->allow_paths) arguments[count++] = "--allow-paths";
   for (int i = 0; i < c->pass_count; i++) arguments[count++] = c->pass[i];
-  int code = c->is_rank ? compile_as_rank(compiler, arguments, c)
-                        : start_and_wait_for(compiler, arguments, c, output, -1, stderr);
+  int code = c->is_rank    ? compile_as_rank(compiler, arguments, c)
+             : c->is_again ? compile_quietly_to(compiler, arguments, c, output)
+                           : start_and_wait_for(compiler, arguments, c, output, -1, stderr);
   free(arguments);
   return code;
 }

@@ -12,6 +12,7 @@ typedef struct {
   const char *const *pass; /* more arguments */
   int pass_count;
   bool find_batch; /* print its table (ftc --find-batch), compile nothing */
+  bool is_again; /* what it warns of has been told: only an error is, now */
   /* Of several ranks, which all compile it: ranks_begin has been called. What ftc says is told by rank
    * 0, or by the one that fails alone. */
   bool is_rank;

@@ -157,7 +157,7 @@ static int compile_tapped(const QuantizeLine *line, const char *artifact, const 
     pass[count++] = text_cstr(&set);
   }
   int code = compile_and_read(
-      &(Compilation){.source = line->source, .artifact = artifact, .gpu = gpu, .places = &o->run.places, .pass = pass, .pass_count = count}, taps);
+      &(Compilation){.source = line->source, .artifact = artifact, .gpu = gpu, .places = &o->run.places, .pass = pass, .pass_count = count, .is_again = setting != NULL}, taps);
   for (int i = 0; i < o->layer_count; i++) free(pattern[i]);
   free(pattern);
   free(pass);
@@ -175,7 +175,7 @@ static int write_program(const QuantizeLine *line, const char *setting) {
   pass[count++] = "--set";
   pass[count++] = text_cstr(&set);
   int code = compile_source(&(Compilation){
-      .source = line->source, .artifact = line->output, .places = &line->quantize.run.places, .pass = pass, .pass_count = count});
+      .source = line->source, .artifact = line->output, .places = &line->quantize.run.places, .pass = pass, .pass_count = count, .is_again = true});
   text_free(&set);
   return code;
 }

@@ -1,5 +1,6 @@
 /* quantize_layers: which layers `ftrun quantize` rounds, and how: the applications that ftc has listed, the rules of the command line,
  * the weights of the file. */
+#include "base/say.h"
 #include "runtime/command/quantize_private.h"
 #include <errno.h>
 #include <fnmatch.h>
@@ -102,6 +103,13 @@ static Status read_layer_weight(Quantizing *q, QuantLayer *layer) {
   return check_weights(q, layer);
 }
 
+/* The training step has one observer for each layer. */
+static void keep_shared_inputs(QuantLayer *layer) {
+  if (layer->applications < 2 || !layer->form.input_bits) return;
+  say_note("'%s' is applied %d times, so its inputs stay f32, and its weights alone are rounded", layer->path, layer->applications);
+  layer->form.input_bits = 0;
+}
+
 Status quantize_find_layers(Quantizing *q) {
   int count = 0;
   STATUS_TRY(read_taps(q));
@@ -109,7 +117,9 @@ Status quantize_find_layers(Quantizing *q) {
     bool is_meant;
     QuantLayer layer = q->layers.at[i];
     STATUS_TRY(choose_form(q, &layer, &is_meant));
-    if (is_meant) q->layers.at[count++] = layer;
+    if (!is_meant) continue;
+    keep_shared_inputs(&layer);
+    q->layers.at[count++] = layer;
   }
   q->layers.count = count;
   if (!count) return status_fail(STATUS_USER, "all layers stay as they are: --stay leaves none to quantise");

@@ -343,6 +343,33 @@ class Quantize(support.Case):
             support.write_safetensors(self.path("wrong.safetensors"), {name: value for name, value in {**raw, **changed}.items() if value is not None})
             self.fails(1, words, "ftrun", "eval", self.path("p.so"), "--data", self.folder, "--weights", self.path("wrong.safetensors"))
 
+    def test_shared(self):
+        """A layer that is applied twice has one range for training to observe, so its inputs stay; layers without names cannot be meant."""
+        text = LINEAR.replace('h = relu(Linear(16, name="fc1")(x))', 's = Linear(16, bias=false, name="s")\n  h = s(relu(s(relu(Linear(16, name="fc1")(x)))))')
+        w, x = self.linear(text)
+        plain = self.predict("m.ft", "w.safetensors")
+        done = support.run("ftrun", "quantize", self.path("m.ft"), "--data", self.folder, "--weights", self.path("w.safetensors"), "-o", self.path("q.ft"), "--gptq")
+        self.assertIn("'s' is applied 2 times, so its inputs stay f32", done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^s +w8  ")
+        numpy.testing.assert_allclose(self.predict("q.ft", "q.safetensors"), plain, atol=0.1 * numpy.abs(plain).max())
+        with open(self.path("m.ft"), "w") as file:
+            file.write(text.replace(', name="fc1"', "").replace(', name="out"', ""))
+        artifact = self.path("m.so")
+        support.run("ftc", self.path("m.ft"), "-o", artifact)
+        support.run("ftrun", artifact, "--data", self.folder, "--steps", 0, "--save", self.path("w.safetensors"))
+        self.fails(1, "'linear_1' has no name of its own", "ftrun", "quantize", self.path("m.ft"), "--data", self.folder, "--weights", self.path("w.safetensors"), "-o", self.path("r.ft"))
+        done = support.run("ftrun", "quantize", self.path("m.ft"), "--data", self.folder, "--weights", self.path("w.safetensors"), "-o", self.path("r.ft"), "--stay", "linear*")
+        self.assertEqual(done.stderr.count("this Linear has no name, by which it could be meant, and stays as it is"), 1, done.stderr)
+
+    def test_precision(self):
+        """What is computed in 16 bits gives f32 to look at."""
+        w, x = self.linear()
+        said, q = self.quantize("--set", "train.precision=bf16")
+        for name in self.NAMES:
+            numpy.testing.assert_array_equal(q[name + ".weight"], rounded(w[name + ".weight"], largest_scale(w[name + ".weight"], 8), axis=0))
+        with open(self.path("q.ft")) as file:
+            self.assertIn("precision = bf16", file.read())
+
     def test_setting(self):
         """train.quantize by hand: training with rounding, switched on and off by --set, from the weights of an ordinary training."""
         self.linear()
