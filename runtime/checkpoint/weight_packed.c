@@ -36,17 +36,17 @@ static const SafeTensor *find_beside(const WeightFiles *files, const char *name,
   return safetensors_find(&files->all, arena_printf(files->arena, "%.*s%s", (int)length, name, end));
 }
 
-static Status damaged(const WeightFiles *files, const Packed *p, const char *why) {
+static Status packed_damaged(const WeightFiles *files, const Packed *p, const char *why) {
   return status_fail(STATUS_USER, "%s is damaged: '%.80s' %s", weight_files_path(files, p->from), p->from->name, why);
 }
 
 static Status read_packed_shape(const WeightFiles *files, const SafeTensor *shape, Packed *p) {
   int64_t dim;
   if (!shape || shape->element != ELEMENT_I64 || shape->shape.rank != 1 || shape->shape.dim[0] < 2 || shape->shape.dim[0] > MAX_RANK)
-    return damaged(files, p, "has no weight_shape of I64 beside it");
+    return packed_damaged(files, p, "has no weight_shape of I64 beside it");
   for (p->shape.rank = 0; p->shape.rank < shape->shape.dim[0]; p->shape.rank++) {
     memcpy(&dim, shape->data + p->shape.rank * (int64_t)sizeof dim, sizeof dim);
-    if (dim < 0 || dim > (int64_t)1 << 40) return damaged(files, p, "has a weight_shape that is none");
+    if (dim < 0 || dim > (int64_t)1 << 40) return packed_damaged(files, p, "has a weight_shape that is none");
     p->shape.dim[p->shape.rank] = dim;
   }
   return STATUS_OK;
@@ -57,20 +57,20 @@ static Status measure_packed(const WeightFiles *files, Packed *p) {
   p->rows = p->shape.dim[0];
   p->columns = 1;
   for (int d = 1; d < p->shape.rank; d++) {
-    if (p->shape.dim[d] && p->columns > ((int64_t)1 << 40) / p->shape.dim[d]) return damaged(files, p, "is too large");
+    if (p->shape.dim[d] && p->columns > ((int64_t)1 << 40) / p->shape.dim[d]) return packed_damaged(files, p, "is too large");
     p->columns *= p->shape.dim[d];
   }
   const Shape *held = &p->from->shape;
   if (p->is_halves && (held->rank != 2 || held->dim[0] != p->rows || held->dim[1] != weight_packed_columns(p->columns)))
-    return damaged(files, p, "does not hold as many numbers as its weight_shape says");
+    return packed_damaged(files, p, "does not hold as many numbers as its weight_shape says");
   int64_t scales = shape_elements(&p->scale->shape);
-  if (p->scale->element != ELEMENT_F32) return damaged(files, p, "has scales that are not F32");
+  if (p->scale->element != ELEMENT_F32) return packed_damaged(files, p, "has scales that are not F32");
   if (scales == 1) {
     p->columns_of_scale = p->rows * p->columns;
   } else if (p->rows > 0 && scales > 0 && scales % p->rows == 0 && p->columns % (scales / p->rows) == 0) {
     p->columns_of_scale = p->columns / (scales / p->rows);
   } else if (p->rows * p->columns > 0) {
-    return damaged(files, p, "has another number of scales than rows, or groups of columns");
+    return packed_damaged(files, p, "has another number of scales than rows, or groups of columns");
   }
   return STATUS_OK;
 }
@@ -106,12 +106,12 @@ static Status unpack_one(WeightFiles *files, SafeTensor *tensor) {
   if (p.is_halves) length -= strlen("_packed");
   const char *name = arena_strndup(files->arena, tensor->name, length);
   p.scale = find_beside(files, name, length, "_scale");
-  if (!p.scale) return p.is_halves ? damaged(files, &p, "has no weight_scale beside it") : STATUS_OK;
+  if (!p.scale) return p.is_halves ? packed_damaged(files, &p, "has no weight_scale beside it") : STATUS_OK;
   const SafeTensor *shape = p.is_halves ? find_beside(files, name, length, "_shape") : NULL;
   if (p.is_halves) STATUS_TRY(read_packed_shape(files, shape, &p));
-  if (p.is_halves && tensor->element != ELEMENT_I32) return damaged(files, &p, "is not I32");
-  if (p.is_halves && safetensors_find(&files->all, name)) return damaged(files, &p, "is there once more, without _packed");
-  if (p.shape.rank < 1) return damaged(files, &p, "is a single number");
+  if (p.is_halves && tensor->element != ELEMENT_I32) return packed_damaged(files, &p, "is not I32");
+  if (p.is_halves && safetensors_find(&files->all, name)) return packed_damaged(files, &p, "is there once more, without _packed");
+  if (p.shape.rank < 1) return packed_damaged(files, &p, "is a single number");
   STATUS_TRY(measure_packed(files, &p));
   *tensor = unpack(files, &p, name);
   if (shape) leave_out(files, shape);

@@ -17,7 +17,7 @@ static void add_floats(Quantizing *q, TensorList *list, const char *name, const 
 }
 
 /* Whole numbers, of 8 bits or of 4; more bits than that as f32. */
-static void add_weight(Quantizing *q, TensorList *list, QuantLayer *layer) {
+static void add_rounded_weight(Quantizing *q, TensorList *list, QuantLayer *layer) {
   const Rounding *r = &layer->rounding;
   int64_t columns_of_scale = r->per_tensor ? r->rows * r->columns : r->group ? r->group : r->columns, count = r->rows * r->columns;
   const char *name = arena_printf(q->arena, "%s.weight", layer->path);
@@ -48,7 +48,7 @@ static Shape scale_shape(const QuantLayer *layer) {
 
 static void add_layer(Quantizing *q, TensorList *list, QuantLayer *layer) {
   Shape one = {.rank = 1, .dim = {1}}, features = {.rank = 1, .dim = {layer->features}}, scales = scale_shape(layer);
-  add_weight(q, list, layer);
+  add_rounded_weight(q, list, layer);
   add_floats(q, list, arena_printf(q->arena, "%s.weight_scale", layer->path), &scales, layer->scales);
   if (layer->factor) add_floats(q, list, arena_printf(q->arena, "%s.input_factor", layer->path), &features, layer->factor);
   if (layer->form.input_bits) add_floats(q, list, arena_printf(q->arena, "%s.input.max_abs", layer->path), &one, &layer->range);
