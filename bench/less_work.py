@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the techniques of docs/faster-training.md that leave work out save, and what these and pruning cost: the files of the page on the first 6,000 images of
+"""What the techniques of docs/faster-training.md that leave work out save, and what these, pruning and sharpness cost: the files of the page on the first 6,000 images of
 Fashion-MNIST, and examples/gpt_bytes.ft on the pages of docs/. Each way is trained with some seeds; the means of the last evaluation, the lowest and
 the highest, and the median of the processor time.
 
@@ -30,6 +30,12 @@ WAYS = {
     "images grow, 0.6 of the steps": ("growing.ft", COSINE + "; grow = resize(S, 14, 20, share=0.6)"),
     "batch": ("faster.ft", COSINE),
     "batch grows, 0.3 of the steps": ("faster.ft", COSINE + "; grow = batch(16, 32)"),
+    "plain": ("faster.ft", COSINE),
+    "sam": ("faster.ft", COSINE + "; sharpness = sam(rho=0.05)"),
+    "sam, every second step": ("faster.ft", COSINE + "; sharpness = sam(rho=0.05, every=2)"),
+    "asam": ("faster.ft", COSINE + "; sharpness = asam(rho=0.5)"),
+    "freeze from 0.5 on": ("faster.ft", COSINE + "; freeze = after(0.5, \"stem.*\", \"block.0.*\")"),
+    "freeze layer by layer": ("faster.ft", COSINE + "; freeze = (after(0.4, \"stem.*\"), after(0.5, \"block.0.*\"), after(0.7, \"block.1.*\"))"),
     "dense": ("faster.ft", COSINE),
     **{way: ("faster.ft", f"{COSINE}; prune = {prune}") for way, prune in PRUNE.items()},
     "rows": ("gpt_bytes.ft", ""),
