@@ -186,7 +186,7 @@ bool codegen_run(Arena *arena, Diag *diag, const Program *program, const Codegen
   bool good = open_all(&work, module, arena, diag);
   tick(&clock, "target");
   good = good && lower_program(module, work.count, program, out->plan);
-  good = good && (!options->is_inference || deploy_add(module, work.count, out->plan));
+  good = good && (!options->is_inference || deploy_add(module, work.count, out->plan, options->onnx));
   tick(&clock, "lower");
   if (good && !options->only_plan) {
     compile_all(&work);

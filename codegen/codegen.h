@@ -16,6 +16,7 @@ typedef struct {
   bool want_text;      /* fill Code.llvm and, for a CPU, Code.assembly (--emit=llvm, asm) */
   bool check_memory;   /* CPU: every access is checked to be inside of its tensor */
   bool is_inference;   /* CPU: for ftrun deploy (codegen/deploy.h) */
+  const Text *onnx;    /* … what the section .ft_onnx says (codegen/onnx.h); NULL: there is none */
   bool time_passes;    /* a table on stderr */
   const struct Code *before; /* what was made of the stage before; NULL: this is the first one */
 } CodegenOptions;

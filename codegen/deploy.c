@@ -120,7 +120,15 @@ static bool deploy_refuse(Module *module, const char *why) {
   return false;
 }
 
-bool deploy_add(Module *const *modules, int count, const Plan *plan) {
+/* Not loaded with the library: who deploys reads it from the file. */
+static void write_onnx(const Text *onnx, Text *out) {
+  text_printf(out, ".section .ft_onnx,\"\",@progbits\n");
+  for (size_t i = 0; i < onnx->count; i++)
+    text_printf(out, i % 32 ? ",%d" : "\n.byte %d", (unsigned char)onnx->at[i]);
+  text_printf(out, "\n.text\n");
+}
+
+bool deploy_add(Module *const *modules, int count, const Plan *plan, const Text *onnx) {
   Module *first = modules[0];
   Inference inference;
   const char *why = inference_find(first->arena, plan, &inference);
@@ -131,6 +139,7 @@ bool deploy_add(Module *const *modules, int count, const Plan *plan) {
   for (int i = 0; i < count; i++) keep_kernels(modules[i], plan, inference.graph);
   Text text = {0};
   write_tables(plan, &inference, &text);
+  if (onnx) write_onnx(onnx, &text);
   LLVMAppendModuleInlineAsm(first->llvm, text_cstr(&text), text.count);
   first->needs_library = true;
   text_free(&text);

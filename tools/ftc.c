@@ -5,6 +5,7 @@
 #include "base/output.h"
 #include "base/text.h"
 #include "codegen/codegen.h"
+#include "codegen/onnx.h"
 #include "frontend/program.h"
 #include "lsp/server.h"
 #include "passes/pass.h"
@@ -45,6 +46,7 @@ typedef struct {
   Diag diag;
   Program program; /* as the front end left it */
   Stages stages;
+  Text onnx; /* of --inference: what the section .ft_onnx says */
 } Session;
 
 /* ── flags ──────────────────────────────────────────────────────────────────────────────────── */
@@ -550,6 +552,10 @@ static int compile(Session *session) {
     request->passes.observe_user = page;
     html_observe(page, "frontend", session->program.train);
     html_observe(page, "frontend", session->program.eval);
+  }
+  if (request->codegen.is_inference) {
+    onnx_describe(&session->program, &session->onnx);
+    request->codegen.onnx = &session->onnx;
   }
   return compile_stages(session, page);
 }

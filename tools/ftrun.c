@@ -263,7 +263,7 @@ static int parse_line(Line *line, int argc, char **argv) {
     return flags_fail(&ftrun_line, line->command_index, "%s goes with --find-lr",
                       line->plot ? "--plot" : "--lr-range");
   if (line->command == DEPLOY && line->output_count != 1)
-    return flags_fail(&ftrun_line, line->command_index, "deploy writes one file: -o MODEL.so");
+    return flags_fail(&ftrun_line, line->command_index, "deploy writes one file: -o MODEL.so or MODEL.onnx");
   bool is_small = line->output_count == 1 && text_ends_with(line->output[0], ".ft");
   if (line->command == SHRINK && !(is_small && text_ends_with(line->train.run.artifact, ".ft")))
     return flags_fail(&ftrun_line, line->command_index,

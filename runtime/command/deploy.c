@@ -4,6 +4,7 @@
 #include "base/say.h"
 #include "runtime/checkpoint/given.h"
 #include "runtime/command/deploy_header.h"
+#include "runtime/command/deploy_onnx.h"
 #include "runtime/execute/exec_fetch.h"
 #include <errno.h>
 #include <stdio.h>
@@ -17,9 +18,10 @@ static const char *deploy_name(const char *path) {
 
 static Status check_output(const char *output) {
   if (text_ends_with(output, ".so") && strlen(deploy_name(output)) > 3) return STATUS_OK;
+  if (text_ends_with(output, ".onnx") && strlen(deploy_name(output)) > 5) return STATUS_OK;
   return status_fail(STATUS_USER,
-                     "-o %s: a model is deployed as a .so, a shared library with a C header; other forms "
-                     "are not written yet",
+                     "-o %s: a model is deployed as a .so, a shared library with a C header, or as an .onnx; other "
+                     "forms are not written yet",
                      output);
 }
 
@@ -53,21 +55,22 @@ static Status fill_weights(Exec *exec, const Inference *inference, const Artifac
   return STATUS_OK;
 }
 
+/* header NULL: there is none. */
 static Status deploy_write(const DeployOptions *options, const Text *library, const Text *header) {
   Text path = {0};
   text_append(&path, options->output, strlen(options->output) - 3);
   text_printf(&path, ".h");
   Status status = STATUS_OK;
   char bytes[32];
-  int error = options->dry_run ? 0 : text_write_file(path.at, header->at, header->count);
+  int error = options->dry_run || !header ? 0 : text_write_file(path.at, header->at, header->count);
   if (error) status = status_errno(error, "%s", path.at);
   if (!error && !options->dry_run) {
     error = text_write_file(options->output, library->at, library->count);
     if (error) status = status_errno(error, "%s", options->output);
   }
   if (!error)
-    printf("%s: %s, and %s%s\n", options->output, text_bytes((int64_t)library->count, bytes), path.at,
-           options->dry_run ? " (nothing written: --dry-run)" : "");
+    printf("%s: %s%s%s%s\n", options->output, text_bytes((int64_t)library->count, bytes), header ? ", and " : "",
+           header ? path.at : "", options->dry_run ? " (nothing written: --dry-run)" : "");
   text_free(&path);
   return status;
 }
@@ -83,6 +86,10 @@ static Status deploy_files(const DeployOptions *options, Artifact *artifact, Exe
   const char *why = inference_find(artifact->arena, artifact->plan, &inference);
   if (why) return status_fail(STATUS_USER, "%s cannot be deployed: %s", artifact->path, why);
   STATUS_TRY(open_exec(options, artifact, exec));
+  if (text_ends_with(options->output, ".onnx")) {
+    STATUS_TRY(deploy_onnx(*exec, artifact, library));
+    return deploy_write(options, library, NULL);
+  }
   int error = text_read_file(library, artifact->path);
   if (error) return status_errno(error, "%s", artifact->path);
   STATUS_TRY(fill_weights(*exec, &inference, artifact, library));

@@ -5,7 +5,7 @@
 
 typedef struct {
   RunOptions run;
-  const char *weights, *output; /* output: a .so; the header lies beside it */
+  const char *weights, *output; /* output: a .so, beside which the header lies; or an .onnx */
   bool dry_run;
 } DeployOptions;
 /* Each file appears whole or not at all, and replaces what was there. */

@@ -293,7 +293,7 @@ train {{ batch = 5; optimizer = adam(lr=0.01) }}
         weights, out = ("--weights", "one.safetensors"), ("-o", "no.so")
         self.refuse(2, "inference.so", *out, text="--weights")
         self.refuse(2, "inference.so", *weights, text="-o MODEL.so")
-        for ending in ("ptx", "onnx", "c", "txt"):
+        for ending in ("ptx", "c", "txt"):
             self.refuse(1, "inference.so", *weights, "-o", "no." + ending, text="no." + ending)
         self.refuse(1, "training.so", *weights, *out, text="compiled for training")
         self.refuse(1, "inference.so", "--weights", "none.safetensors", *out, text="none.safetensors")
