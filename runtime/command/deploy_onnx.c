@@ -18,14 +18,14 @@ static size_t varint_bytes(uint64_t value) {
   return count;
 }
 
-static void append_varint(Text *out, uint64_t value) {
+static void deploy_onnx_varint(Text *out, uint64_t value) {
   for (; value > 0x7f; value >>= 7) text_append(out, (char[]){(char)(value | 0x80)}, 1);
   text_append(out, (char[]){(char)value}, 1);
 }
 
-static void append_field(Text *out, int field, uint64_t bytes) {
-  append_varint(out, (uint64_t)(field << 3 | 2));
-  append_varint(out, bytes);
+static void deploy_onnx_field(Text *out, int field, uint64_t bytes) {
+  deploy_onnx_varint(out, (uint64_t)(field << 3 | 2));
+  deploy_onnx_varint(out, bytes);
 }
 
 /* TensorProto.DataType; 0: none of a weight. */
@@ -37,17 +37,17 @@ static int deploy_onnx_type(DType dtype) {
 static void append_initializer(Text *out, const PlanTensor *tensor, const char *name, const char *bytes, size_t count) {
   Text head = {0};
   for (int i = 0; i < tensor->type.shape.rank; i++) {
-    append_varint(&head, 1 << 3);
-    append_varint(&head, (uint64_t)tensor->type.shape.dim[i]);
+    deploy_onnx_varint(&head, 1 << 3);
+    deploy_onnx_varint(&head, (uint64_t)tensor->type.shape.dim[i]);
   }
-  append_varint(&head, 2 << 3);
-  append_varint(&head, (uint64_t)deploy_onnx_type(tensor->type.dtype));
-  append_field(&head, 8, strlen(name));
+  deploy_onnx_varint(&head, 2 << 3);
+  deploy_onnx_varint(&head, (uint64_t)deploy_onnx_type(tensor->type.dtype));
+  deploy_onnx_field(&head, 8, strlen(name));
   text_append(&head, name, strlen(name));
-  append_field(&head, 9, count);
+  deploy_onnx_field(&head, 9, count);
   uint64_t tensor_bytes = head.count + count;
-  append_field(out, 7, 1 + varint_bytes(tensor_bytes) + tensor_bytes);
-  append_field(out, 5, tensor_bytes);
+  deploy_onnx_field(out, 7, 1 + varint_bytes(tensor_bytes) + tensor_bytes);
+  deploy_onnx_field(out, 5, tensor_bytes);
   text_append(out, head.at, head.count);
   if (count) text_append(out, bytes, count);
   text_free(&head);
