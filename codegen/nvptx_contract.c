@@ -327,8 +327,26 @@ static void open_one(Contract *c, Emitter *emitter, Index *index, LLVMValueRef *
   *value = product_value(c, emitter, p[4]);
 }
 
-/* gemm_finish or gemm_finish4: all values first, then all stores, so that loads stay together and
- * four stores become one. */
+/* Stores what result `i` is at one index, or at four neighbouring ones, by one instruction. */
+static void store_lanes(Contract *c, Emitter *emitter, int i, const Index index[4],
+                        const LLVMValueRef sum[4], int lanes) {
+  const Graph *body = c->job->node->body;
+  const Node *node = body ? body->roots.at[i].node : NULL;
+  DType dtype = node ? node->type.dtype : c->result;
+  LLVMValueRef pointer = emitter->pointer[c->job->operand_count + i], value[4];
+  for (int e = 0; e < lanes; e++) {
+    if (body) emit_bind_value(emitter, c->node, sum[e]);
+    value[e] = body ? emit_value(emitter, node, &index[e]) : sum[e];
+  }
+  if (lanes == 4 && emit_lane_of(emitter, dtype, &index[0]) == 0 &&
+      index[0].digit[index[0].count - 1].extent == 4)
+    emit_store_group(emitter, pointer, dtype, &index[0], value);
+  else
+    for (int e = 0; e < lanes; e++)
+      emit_store_at(emitter, pointer, dtype, index_linear(emitter, &index[e]), value[e]);
+}
+
+/* gemm_finish or gemm_finish4: all values first, then all stores, so that loads stay together. */
 static void nvptx_contract_define_finish(Contract *c) {
   Job *job = c->job;
   const Graph *body = job->node->body;
@@ -347,13 +365,7 @@ static void nvptx_contract_define_finish(Contract *c) {
     if (c->sums.count) nvptx_sums_add(c, &emitter, LLVMGetParam(emitter.function, 1), &index[e], e);
   }
   for (int i = 0; i < job->result_count; i++)
-    for (int e = 0; e < lanes && job->is_whole[i]; e++) {
-      if (body) emit_bind_value(&emitter, c->node, value[e]);
-      emit_store_at(&emitter, emitter.pointer[job->operand_count + i],
-                    body ? body->roots.at[i].node->type.dtype : c->result,
-                    index_linear(&emitter, &index[e]),
-                    body ? emit_value(&emitter, body->roots.at[i].node, &index[e]) : value[e]);
-    }
+    if (job->is_whole[i]) store_lanes(c, &emitter, i, index, value, lanes);
   callback_close(&emitter, NULL);
 }
 

@@ -25,8 +25,8 @@ static void count_print_row(const PlanStep *step, const DeviceCounts *c, FILE *o
   int64_t sectors = c->load_sectors + c->store_sectors;
   double least = (double)step->bytes / SECTOR;
   if (!c->is_kernel) {
-    fprintf(out, "%12s %10s %8s %9s %9s %7s %7s %6s  %-5u %s (%s)\n", "-", "-", "-", "-", "-", "-",
-            "-", "-", step->line, step->label, step->name);
+    fprintf(out, "%12s %10s %8s %10s %9s %9s %7s %7s %6s  %-5u %s (%s)\n", "-", "-", "-", "-", "-",
+            "-", "-", "-", "-", step->line, step->label, step->name);
     return;
   }
   fprintf(out, "%12lld %10lld ", (long long)c->instructions, (long long)sectors);
@@ -34,8 +34,8 @@ static void count_print_row(const PlanStep *step, const DeviceCounts *c, FILE *o
     fprintf(out, "%7.3fx", (double)sectors / least);
   else
     fprintf(out, "%8s", "-");
-  fprintf(out, " %8.1f%% %8.1f%% %6d%s %7lld %5.0f%%  %-5u %s (%s)\n",
-          percent(c->bank_conflicts, c->shared_accesses),
+  fprintf(out, " %10lld %8.1f%% %8.1f%% %6d%s %7lld %5.0f%%  %-5u %s (%s)\n",
+          (long long)c->store_sectors, percent(c->bank_conflicts, c->shared_accesses),
           percent(c->divergent_branches, c->branches), c->registers,
           c->registers_are_exact ? " " : "~", (long long)c->shared_bytes, 100 * c->occupancy,
           step->line, step->label, step->name);
@@ -53,8 +53,8 @@ static void print_rows(const PlanGraph *graph, Row *rows, FILE *out) {
     is_exact &= !c->is_kernel || c->registers_are_exact;
   }
   qsort(rows, (size_t)count, sizeof *rows, most_first);
-  fprintf(out, "\n%12s %10s %8s %9s %9s %7s %7s %6s  %-5s %s\n", "instructions", "sectors",
-          "of least", "conflicts", "divergent", "regs", "shared", "occup", "line",
+  fprintf(out, "\n%12s %10s %8s %10s %9s %9s %7s %7s %6s  %-5s %s\n", "instructions", "sectors",
+          "of least", "stored", "conflicts", "divergent", "regs", "shared", "occup", "line",
           "kernel or call");
   for (int i = 0; i < count; i++)
     count_print_row(&graph->steps.at[rows[i].step], &rows[i].counts, out);

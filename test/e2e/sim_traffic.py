@@ -68,10 +68,10 @@ class Traffic(support.Case):
         return support.run("ftrun", "bench", artifact, "--device", "sim", "--made-up-data", "--steps", 1).stdout
 
     def moved(self, text, *flags):
-        """Per kernel: sectors, how many times the least they are, and conflicts of banks for each access."""
+        """Per kernel: sectors, how many times the least they are, conflicts of banks for each access, and sectors stored."""
         table = self.counted(text, *flags)
-        rows = [re.match(r" *\d+ +(\d+) +([0-9.]+)x +([0-9.]+)% .*\((\w+)\)$", line) for line in table.splitlines()]
-        found = {row[4]: (int(row[1]), float(row[2]), float(row[3]) / 100) for row in rows if row}
+        rows = [re.match(r" *\d+ +(\d+) +([0-9.]+)x +(\d+) +([0-9.]+)% .*\((\w+)\)$", line) for line in table.splitlines()]
+        found = {row[5]: (int(row[1]), float(row[2]), float(row[4]) / 100, int(row[3])) for row in rows if row}
         self.assertTrue(found, table)
         return found
 
@@ -81,12 +81,29 @@ class Traffic(support.Case):
             optimizer = "adamw(lr=0.001)" if name == "adamw" else "sgd(lr=0.001)"
             found = self.moved(model(body, columns, elements, labels, optimizer))
             largest = max(sectors for sectors, *_ in found.values())
-            for kernel, (sectors, times, _) in found.items():
+            for kernel, (sectors, times, *_) in found.items():
                 if sectors < SIGNIFICANT * largest:
                     continue
                 print(f"{name}, {columns} columns: {kernel} {times:.3f}", file=sys.stderr)
                 with self.subTest(columns=columns, kernel=kernel):
                     self.assertLessEqual(times, WITHIN)
+
+    def test_products_store_whole_sectors(self):
+        """Four neighbours of a result are one store, also where a block computes tile after tile (setmaxnreg: sm_90a)."""
+        source = """model M(x: f32[B, K=64]) {
+  h = Linear(2304, name="fc")(x)
+  output h
+  loss = mean(h * h)
+}
+data D { train = npy("x.npy") }
+train { model = M; data = D; batch = 2560; precision = bf16; optimizer = sgd(lr=0.001); eval every 0 epochs }
+"""
+        found = self.moved(source, "--gpu", "sm_90a")
+        with open(self.path("model.ptx")) as file:
+            kernels = re.findall(r"\.entry (\w+)(.*?)\n}\n", file.read(), re.S)
+        kernel = next(name for name, text in kernels if "setmaxnreg" in text and "add_mul" in name)
+        print(f"{kernel}: {found[kernel]}", file=sys.stderr)
+        self.assertEqual(found[kernel][3], 2560 * 2304 * (4 + 2) // 32)  # h, and its gradient in bf16
 
     def test_transposes(self):
         """Tiles go through shared memory: both ways move whole lines, and the banks are shared well."""
@@ -195,7 +212,7 @@ data D { train = npy("x.npy", "y.npy") }
 train { model = M; data = D; batch = 2; precision = bf16; optimizer = sgd(lr=0.001); eval every 0 epochs }
 """
         for length in (128, 384):
-            found = {re.sub(r"k\d+_", "", kernel): times for kernel, (_, times, _) in self.moved(source % length).items()}
+            found = {re.sub(r"k\d+_", "", kernel): times for kernel, (_, times, *_) in self.moved(source % length).items()}
             for kernel, rows, own, least in (("", 128, 2, 4), ("_grad", 128, 4, 8), ("_grad_keys", 64, 4, 8)):
                 expected = (own + 2 * (length // rows + 1) / 2) / least
                 print(f"attention{kernel} of {length}: {found['one_attention' + kernel]}, expected {expected}", file=sys.stderr)
