@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TOGETHER = 1 << 20, MOST_M = 64 };
+enum { MOST_TOGETHER = 1 << 20 };
 const char prune_structure_usage[] =
     "element, channel, \"2:4\" (of each 4 inputs 2 are kept) or a block of rows and columns such as \"4x8\"";
 
@@ -25,7 +25,7 @@ bool prune_structure_read(const char *text, PruneStructure *out) {
   text++;
   int64_t second = structure_count(&text);
   if (!second || *text) return false;
-  if (mark == ':' && (first > second || second > MOST_M)) return false;
+  if (mark == ':' && (first > second || second > PRUNE_MOST_M)) return false;
   *out = (PruneStructure){mark == ':' ? PRUNE_N_OF_M : PRUNE_BLOCK, first, second};
   return true;
 }

@@ -16,6 +16,7 @@ typedef struct {
   int64_t first, second; /* n and m, rows and columns; else 0 */
 } PruneStructure;
 
+enum { PRUNE_MOST_M = 64 };
 extern const char prune_structure_usage[];
 /* False: it is none; `out` is untouched. */
 bool prune_structure_read(const char *text, PruneStructure *out);

@@ -13,6 +13,7 @@
 #include "runtime/command/generate.h"
 #include "runtime/common/guard.h"
 #include "runtime/command/predict.h"
+#include "runtime/command/sensitivity.h"
 #include "runtime/command/ranks.h"
 #include "runtime/data/source_early.h"
 #include "runtime/command/tokenize.h"
@@ -21,6 +22,7 @@
 #include "tools/ftrun_elastic.h"
 #include "tools/ftrun_flags.h"
 #include "tools/ftrun_folder.h"
+#include "tools/ftrun_lottery.h"
 #include "tools/number.h"
 #include "tools/ftrun_quantize.h"
 #include "tools/ftrun_ranks.h"
@@ -42,8 +44,9 @@ typedef struct {
   TrainOptions train;
   const char *weights, *split, *input[MOST], *output[MOST], *set[MOST], *pass[MOST];
   const char *text[MOST]; /* tokenize */
-  const char *init[MOST], *rename[MOST], *stay[MOST];
-  int text_count, stay_count;
+  const char *init[MOST], *rename[MOST], *stay[MOST], *on[MOST];
+  int text_count, stay_count, on_count;
+  const char *structure, *sparsity, *budget; /* sensitivity */
   int input_count, output_count, set_count, pass_count;
   bool made_up_data, no_cache, no_header, find_lr, find_batch;
   const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *member, *temperature, *top_p, *json,
@@ -87,6 +90,20 @@ static void take_as_setting(Line *line, const char *name, const char *value) {
   }
 }
 
+/* What may be given again. */
+static void take_more(Line *line, const char *name, const char *value) {
+  if (strcmp(name, "--set") == 0) push_text(line, line->set, &line->set_count, value);
+  if (strcmp(name, "--stay") == 0) push_text(line, line->stay, &line->stay_count, value);
+  if (strcmp(name, "--on") == 0) push_text(line, line->on, &line->on_count, value);
+  if (strcmp(name, "--input") == 0) push_text(line, line->input, &line->input_count, value);
+  if (strcmp(name, "--output") == 0 || strcmp(name, "-o") == 0)
+    push_text(line, line->output, &line->output_count, value);
+  if (strcmp(name, "--prompt") == 0)
+    push_text(line, line->prompt, &line->prompt_count, value);
+  if (strcmp(name, "--prompt-tokens") == 0)
+    push_text(line, line->prompt_tokens, &line->prompt_tokens_count, value);
+}
+
 static void take_flag(Line *line, const Flag *flag, const char *value, int64_t count) {
   TrainOptions *train = &line->train;
   const struct {
@@ -111,6 +128,9 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--temperature", &line->temperature},
       {"--lr-range", &line->lr_range},
       {"--plot", &line->plot},
+      {"--structure", &line->structure},
+      {"--sparsity", &line->sparsity},
+      {"--budget", &line->budget},
   };
   const struct {
     const char *name;
@@ -131,18 +151,19 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--find-lr", &line->find_lr},
       {"--find-batch", &line->find_batch},
   };
+  const struct {
+    const char *name;
+    int64_t *at;
+  } counts[] = {{"--steps", &train->steps},   {"--epochs", &train->epochs}, {"--stop-at", &train->stop_at}, {"--tokens", &line->tokens},
+                {"--samples", &line->samples}, {"--top-k", &line->top_k},    {"--seed", &line->seed},         {"--ranks", &line->ranks},
+                {"--gpus", &line->gpus}};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     if (strcmp(flag->name, texts[i].name) == 0) *texts[i].text = value;
   for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
     if (strcmp(flag->name, switches[i].name) == 0) *switches[i].at = true;
-  if (strcmp(flag->name, "--steps") == 0) train->steps = count;
-  if (strcmp(flag->name, "--epochs") == 0) train->epochs = count;
-  if (strcmp(flag->name, "--tokens") == 0) line->tokens = count;
-  if (strcmp(flag->name, "--samples") == 0) line->samples = count;
-  if (strcmp(flag->name, "--top-k") == 0) line->top_k = count;
-  if (strcmp(flag->name, "--seed") == 0) line->seed = count;
-  if (strcmp(flag->name, "--ranks") == 0) line->ranks = count;
-  if (strcmp(flag->name, "--gpus") == 0) line->gpus = count;
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+    if (strcmp(flag->name, counts[i].name) == 0) *counts[i].at = count;
+  if (strcmp(flag->name, "--stop-at") == 0) train->stops = true;
   if (strcmp(flag->name, "--threads") == 0) train->run.threads = (int)count;
   take_as_setting(line, flag->name, value);
   if (strcmp(flag->name, "--init") == 0)
@@ -151,15 +172,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
     push_text(line, line->rename, &train->init.rename_count, value);
   if (strcmp(flag->name, "--init-missing") == 0) train->init.keeps_missing = *value == 'k';
   if (strcmp(flag->name, "--init-mismatch") == 0) train->init.keeps_mismatch = *value == 'k';
-  if (strcmp(flag->name, "--set") == 0) push_text(line, line->set, &line->set_count, value);
-  if (strcmp(flag->name, "--stay") == 0) push_text(line, line->stay, &line->stay_count, value);
-  if (strcmp(flag->name, "--input") == 0) push_text(line, line->input, &line->input_count, value);
-  if (strcmp(flag->name, "--output") == 0 || strcmp(flag->name, "-o") == 0)
-    push_text(line, line->output, &line->output_count, value);
-  if (strcmp(flag->name, "--prompt") == 0)
-    push_text(line, line->prompt, &line->prompt_count, value);
-  if (strcmp(flag->name, "--prompt-tokens") == 0)
-    push_text(line, line->prompt_tokens, &line->prompt_tokens_count, value);
+  take_more(line, flag->name, value);
   if (strcmp(flag->name, "-D") == 0 || strcmp(flag->name, "--preset") == 0)
     push_pass(line, flag->name, value);
 }
@@ -268,7 +281,7 @@ static int parse_line(Line *line, int argc, char **argv) {
   if (line->command == SHRINK && !(is_small && text_ends_with(line->train.run.artifact, ".ft")))
     return flags_fail(&ftrun_line, line->command_index,
                       "shrink makes a smaller .ft file of a .ft file: ftrun shrink MODEL.ft --weights W -o SMALL.ft");
-  if (line->command & (EVAL | PREDICT | GENERATE | DEPLOY | SHRINK) && !line->weights)
+  if (line->command & (EVAL | PREDICT | GENERATE | DEPLOY | SHRINK | SENSITIVITY) && !line->weights)
     return flags_fail(&ftrun_line, line->command_index, "%s needs --weights W.safetensors",
                       ftrun_line.commands[line->command_index].name);
   return 0;
@@ -347,6 +360,22 @@ static int run_generate(Line *line) {
   return report(generate_run(&options));
 }
 
+static int run_sensitivity(Line *line) {
+  SensitivityOptions options = {.run = line->train.run,
+                                .weights = line->weights,
+                                .split = line->split,
+                                .structure = line->structure,
+                                .shares = line->sparsity,
+                                .budget = 0.5,
+                                .on = line->on,
+                                .on_count = line->on_count,
+                                .output = line->output_count ? line->output[0] : NULL,
+                                .log_jsonl = line->train.log_jsonl,
+                                .save = line->train.save};
+  if (!number_in_range("--budget", line->budget, 0, 1, &options.budget)) return EXIT_USAGE;
+  return report(sensitivity_run(&options));
+}
+
 static int run_command(Line *line) {
   RunOptions *run = &line->train.run;
   if (!(line->command & (TRAIN | EVAL | INFO | DEVICES)) || line->find_lr) {
@@ -373,6 +402,8 @@ static int run_command(Line *line) {
                               line->made_up_data, line->json));
   case GENERATE:
     return run_generate(line);
+  case SENSITIVITY:
+    return run_sensitivity(line);
   case TOKENIZE:
     return report(tokenize_run(
         &(TokenizeOptions){line->tokenizer, line->text, line->text_count, line->member,
@@ -455,6 +486,7 @@ static int ftrun_start(int argc, char **argv) {
   if (argc > 1 && view_is_command(argv[1])) return view_start(argc, argv);
   if (argc > 1 && tune_is_command(argv[1])) return tune_start(argc, argv);
   if (argc > 1 && quantize_is_command(argv[1])) return quantize_start(argc, argv);
+  if (argc > 1 && lottery_is_command(argv[1])) return lottery_start(argc, argv);
   line.train.started = elastic_started();
   if (argc < 2) {
     flags_print_help(&ftrun_line, -1, stdout);

@@ -17,7 +17,9 @@ enum {
   TUNE = 1024, /* ftrun_tune.h */
   DEPLOY = 2048,
   SHRINK = 4096, /* ftrun_shrink.h */
-  QUANTIZE = 8192 /* ftrun_quantize.h */
+  QUANTIZE = 8192, /* ftrun_quantize.h */
+  SENSITIVITY = 16384,
+  LOTTERY = 32768 /* ftrun_lottery.h */
 };
 enum { COMMAND_TRAIN }; /* its number: the command that is meant where none is named */
 extern const CommandLine ftrun_line;

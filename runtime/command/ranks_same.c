@@ -105,6 +105,7 @@ Status ranks_same_flags(Ranks *ranks, const TrainOptions *options) {
                {"--init-rename", options->init.rename_count > 0},
                {"--resume", options->resume != NULL},
                {"--or-start", options->or_start},
+               {"--stop-at", options->stops},
                {"--save", options->save != NULL},
                {"--save-ema", options->save_ema != NULL},
                {"--trace", options->trace != NULL}};

@@ -13,6 +13,7 @@
 extern const char embed_report_css[], embed_report_css_end[];
 extern const char embed_report_js[], embed_report_js_end[];
 extern const char embed_report_study_js[], embed_report_study_js_end[];
+extern const char embed_report_sensitivity_js[], embed_report_sensitivity_js_end[];
 
 #define PAGE_HEAD                                                                                  \
   "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"                        \
@@ -28,9 +29,11 @@ extern const char embed_report_study_js[], embed_report_study_js_end[];
   "; base-uri 'none'; form-action 'none'\">\n"
 
 static const char security[] = PAGE_MAY("'sha256-" FT_REPORT_JS_HASH "'");
-/* what it draws with is report.js, which begins and asks for the other where the data are a study's */
+/* what it draws with is report.js, which begins and asks for the other where the data are a study's, or a scan's */
 static const char study_security[] =
     PAGE_MAY("'sha256-" FT_REPORT_JS_HASH "' 'sha256-" FT_REPORT_STUDY_JS_HASH "'");
+static const char sensitivity_security[] =
+    PAGE_MAY("'sha256-" FT_REPORT_JS_HASH "' 'sha256-" FT_REPORT_SENSITIVITY_JS_HASH "'");
 
 static void page_append(Text *out, const char *from, const char *to) {
   text_append(out, from, (size_t)(to - from));
@@ -42,22 +45,27 @@ static void append_script(Text *out, const char *from, const char *to) {
   text_printf(out, "</script>\n");
 }
 
-static void append_page(Text *out, const Text *data, const char *may, bool is_study) {
+/* script: a second one, or NULL. */
+static void append_page(Text *out, const Text *data, const char *may, const char *script, const char *script_end) {
   text_printf(out, "%s%s<style>", PAGE_HEAD, may);
   page_append(out, embed_report_css, embed_report_css_end);
   text_printf(out, "</style>\n</head>\n%s<script type=\"application/json\" id=\"data\">",
               PAGE_MAIN);
   text_append(out, data->at, data->count);
   text_printf(out, "</script>\n");
-  if (is_study) append_script(out, embed_report_study_js, embed_report_study_js_end);
+  if (script) append_script(out, script, script_end);
   append_script(out, embed_report_js, embed_report_js_end);
   text_printf(out, "</body>\n</html>\n");
 }
 
-void report_page(Text *out, const Text *data) { append_page(out, data, security, false); }
+void report_page(Text *out, const Text *data) { append_page(out, data, security, NULL, NULL); }
 
 void report_study_page(Text *out, const Text *data) {
-  append_page(out, data, study_security, true);
+  append_page(out, data, study_security, embed_report_study_js, embed_report_study_js_end);
+}
+
+void report_sensitivity_page(Text *out, const Text *data) {
+  append_page(out, data, sensitivity_security, embed_report_sensitivity_js, embed_report_sensitivity_js_end);
 }
 
 const ReportFile *report_file(int index) {

@@ -21,6 +21,8 @@ STATUS_CHECKED Status report_append_parts(Text *out, const ReportParts *parts, b
 void report_page(Text *out, const Text *data);
 /* The same of a study: report_study.h. */
 void report_study_page(Text *out, const Text *data);
+/* … and of a scan: report_sensitivity.h. */
+void report_sensitivity_page(Text *out, const Text *data);
 typedef struct {
   const char *name, *type, *bytes;
   size_t count;

@@ -561,5 +561,6 @@ const embedded = document.getElementById("data");
 if (embedded) {
   const read = JSON.parse(embedded.textContent);
   if (read.study !== undefined) showStudy(read); // report_study.js
+  else if (read.sensitivity !== undefined) showSensitivity(read.sensitivity); // report_sensitivity.js
   else { take(read); build(); }
 } else poll(null);

@@ -374,7 +374,7 @@ static int64_t steps_until_pause(const Training *training, int64_t step) {
     bool is_wanted;
   } pauses[] = {{"train.eval", training->evaluator || training->text},
                 {"train.checkpoint", train_text(training, "train.checkpoint.dir")[0] != 0}};
-  int64_t most = training->total_steps - step, seen = train_layers_until(training, step);
+  int64_t most = train_last_step(training) - step, seen = train_layers_until(training, step);
   if (seen < most) most = seen;
   for (int i = 0; i < 2; i++) {
     int64_t every = train_interval(training, pauses[i].section);
@@ -404,7 +404,7 @@ static Status log_results(Training *training, bool wait) {
     evaluate_take(training->exec, &scalars, &result);
     log_data_wait(training->log, feed_wait(training->feed));
     STATUS_TRY(train_logged(
-        training, log_step(training->log, &result, result.step == training->total_steps)));
+        training, log_step(training->log, &result, result.step == train_last_step(training))));
     STATUS_TRY(train_check_result(training, &result));
   }
 }
@@ -454,7 +454,7 @@ static Status train_steps(Training *training, int64_t *done) {
   }
   log_start_clock(training->log, training->first_step);
   for (int64_t step = training->first_step, steps;
-       step < training->total_steps && !training->stop.is_over; step += steps) {
+       step < train_last_step(training) && !training->stop.is_over; step += steps) {
     comm_at_step(training->ranks.comm, step + 1);
     training->ranks.is_busy = ckpt_writer_is_busy(training->writer);
     STATUS_TRY(ranks_signal(&training->ranks, &training->signal));
@@ -466,7 +466,7 @@ static Status train_steps(Training *training, int64_t *done) {
     training->is_torn = false;
     *done = step + steps;
     STATUS_TRY(ask_for_results(training, step + 1, *done));
-    bool is_due_now = *done == training->total_steps ||
+    bool is_due_now = *done == train_last_step(training) ||
                       train_is_due(training, "train.eval", *done) ||
                       train_is_due(training, "train.checkpoint", *done);
     STATUS_TRY(log_results(training, is_due_now));
@@ -485,22 +485,6 @@ static Status say_what_is_left(const Training *training, Status status) {
                      "%s; the checkpoint of step %lld is whole: the same command with "
                      "--resume %s goes on from it",
                      status_message(), (long long)training->saved_step, training->saved_in);
-}
-
-static void say_how_to_resume(Training *training, int64_t done) {
-  char why[80] = "";
-  if (training->signal == RANKS_TIME_IS_UP)
-    snprintf(why, sizeof why, "the time is up (%s): ", training->stop.whose);
-  if (!done)
-    log_say(training->log, "%sstopped before the first step; the same command starts again", why);
-  else if (training->saved_step == done)
-    log_say(training->log, "%sstopped after step %lld; the same command with --resume %s goes on",
-            why, (long long)done, training->saved_in);
-  else
-    log_say(training->log,
-            "%sstopped after step %lld; with --set train.checkpoint.dir=DIR it could "
-            "be resumed",
-            why, (long long)done);
 }
 
 static void say_communication(Training *training) {
@@ -548,6 +532,8 @@ static void log_end_of_training(Training *training, int64_t done, Status status)
     snprintf(why, sizeof why, "%s", training->stop.why);
   else if (training->stop.is_over)
     snprintf(why, sizeof why, "the training had ended early");
+  else if (done < training->total_steps)
+    snprintf(why, sizeof why, "stopped after step %lld (--stop-at)", (long long)done);
   else
     snprintf(why, sizeof why, "all steps are done");
   if (status != STATUS_OK)
@@ -575,7 +561,8 @@ static Status train_loop(Training *training, int *exit_code) {
   if (status == STATUS_OK && !signal)
     status = ranks_agree(&training->ranks, source_check(training->train));
   if (status == STATUS_OK) status = train_finish(training, done);
-  if (status == STATUS_OK && signal) say_how_to_resume(training, done);
+  if (status == STATUS_OK && (signal || (done < training->total_steps && !training->stop.is_over)))
+    train_say_how_to_resume(training, done);
   if (status == STATUS_OK) train_say_data(training);
   if (status == STATUS_OK) say_communication(training);
   if (status != STATUS_OK) status = say_what_is_left(training, status);

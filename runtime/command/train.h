@@ -22,6 +22,8 @@ typedef struct {
   int64_t steps, epochs; /* -1: as the plan says */
   bool no_shuffle, overfit_batch, dry_run, check_nan, check_overflow, deterministic, keep_going;
   int64_t started; /* clock_nanoseconds when the process began; 0: as train_run does */
+  bool stops;      /* after step stop_at, as after a signal: the schedule and --resume know of the steps behind it */
+  int64_t stop_at;
   bool or_start; /* where `resume` holds no checkpoint yet */
 } TrainOptions;
 

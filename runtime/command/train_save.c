@@ -242,7 +242,8 @@ Status train_finish(Training *training, int64_t done) {
   Status worst = STATUS_OK;
   STATUS_TRY(train_check_params(training, done, &is_finite));
   if (!training->writes && !training->together) return STATUS_OK;
-  if (done > training->first_step) {
+  bool is_asked_for = options->stops && options->stop_at == done && training->saved_step < 0; /* before the first step, too */
+  if (done > training->first_step || is_asked_for) {
     Status status = train_end_writing(training, train_checkpoint(training, done));
     if (status != STATUS_OK && !options->save)
       status = put_elsewhere(training, SAVE_CHECKPOINT, folder, done, status);

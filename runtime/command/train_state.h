@@ -184,6 +184,10 @@ STATUS_CHECKED Status train_start_feed(Training *training);
 STATUS_CHECKED Status train_note_data(Training *training, int64_t steps, double took);
 /* At the end: which setting may help where steps waited for their batches. */
 void train_say_data(const Training *training);
+/* The last step of this run, train_stop.c: that of the training, or --stop-at. */
+int64_t train_last_step(const Training *training);
+/* It ended before the training did. */
+void train_say_how_to_resume(Training *training, int64_t done);
 
 /* ── ends before the last step (train_stop.c) ── */
 /* Before the first step, after --resume: when is the time up, and had the training ended early? */

@@ -151,3 +151,24 @@ void train_stop_start(Training *training) {
   if (training->writes) start_clock(training);
   go_on_early(training);
 }
+
+int64_t train_last_step(const Training *training) {
+  const TrainOptions *options = training->options;
+  return options->stops && options->stop_at < training->total_steps ? options->stop_at : training->total_steps;
+}
+
+void train_say_how_to_resume(Training *training, int64_t done) {
+  char why[80] = "";
+  if (training->signal == RANKS_TIME_IS_UP)
+    snprintf(why, sizeof why, "the time is up (%s): ", training->stop.whose);
+  if (!done && training->saved_step < 0)
+    log_say(training->log, "%sstopped before the first step; the same command starts again", why);
+  else if (training->saved_step == done)
+    log_say(training->log, "%sstopped after step %lld; the same command with --resume %s goes on",
+            why, (long long)done, training->saved_in);
+  else
+    log_say(training->log,
+            "%sstopped after step %lld; with --set train.checkpoint.dir=DIR it could "
+            "be resumed",
+            why, (long long)done);
+}

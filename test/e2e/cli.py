@@ -106,7 +106,7 @@ class CommandLines(support.Case):
             for command, flag, value in rows(program):
                 words = [program, *([command] if command else []), flag]
                 if value and flag not in ("--memory", "--http"):
-                    words.append({"N": "1", "KEY=VALUE": "train.lr=1", "HYPER=VALUE": "a=1", "NAME=VALUE": "a=1", "F.svg": "a.svg", r"nan\|overflow": "nan", "LEAST:MOST": "1:2", "NAME=RANGE": "lr=range(0, 1)", "PATTERN=FORM": "fc*=w8", "RULE": "mse", "S": "tpe" if command == "tune" else "valid", "P": "none", "STEPS": "5", "FACTOR": "3", r"keep\|error": "keep"}.get(value, "1"))
+                    words.append({"N": "1", "KEY=VALUE": "train.lr=1", "HYPER=VALUE": "a=1", "NAME=VALUE": "a=1", "F.svg": "a.svg", r"nan\|overflow": "nan", "LEAST:MOST": "1:2", "NAME=RANGE": "lr=range(0, 1)", "PATTERN=FORM": "fc*=w8", "RULE": "mse", "S": "tpe" if command == "tune" else "valid", "P": "none", "STEPS": "5", "FACTOR": "3", r"keep\|error": "keep", r"global\|layer": "layer"}.get(value, "1"))
                 if flag == "--lsp":  # it waits for an editor: test/e2e/lsp.py
                     continue
                 told = support.run(*words, check=False)

@@ -60,6 +60,7 @@ CHANGED = {
     r"ftc model.ft --auto": [("gpus=64", "gpus=2")],
     r"ftc gpt.ft": [("gpt.ft", "model.ft")],
     r"ftrun COMMAND": [("COMMAND", "train")],
+    r"ftrun lottery": [("--rounds 5", "--rounds 1"), ("--rewind 500", "--rewind 2"), ("", " --epochs 1")],
     r"ftrun tune examples/": [("--trials 20 --epochs 2", "--trials 2 --epochs 1")],
     r"ftc model.ft --apply": [("ftc", "cp model.ft applied.ft && ftc"), ("model.ft --apply", "applied.ft --apply")],
     r"ftrun tune model": [("--trials 40", "--trials 2")],
