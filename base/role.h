@@ -47,6 +47,8 @@ typedef enum {
   X(STEP, "step", ROLE_OF_STATE | ROLE_ONE | ROLE_COUNTER | ROLE_BY_UPDATE)                        \
   /* of an optimizer */                                                                            \
   X(MOMENT, "moment", ROLE_OF_STATE | ROLE_UPDATE | ROLE_SLICED | ROLE_BY_UPDATE)                  \
+  /* of pruning: which parameters are alive, and by what they are chosen */                        \
+  X(PRUNE, "prune", ROLE_OF_STATE | ROLE_UPDATE | ROLE_SLICED | ROLE_BY_UPDATE)                    \
   /* of the parameters over the steps */                                                           \
   X(AVERAGE, "average", ROLE_OF_STATE | ROLE_ONE | ROLE_UPDATE | ROLE_SLICED | ROLE_BY_UPDATE)     \
   /* over the parts of a batch */                                                                  \

@@ -457,6 +457,9 @@ bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendO
 void recipe_apply_groups(Builder *b, Node *param);
 /* Once the model is built: a pattern that names nothing is a mistake. */
 bool recipe_check_groups(Builder *b);
+/* Where channels are pruned, those of the last layers are the outputs of the model. They are not pruned, which is told,
+ * but where `on` names them. */
+bool recipe_prune_outputs(Builder *b, Graph *graph);
 /* With both graphs: do train.checkpoint.best and a plateau's metric name what evaluations give?
  * (recipe_rule.c) */
 bool recipe_check_rules(Builder *b);

@@ -369,7 +369,8 @@ Graph *build_graph(Builder *b, const Ast *model, bool training) {
   memset(&b->mix, 0, sizeof b->mix);
   b->declared.count = b->weights.count = b->copies.count = 0;
   bool fine = build_model(b, model);
-  return fine && !b->exhausted ? b->graph : NULL;
+  fine = fine && !b->exhausted && recipe_prune_outputs(b, b->graph);
+  return fine ? b->graph : NULL;
 }
 
 /* The one behind *at of what both graphs must have; NULL: there is none. */

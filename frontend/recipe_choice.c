@@ -385,9 +385,21 @@ static bool settle_sharpness(Builder *b) {
   return true;
 }
 
+/* What the command line says of something that is off. */
+static bool check_needs(Builder *b) {
+  const SettingValue *settings = b->program->settings;
+  for (int i = 0; i < setting_count; i++) {
+    const char *needs = settings[i].is_set && !settings[i].loc.line ? setting_needs(settings, i) : NULL;
+    if (!needs) continue;
+    diag_error(b->diag, (Loc){0}, "--set %s does nothing by itself: say --set \"%s\" or the like, too", setting_info[i].key, needs);
+    return false;
+  }
+  return true;
+}
+
 bool recipe_settle(Builder *b, Loc loc) {
   bool fine = recipe_set_defaults(b) && check_precision(b, loc) && check_zero(b, loc) &&
-              check_pipeline(b, loc) && recipe_check_prune(b) && settle_sharpness(b) &&
+              check_pipeline(b, loc) && check_needs(b) && recipe_check_prune(b) && settle_sharpness(b) &&
               recipe_check_freeze(b);
   const char *optimizer = setting_text(b->program->settings, "train.optimizer");
   if (optimizer_takes(optimizer, "dampening") && choice_number(b, "train.nesterov") != 0 &&

@@ -86,3 +86,87 @@ void recipe_apply_prune(Builder *b, Node *param, bool is_named, bool is_frozen) 
   b->prune_before = is_pruned && rank >= 2 ? param : NULL;
   b->prune_graph = b->graph;
 }
+
+/* ── the last layers ────────────────────────────────────────────────────────────────────────── */
+/* The trained matrix that a product's operand is a view of; NULL: it is none. */
+static const Node *trained_matrix(const Node *node) {
+  while (node->op == OP_RESHAPE || node->op == OP_TRANSPOSE || node->op == OP_CAST || node->op == OP_SLICE || node->op == OP_BROADCAST)
+    node = node->input[0];
+  return node->op == OP_PARAM && node->type.shape.rank >= 2 && !node_is_frozen(node) ? node : NULL;
+}
+
+static bool is_product(const Node *node) {
+  return node->op == OP_DOT || node->op == OP_CONV || node->op == OP_CONV_GRAD_INPUT;
+}
+
+/* By node: is there a product with another weight between it and what the graph is for? Nodes stand behind their operands. */
+static bool *find_inner(Arena *arena, const Graph *graph) {
+  const bool *live = graph_find_live(graph, arena);
+  bool *inner = ARENA_ARRAY(arena, bool, graph->nodes.count);
+  for (int i = graph->nodes.count - 1; i >= 0; i--) {
+    const Node *node = graph->nodes.at[i];
+    for (int k = 0; k < node->input_count && live[i]; k++)
+      inner[node->input[k]->id] |= inner[i] || (is_product(node) && trained_matrix(node->input[1 - k]));
+  }
+  return inner;
+}
+
+/* By node: a weight whose outputs are, through no other weight, those of the model: classes, pixels, words. */
+static bool *find_outputs(Arena *arena, const Graph *graph) {
+  const bool *inner = find_inner(arena, graph), *live = graph_find_live(graph, arena);
+  bool *outputs = ARENA_ARRAY(arena, bool, graph->nodes.count);
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    for (int k = 0; k < 2 && live[i] && is_product(node) && !inner[i]; k++) {
+      const Node *weight = trained_matrix(node->input[k]);
+      if (weight) outputs[weight->id] = true;
+    }
+  }
+  return outputs;
+}
+
+/* Those that are pruned by the units of `leader`: itself, its bias. */
+static void drop_pruned(Graph *graph, const Node *leader) {
+  const char *name = node_str(leader, ATTR_NAME);
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const char *by = node_str(graph->nodes.at[i], ATTR_PRUNED);
+    if (by && graph->nodes.at[i] != leader && strcmp(by, name) == 0) node_drop_attr(graph->nodes.at[i], ATTR_PRUNED);
+  }
+  node_drop_attr(graph->nodes.at[leader->id], ATTR_PRUNED);
+}
+
+static void tell_outputs(Builder *b, const char *names, int count) {
+  Loc loc = b->program->settings[setting_find(recipe_prune_key)].loc;
+  const char *them = count > 1 ? "them" : "it";
+  if (b->prune_has_rule)
+    diag_warning(b->diag, loc, "outputs of the model are pruned: the channels of %s are its classes, pixels or words; leave %s out behind `on`",
+                 names, them);
+  else
+    diag_note(b->diag, loc, "prune leaves %s alone, whose channels are the outputs of the model; `on` says which parameters are pruned",
+              names);
+}
+
+bool recipe_prune_outputs(Builder *b, Graph *graph) {
+  bool is_told = b->training && !b->program->train && !b->is_again && !b->diag->is_quiet;
+  const SettingValue *prune = &b->program->settings[setting_find(recipe_prune_key)];
+  if (strcmp(prune->text, "none") == 0 || strcmp(prune->text, "zeros") == 0 || chosen_structure(b).kind != PRUNE_CHANNEL) return true;
+  const bool *outputs = find_outputs(b->arena, graph);
+  const char *names = "";
+  int count = 0, left = 0;
+  for (int i = 0; i < graph->nodes.count; i++) {
+    Node *node = graph->nodes.at[i];
+    const char *by = node_str(node, ATTR_PRUNED);
+    if (!by || strcmp(by, node_str(node, ATTR_NAME)) != 0) continue;
+    left += !outputs[i];
+    if (!outputs[i]) continue;
+    if (count++ < 3) names = arena_printf(b->arena, "%s%s'%s'", names, *names ? ", " : "", by);
+    if (!b->prune_has_rule) drop_pruned(graph, node);
+  }
+  if (count > 3) names = arena_printf(b->arena, "%s and %d more", names, count - 3);
+  if (count && is_told) tell_outputs(b, names, count);
+  if (left || b->prune_has_rule) return true;
+  return builder_fail(b, prune->loc,
+                      "structure=channel prunes nothing: no layer's channels are read by another layer%s%s%s; `on` says which parameters are "
+                      "pruned",
+                      count ? ", those of " : "", names, count ? " are outputs of the model" : "");
+}

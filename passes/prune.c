@@ -11,6 +11,7 @@
 #include <string.h>
 
 static const char prune_mask[] = OWN_MARK "prune.mask", prune_score[] = OWN_MARK "prune.score";
+static const double mask_unknown = 2; /* zeros: before the first step */
 
 /* A trained param: its elements are those of a matrix [rows, columns], of which `units` are pruned or kept. */
 typedef struct {
@@ -264,7 +265,7 @@ static Node *chosen_mask(Update *u, Node *scores, Node *sparsity) {
 }
 
 /* ── before and behind the rule ─────────────────────────────────────────────────────────────── */
-/* What is 0 when a training begins. */
+/* What is 0 when a training begins, or goes on from a checkpoint of one that was not pruned. */
 static Node *nonzero_mask(Update *u, Node *mask) {
   PrunedList list = prune_list(u);
   Node **pieces = ARENA_ARRAY(u->graph->arena, Node *, list.count);
@@ -273,15 +274,16 @@ static Node *nonzero_mask(Update *u, Node *mask) {
     Node *x = elements_of(u, u->params, &list.at[i]);
     pieces[i] = prune_number_of(u, update_op(u, OP_NE, x, make_like(u->graph, x, 0)));
   }
-  Node *is_first = update_op(u, OP_EQ, u->step, update_number(u, 0));
+  Node *is_first = update_op(u, OP_EQ, mask, make_like(u->graph, mask, mask_unknown));
   return make_select(u->graph, is_first, prune_pack(u, &list, pieces), mask);
 }
 
 void prune_gradients(Update *u) {
   if (prune_is_kind(u, "none")) return;
   update_at(u, "train.prune");
-  Node *mask = update_state(u, ROLE_MOMENT, prune_mask, 1);
-  if (prune_is_kind(u, "zeros")) mask = nonzero_mask(u, mask);
+  bool is_zeros = prune_is_kind(u, "zeros");
+  Node *mask = update_state(u, ROLE_PRUNE, prune_mask, is_zeros ? mask_unknown : 1);
+  if (is_zeros) mask = nonzero_mask(u, mask);
   u->mask = mask;
   u->alive = update_op(u, OP_NE, mask, make_like(u->graph, mask, 0));
   u->grads = prune_masked(u, u->grads);
@@ -291,7 +293,7 @@ void prune_gradients(Update *u) {
 /* f32[N], the higher the better. */
 static Node *scores_of(Update *u, Node *params) {
   if (prune_is_kind(u, "magnitude")) return make_unary(u->graph, OP_ABS, params);
-  Node *product = update_mul(u, u->params, u->grads), *before = update_state(u, ROLE_MOMENT, prune_score, 0);
+  Node *product = update_mul(u, u->params, u->grads), *before = update_state(u, ROLE_PRUNE, prune_score, 0);
   Node *score;
   if (prune_is_kind(u, "movement")) {
     score = update_sub(u, before, product);

@@ -52,6 +52,9 @@ const char *setting_nearest(const char *key); /* for "did you mean", or NULL */
 /* What to write in place of a key behind --set that there is not, "; did you mean 'train.lr'?", or
  * "". */
 void setting_hint(const char *key, char *out, size_t size);
+/* The setting belongs to another that is off, and does nothing: an example that switches that one on,
+ * "train.prune=magnitude"; else NULL. */
+const char *setting_needs(const SettingValue *values, int index);
 /* Parses `value` for setting `index`; false and *why if it does not fit the kind. */
 bool setting_set(Arena *arena, SettingValue *values, int index, const char *value,
                  const char **why);

@@ -188,6 +188,20 @@ const char *setting_nearest(const char *key) {
   return NULL;
 }
 
+const char *setting_needs(const SettingValue *values, int index) {
+  static const struct {
+    const char *group, *off, *example;
+  } groups[] = {{"train.prune", "none", "train.prune=magnitude"},
+                {"train.grow", "", "train.grow=batch(16)"},
+                {"train.sharpness", "none", "train.sharpness=sam"}};
+  for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+    size_t length = strlen(groups[i].group);
+    bool is_inside = !strncmp(setting_info[index].key, groups[i].group, length) && setting_info[index].key[length] == '.';
+    if (is_inside && !strcmp(setting_text(values, groups[i].group), groups[i].off)) return groups[i].example;
+  }
+  return NULL;
+}
+
 void setting_hint(const char *key, char *out, size_t size) {
   const char *tail = strrchr(key, '.'), *nearest = setting_nearest(key);
   const char *advice = foreign_find(FOREIGN_SET, tail ? tail + 1 : key);

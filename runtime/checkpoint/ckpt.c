@@ -188,6 +188,14 @@ static bool was_frozen(Arena *arena, const Plan *plan, const PlanTensor *param,
   return has_others;
 }
 
+/* Pruning that begins with this run: the file has nothing of it. */
+static bool begins_pruning(Arena *arena, const Plan *plan, const PlanTensor *state, const Safetensors *file) {
+  bool has_any = state->role != ROLE_PRUNE;
+  for (int i = 0; i < plan->params.count && !has_any; i++)
+    has_any = find_slice(arena, file, state->name, plan->params.at[i].name) != NULL;
+  return !has_any;
+}
+
 /* A parameter and what goes with it. Of one that was frozen the moments stay as they are at the start,
  * and the average begins as the parameter. */
 static Status restore_param(Arena *arena, const CkptPlaces *places, const PlanTensor *param,
@@ -199,6 +207,10 @@ static Status restore_param(Arena *arena, const CkptPlaces *places, const PlanTe
   for (int s = 0; s < plan->states.count; s++) {
     const PlanTensor *state = &plan->states.at[s];
     if (!is_sliced(plan, state) || !ckpt_slice(plan, state, param, &slice)) continue;
+    if (begins_pruning(arena, plan, state, file)) {
+      info->begins_pruning = true;
+      continue;
+    }
     info->begins_moments |= begins;
     if (begins && state->role != ROLE_AVERAGE) continue;
     if (!begins) slice.name = arena_printf(arena, "%s.%s", state->name, param->name);

@@ -54,6 +54,7 @@ typedef struct {
   /* Read only, of what other parameters were frozen: moments of those that are frozen now are left
    * out, and of those that were frozen begin anew. */
   bool leaves_moments, begins_moments;
+  bool begins_pruning; /* the file has no mask */
 } CkptInfo;
 
 STATUS_CHECKED Status ckpt_save(Exec *exec, Comm *comm, const char *path, const CkptInfo *info);

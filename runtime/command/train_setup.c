@@ -94,12 +94,31 @@ static Status check_buffers(const Plan *plan) {
   return STATUS_OK;
 }
 
+/* What --set gives and nothing reads, since the model was compiled without what it belongs to. */
+static Status check_unread(const Plan *plan) {
+  static const char prune[] = "train.prune.";
+  for (int i = 0; i < setting_count; i++) {
+    const char *key = setting_info[i].key, *needs = setting_needs(plan->settings, i);
+    if (!plan->settings[i].is_users) continue;
+    if (needs)
+      return status_fail(STATUS_USER,
+                         "--set %s: the model was compiled without what this belongs to, so it would do nothing; "
+                         "recompile with ftc --set \"%s\" or the like, or as a line of its recipe",
+                         key, needs);
+    if (!strncmp(key, prune, sizeof prune - 1) && !is_read(plan, key))
+      return status_fail(STATUS_USER, "--set %s: the model was compiled with prune = %s and structure=%s, which have no such argument",
+                         key, setting_text(plan->settings, "train.prune"), setting_text(plan->settings, "train.prune.structure"));
+  }
+  return STATUS_OK;
+}
+
 Status train_open(const RunOptions *options, Artifact **out) {
   STATUS_TRY(artifact_open(options->artifact, out));
   Status status = STATUS_OK;
   for (int i = 0; i < options->set_count && status == STATUS_OK; i++)
     status = train_set((*out)->plan, options->sets[i]);
   if (status == STATUS_OK && options->set_count) status = check_buffers((*out)->plan);
+  if (status == STATUS_OK && options->set_count) status = check_unread((*out)->plan);
   if (status == STATUS_OK && options->set_count) status = check_nesterov((*out)->plan);
   if (status == STATUS_OK) return status;
   artifact_close(*out);

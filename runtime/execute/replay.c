@@ -214,13 +214,12 @@ static Status replay_look_at(Replay *replay, int place, int64_t offset, const Ty
 }
 
 static bool is_looked_at(LeafRole role) {
-  return role == ROLE_PARAMS || role == ROLE_MODEL || role == ROLE_MOMENT || role == ROLE_AVERAGE;
+  return role == ROLE_PARAMS || role == ROLE_MODEL || role_has(role, ROLE_SLICED);
 }
 
 /* Is it a number for each element of the parameters, in their order? */
 static bool is_like_params(const Plan *plan, const PlanTensor *state) {
-  if (!plan->params.count || (state->role != ROLE_MOMENT && state->role != ROLE_AVERAGE))
-    return false;
+  if (!plan->params.count || !role_has(state->role, ROLE_SLICED)) return false;
   const PlanPlace *all = &plan->places.at[plan->params.at[0].place];
   Type held = plan_held(state);
   return all->elements != ELEMENTS_NONE &&

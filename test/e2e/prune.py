@@ -112,12 +112,81 @@ class Prune(support.Case):
                         if share is not None:
                             score = numpy.where(alive, abs(start[name]), -numpy.finfo("f4").max)
                             alive &= mask_of(score, share, structure)
+                        if structure == "channel" and name == "fc2.weight":
+                            alive[:] = True  # the model's outputs
                         with self.subTest(structure=structure, coarse=coarse, name=name, count=count):
                             self.assertTrue(numpy.array_equal(states[count][name], numpy.where(alive, start[name], 0)))
                             if structure == "channel" and name == "conv.weight":
                                 lives = alive.reshape(6, -1).any(1)
                                 for vector in ("conv.bias", "bn.weight", "bn.bias"):
                                     self.assertTrue(numpy.array_equal(states[count][vector], numpy.where(lives, start[vector], 0)))
+
+    def test_outputs(self):
+        """The channels of last layers are the model's outputs: left alone, or warned of. They are told apart by the graph."""
+        def compiled(body, prune="magnitude(structure=channel)"):
+            with open(self.path("o.ft"), "w") as f:
+                f.write(MODEL.replace(MODEL[MODEL.index("  h = relu(B"):MODEL.index("}\ndata")], body) % ("sgd", prune, ""))
+            return support.run("ftc", self.path("o.ft"), "-o", self.path("o.so"), check=False)
+        two = """  h = relu(Linear(10, name="fc1")(flatten(x, from=1)))
+  z = Linear(7, name="a")(h)
+  u = Linear(7, name="b")(h) * 0.5
+  loss = mean(cross_entropy(z + u, y))
+"""
+        done = compiled(two)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("prune leaves 'a.weight', 'b.weight' alone", done.stderr)
+        done = compiled(two, 'magnitude(structure=channel) on "*.weight"')
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("warning: outputs of the model are pruned: the channels of 'a.weight', 'b.weight'", done.stderr)
+        self.assertNotIn("prune", compiled(two, 'magnitude(structure=channel) on "fc1.*"').stderr)
+        self.assertNotIn("prune", compiled(two, "magnitude").stderr)
+        tied = """  param e: [12, 6] = normal(0.1)
+  w = Linear(6, name="fc1")(mean(embed(e, i32(abs(flatten(x, from=1)[:, 0:4]) < 1)), axis=1))
+  loss = mean(cross_entropy((w @ transpose(e))[:, 0:7], y))
+"""
+        done = compiled(tied)
+        self.assertIn("prune leaves 'e' alone", done.stderr)
+        done = compiled("""  z = Linear(7, name="a")(flatten(x, from=1))
+  loss = mean(cross_entropy(z, y))
+""")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("structure=channel prunes nothing: no layer's channels are read by another layer, those of 'a.weight' are outputs of the model",
+                      done.stderr)
+
+    def test_set_without_effect(self):
+        plain = self.built("none")
+        for assignment, words in (("train.prune.sparsity=0.9", 'ftc --set "train.prune=magnitude"'), ("train.grow.share=0.5", 'ftc --set "train.grow=batch(16)"')):
+            self.fails(1, words, "ftrun", plain, "--data", self.folder, "--set", assignment)
+            self.fails(1, "does nothing by itself", "ftc", self.path("model.ft"), "-o", self.path("x.so"), "--set", assignment)
+        with_mask = self.built("zeros")
+        self.fails(1, "prune = zeros and structure=element, which have no such argument", "ftrun", with_mask, "--data", self.folder, "--set", "train.prune.end=3")
+        self.fails(1, "structure=2:4, which have no such", "ftrun", self.built('magnitude(structure="2:4")'), "--data", self.folder, "--set", "train.prune.sparsity=0.3")
+
+    def test_begins_at_resume(self):
+        """Pruning that a checkpoint knows nothing of begins with the run that goes on from it."""
+        plain = self.built("none", "adam(lr=0.01)", "checkpoint { every = 4 steps }")
+        before, end = self.path("before"), self.path("end.safetensors")
+        support.run("ftrun", plain, "--data", self.folder, "--stop-at", 4, "--set", f"train.checkpoint.dir={before}")
+        file = glob.glob(os.path.join(before, "*4.safetensors"))[0]
+        pruned = self.built("magnitude(sparsity=0.8, begin=6, end=6)", "adam(lr=0.01)")
+        done = support.run("ftrun", pruned, "--data", self.folder, "--resume", file, "--save", end)
+        self.assertIn("comes from a training without pruning, which begins now", done.stdout)
+        for name in WEIGHTS:
+            value = support.read_safetensors(end)[name]
+            self.assertEqual((value == 0).sum(), value.size - kept(value.size, 0.8), name)
+        # zeros: what is 0 in the checkpoint stays so
+        zeros = self.built("zeros", "sgd(lr=0)")
+        support.run("ftrun", zeros, "--data", self.folder, "--stop-at", 3, "--set", f"train.checkpoint.dir={self.path('z')}", "--init", self.start(zeros)[0])
+        plain = self.built("none", "sgd(lr=0)")
+        support.run("ftrun", plain, "--data", self.folder, "--stop-at", 3, "--set", f"train.checkpoint.dir={self.path('p')}", "--init", self.path("start.safetensors"))
+        zeros = self.built("zeros", "sgd(lr=0.1)")
+        ends = []
+        for folder in "zp":
+            support.run("ftrun", zeros, "--data", self.folder, "--resume", self.path(folder), "--save", end)
+            ends.append(support.read_safetensors(end))
+        for name in WEIGHTS:
+            self.assertGreater((ends[0][name] == 0).sum(), 0)
+            self.assertTrue(numpy.array_equal(ends[0][name], ends[1][name]), name)
 
     def test_global(self):
         artifact = self.built(f'magnitude(sparsity=0.8, {WHEN}, scope=global) on ("fc*.weight", "conv.weight")')
