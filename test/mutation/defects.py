@@ -138,7 +138,7 @@ defect("attention-correction", "kernels/attention_x86.c", "f->sum[i] = f->sum[i]
 defect("attention-hidden", "kernels/attention_x86.c", "      if (row[j]) return false;\n  }\n  return true;", "      if (row[j]) return false;\n    return true;\n  }\n  return true;",
        "unit codegen_attention")
 defect("math-contract", "CMakeLists.txt", "list(APPEND flags -ffp-contract=on)", "list(APPEND flags -ffp-contract=fast)", "lit codegen/math_contract.ft")
-defect("gemm-bottom", "kernels/gemm_x86.c", "int64_t count = p->m - row < p->rows ? p->m - row : p->rows;", "int64_t count = p->rows;", "unit codegen_gemm")
+defect("gemm-bottom", "kernels/gemm_x86.c", "row, is_bottom ? m - row : rows, column", "row, rows, column", "unit codegen_gemm")
 defect("gemm-panel", "kernels/gemm_x86.c", "panel[i * width + j + lane] = lanes_at(type, b, from + lane * k + i);",
        "panel[i * width + j + lane] = lanes_at(type, b, from + i * k + lane);", "unit codegen_gemm")
 defect("conv-stride", "codegen/nvptx_contract.c", "{\"gemm_stride_width\", f->stride[1]}", "{\"gemm_stride_width\", f->stride[0]}", "unit codegen_nvptx")

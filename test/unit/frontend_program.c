@@ -132,7 +132,8 @@ static void test_command_line(void **state) {
   (void)state;
   const char *const defines[] = {"n=3", "n=12", "name=tall", "wide=true", "rate=2"};
   const char *const sets[] = {"train.batch=7", "train.lr=0.25"};
-  FrontendOptions options = {defines, 5, sets, 2, "big", false};
+  FrontendOptions options = {
+      .defines = defines, .define_count = 5, .sets = sets, .set_count = 2, .preset = "big"};
   const char *source =
       "hyper n: int = 4 // how many\n"
       "hyper twice = 2 * n\n"

@@ -224,7 +224,7 @@ static void expect_too_many(const char *format, int count, const char *message) 
 static void test_bounds(void **state) {
   (void)state;
   expect_too_many("graph \"g%d\"\n", 61, "at most 64 graphs");
-  expect_too_many("programme \"p%d\" run \"eval\"\n", 13, "at most 16 programmes");
+  expect_too_many("programme \"p%d\" run \"eval\"\n", 29, "at most 32 programmes");
   Arena *arena = arena_new();
   Text runs = {0};
   for (int i = 0; i < PROGRAMME_RUNS; i++) text_printf(&runs, " run \"micro\"");
