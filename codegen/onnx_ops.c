@@ -302,6 +302,14 @@ static const char *onnx_order(Onnx *o, int64_t rows, int64_t keys) {
   return onnx_binary(o, "LessOrEqual", ends[1], onnx_reshaped(o, ends[0], &column, -1));
 }
 
+/* A row that sees no key has no weights: ONNX's softmax of nothing but minus infinities is NaN. */
+static const char *onnx_zeros_where_unseen(Onnx *o, const char *scores, const char *weights, DType dtype) {
+  const int64_t last = 3;
+  const char *largest = onnx_node(o, "ReduceMax", NULL, scores, onnx_list(o, &last, 1), NULL);
+  const char *is_unseen = onnx_binary(o, "Equal", largest, onnx_number(o, dtype, -INFINITY));
+  return onnx_node(o, "Where", NULL, is_unseen, onnx_number(o, dtype, 0), weights);
+}
+
 static const char *onnx_attention(Onnx *o, const Node *node) {
   const Node *q = node->input[0], *mask = node->input_count > 3 ? node->input[3] : NULL;
   int64_t heads = q->type.shape.dim[1], rows = q->type.shape.dim[2], keys = node->input[1]->type.shape.dim[2];
@@ -316,7 +324,10 @@ static const char *onnx_attention(Onnx *o, const Node *node) {
     scores = onnx_binary(o, "Add", scores, onnx_value(o, mask));
   if (node_int(node, ATTR_CAUSAL, 0)) scores = onnx_node(o, "Where", NULL, onnx_order(o, rows, keys), scores, none);
   onnx_int(&attributes, "axis", 3);
-  return onnx_binary(o, "MatMul", onnx_node(o, "Softmax", &attributes, scores, NULL, NULL), v);
+  const char *weights = onnx_node(o, "Softmax", &attributes, scores, NULL, NULL);
+  bool may_be_unseen = mask || (node_int(node, ATTR_CAUSAL, 0) && keys < rows);
+  if (may_be_unseen) weights = onnx_zeros_where_unseen(o, scores, weights, dtype);
+  return onnx_binary(o, "MatMul", weights, v);
 }
 
 /* ── all of them ────────────────────────────────────────────────────────────────────────────── */
