@@ -122,8 +122,7 @@ static void conv_finish(const ConvProduct *p, void *const *args, int64_t line, i
     return;
   }
   float *y = (float *)args[p->arg_y] + (line * p->out_width + x) * p->outs + first;
-  for (int64_t i = 0; i < count; i++)
-    for (int64_t j = 0; j < columns; j++) y[i * p->outs + j] = tile[i * stride + j];
+  tile_copy(y, p->outs, tile, stride, count, columns);
 }
 
 /* A row of results of one strip. a: its first window; line: image * out_height + y. */

@@ -199,13 +199,10 @@ ALWAYS AMX void amx_strip(const PairRoom *room, int64_t rows, int64_t width, int
 /* ── AVX512-BF16 ────────────────────────────────────────────────────────────────────────────── */
 ALWAYS DPBF16 void dpbf16_tile(int rows, int vectors, const uint32_t *left, const uint32_t *right,
                                int64_t words, float *sums, bool adds) {
-  __m512 sum[12][GEMM_MAX_VECTORS], zero = _mm512_setzero_ps();
+  TileSums sum;
   int64_t width = vectors * GEMM_LANES;
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows; i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < vectors; j++)
-      sum[i][j] = adds ? _mm512_loadu_ps(sums + i * width + j * GEMM_LANES) : zero;
+  tile_begin(rows, vectors, sum);
+  if (adds) tile_resume(rows, vectors, sum, sums, width);
 #pragma clang loop unroll(disable)
   do {
     __m512bh by[GEMM_MAX_VECTORS];
@@ -216,16 +213,13 @@ ALWAYS DPBF16 void dpbf16_tile(int rows, int vectors, const uint32_t *left, cons
     for (int i = 0; i < rows; i++) {
       __m512bh word = (__m512bh)_mm512_set1_epi32((int)left[i * PAIR_PITCH]);
 #pragma clang loop unroll(full)
-      for (int j = 0; j < vectors; j++) sum[i][j] = _mm512_dpbf16_ps(sum[i][j], word, by[j]);
+      for (int j = 0; j < vectors; j++)
+        sum[i][j] = (Lanes)_mm512_dpbf16_ps((__m512)sum[i][j], word, by[j]);
     }
     left++;
     right += width;
   } while (--words);
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows; i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < vectors; j++)
-      _mm512_storeu_ps(sums + i * width + j * GEMM_LANES, sum[i][j]);
+  tile_end(rows, vectors, sum, sums, width);
 }
 
 ALWAYS DPBF16 void dpbf16_rows(int most, int vectors, const PairRoom *room, int64_t rows,

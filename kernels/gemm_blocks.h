@@ -4,6 +4,7 @@
 #define FT_KERNELS_GEMM_BLOCKS_H
 #include "kernels/gemm_host.h"
 #include "kernels/lanes_x86.h"
+#include "kernels/tile_x86.h"
 
 ALWAYS const char *operand_address(const GemmProduct *p, const void *x, int64_t at) {
   return (const char *)x + at * operand_bytes(p->type);
@@ -37,7 +38,6 @@ ALWAYS void gemm_x86_finish(const GemmProduct *p, void *const *args, int64_t bat
     return;
   }
   float *c = (float *)args[p->arg_c] + (batch * p->m + row) * p->n + column;
-  for (int64_t r = 0; r < rows; r++)
-    for (int64_t j = 0; j < columns; j++) c[r * p->n + j] = tile[r * width + j];
+  tile_copy(c, p->n, tile, width, rows, columns);
 }
 #endif

@@ -46,4 +46,11 @@ ALWAYS void tile_end(int rows, int vectors, const TileSums sum, float *restrict 
     for (int j = 0; j < vectors; j++)
       *(LooseLanes *)(tile + i * stride + j * GEMM_LANES) = sum[i][j];
 }
+
+/* A tile that no epilogue takes goes to where the result has it: rows `pitch` apart. */
+ALWAYS void tile_copy(float *to, int64_t pitch, const float *tile, int64_t stride, int64_t rows,
+                      int64_t columns) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++) to[i * pitch + j] = tile[i * stride + j];
+}
 #endif
