@@ -13,9 +13,8 @@ import tempfile
 from less_work import COSINE, ROOT, program, write_text
 
 WAYS = {
-    "faster.ft": ["*=w8a8", "*=w8a8 --observer mse", "*=w6a6", "*=w4a8", "*=w4a8 --weight-scale mse", "*=w4a8 --gptq", "*=w4a4", "*=w4a4 --observer mse", "*=w4a4 --observer mse --gptq",
-                  "*=w2", "*=w2 --weight-scale mse", "*=w2 --gptq --weight-scale mse"],
-    "gpt_bytes.ft": ["*=w8a8", "*=w4g32", "*=w4g32 --weight-scale mse", "*=w4g32 --gptq", "*=w3g32", "*=w3g32 --gptq", "*=w8a4", "*=w8a4 --smooth 0.5"],
+    "faster.ft": ["*=w8a8", "*=w4a8", "*=w4a8 --gptq", "*=w2", "*=w2 --gptq"],
+    "gpt_bytes.ft": ["*=w8a8", "*=w4g32", "*=w4g32 --gptq", "*=w3g32", "*=w3g32 --gptq"],
 }
 
 
