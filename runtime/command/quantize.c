@@ -80,6 +80,7 @@ static Status find_ranges(Quantizing *q) {
   if (counts) STATUS_TRY(see_inputs(q, 0, q->layers.count, see_counts));
   for (int i = 0; i < q->layers.count; i++) {
     QuantLayer *layer = &q->layers.at[i];
+    if (!layer->form.input_bits) continue; /* inputs stay f32 */
     layer->range = observer_range(&layer->observer, o->range, layer->factor, o->percent, layer->form.input_bits, layer->form.is_unsigned);
   }
   return STATUS_OK;

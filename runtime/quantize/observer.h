@@ -31,6 +31,6 @@ void observer_new(Observer *observer, int64_t features, float *largest);
 void observer_see(Observer *observer, const float *x, int64_t outer, int64_t inner, float momentum);
 void observer_count(Observer *observer, const float *x, int64_t outer, int64_t inner, const float *factor);
 float observer_largest(const Observer *observer, const float *factor);
-/* bits and is_unsigned: what it will be rounded to. percent: of RANGE_PERCENTILE. */
+/* bits (2 to 16) and is_unsigned: what it will be rounded to. percent: of RANGE_PERCENTILE. */
 float observer_range(const Observer *observer, RangeRule rule, const float *factor, double percent, int bits, bool is_unsigned);
 #endif
