@@ -1,5 +1,6 @@
 /* collapse: walks the body as the emitter will, but with symbols for the domain's dimensions, and
- * notes every border between two dimensions that some access needs. */
+ * notes every border between two dimensions that some access needs, and where one divides a
+ * dimension. */
 #include "codegen/collapse.h"
 #include "passes/fuse.h"
 #include <string.h>
@@ -27,6 +28,7 @@ typedef struct {
   Shape domain;
   int next_dim[MAX_RANK]; /* the next dimension with more than one element, or -1 */
   bool border[MAX_RANK];  /* between dimension d and next_dim[d] */
+  int64_t cut[MAX_RANK];  /* an access divides dimension d into parts of so many; 0: none does */
   Visit **seen;           /* by node id */
 } Walk;
 
@@ -64,6 +66,19 @@ static uint32_t collapse_mask_of(const Item *item) {
   return item->dim >= 0 ? 1u << item->dim : item->mask;
 }
 
+/* A border of an access lies where the items behind it count `weight`: within item k, it may be. */
+static void note_cut(Walk *walk, const Symbol *symbol, int64_t weight) {
+  int64_t behind = 1;
+  for (int k = symbol->count - 1; k >= 0 && behind < weight; k--) {
+    const Item *item = &symbol->item[k];
+    int64_t part = weight / behind;
+    if (item->dim >= 0 && part < item->extent && weight % behind == 0 && item->extent % part == 0 &&
+        !walk->cut[item->dim])
+      walk->cut[item->dim] = part;
+    behind *= item->extent;
+  }
+}
+
 /* Dimensions [from, to) of `shape`, whose elements `symbol` counts. */
 static void collapse_run(Walk *walk, const Symbol *symbol, const Shape *shape, int from, int to,
                          Symbol *out) {
@@ -81,6 +96,8 @@ static void collapse_run(Walk *walk, const Symbol *symbol, const Shape *shape, i
       symbol_push(out, symbol->item[k].extent, symbol->item[k].dim, symbol->item[k].mask);
     return;
   }
+  if (last < 0) note_cut(walk, symbol, low);
+  if (first < 0) note_cut(walk, symbol, high);
   uint32_t mask = 0; /* cut through a digit: keep every border that is involved */
   for (int k = 0; k < symbol->count; k++) {
     Symbol alone = {.count = 1, .item = {symbol->item[k]}};
@@ -261,26 +278,27 @@ static void walk_body(Walk *walk, const Node *fused) {
     }
 }
 
-Domain collapse_domain(Arena *scratch, const Node *node) {
-  Walk walk = {.scratch = scratch, .domain = kernel_domain(node)};
+/* The domain's dimensions as `shape` has them, perhaps divided; `walk` keeps where they could be
+ * divided further. */
+static Domain domain_of(Arena *scratch, const Node *node, const Shape *shape, Walk *walk) {
+  *walk = (Walk){.scratch = scratch, .domain = *shape};
   uint32_t axes = collapse_axes(node);
-  const Shape *shape = &walk.domain;
   for (int d = shape->rank - 1, next = -1; d >= 0; d--) {
-    walk.next_dim[d] = next;
+    walk->next_dim[d] = next;
     if (shape->dim[d] == 1) continue;
-    walk.border[d] = next >= 0 && (axes >> d & 1) != (axes >> next & 1);
+    walk->border[d] = next >= 0 && (axes >> d & 1) != (axes >> next & 1);
     next = d;
   }
   /* Values of the reduced shape are pulled per row, at the kept digits: fine with any borders that
    * the kept dimensions have, so what they need is noted too. */
-  walk_body(&walk, node);
+  walk_body(walk, node);
   if (axes) {
     Symbol kept = {0};
     for (int d = 0; d < shape->rank; d++)
       if (!(axes >> d & 1)) symbol_push(&kept, shape->dim[d], d, 0);
     for (int i = 0; i < node->body->roots.count; i++) {
       const Node *root = node->body->roots.at[i].node;
-      if (!kernel_is_whole(node, root)) collapse_visit(&walk, root, &kept);
+      if (!kernel_is_whole(node, root)) collapse_visit(walk, root, &kept);
     }
   }
   Domain domain = {0};
@@ -289,7 +307,37 @@ Domain collapse_domain(Arena *scratch, const Node *node) {
     int64_t *extent = &domain.extent[domain.count];
     *extent = (*extent ? *extent : 1) * shape->dim[d];
     domain.is_reduced[domain.count] = axes >> d & 1;
-    if (walk.border[d] || walk.next_dim[d] < 0) domain.count++;
+    if (walk->border[d] || walk->next_dim[d] < 0) domain.count++;
   }
+  return domain;
+}
+
+Domain collapse_domain(Arena *scratch, const Node *node) {
+  Shape shape = kernel_domain(node);
+  Walk walk;
+  return domain_of(scratch, node, &shape, &walk);
+}
+
+/* Divides one dimension where an access does; false: there is none that is worth it. */
+static bool divide(Shape *shape, const Walk *walk) {
+  enum { SHORTEST = 16 }; /* neighbours in the innermost loop */
+  for (int d = 0; d < shape->rank && shape->rank < MAX_RANK; d++) {
+    int64_t part = walk->cut[d];
+    if (!part || (walk->next_dim[d] < 0 && part < SHORTEST)) continue;
+    memmove(shape->dim + d + 1, shape->dim + d, sizeof *shape->dim * (size_t)(shape->rank - d));
+    shape->rank++;
+    shape->dim[d] /= part;
+    shape->dim[d + 1] = part;
+    return true;
+  }
+  return false;
+}
+
+Domain collapse_divided(Arena *scratch, const Node *node) {
+  Shape shape = kernel_domain(node);
+  Walk walk;
+  Domain domain = domain_of(scratch, node, &shape, &walk);
+  while (!collapse_axes(node) && divide(&shape, &walk))
+    domain = domain_of(scratch, node, &shape, &walk);
   return domain;
 }

@@ -12,6 +12,10 @@ typedef struct {
 
 /* `node` is a fused node; a border between a reduced and a kept dimension always stays. */
 Domain collapse_domain(Arena *scratch, const Node *node);
+/* For loops over a kernel without reductions: a dimension of the domain that accesses divide, such
+ * as the rows that images were flattened to, is several digits, so that the innermost loop goes
+ * over neighbours, of which there are 16 at least, and no index is divided in it. */
+Domain collapse_divided(Arena *scratch, const Node *node);
 /* The attribute axes as a bit mask. */
 uint32_t collapse_axes(const Node *node);
 #endif

@@ -158,7 +158,8 @@ bool host_emit(Module *module, const Node *node, const char *name, const int *al
   } else if (node->op != OP_FUSED) {
     good = select_contraction(&kernel, out);
   } else {
-    kernel.domain = collapse_domain(scratch, node);
+    kernel.domain = kernel_kind(node) == KERNEL_LOOP ? collapse_divided(scratch, node)
+                                                     : collapse_domain(scratch, node);
     Shape domain = kernel_domain(node);
     kernel.elements = shape_elements(&domain);
     switch (kernel_kind(node)) {
