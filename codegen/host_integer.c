@@ -9,7 +9,8 @@
 
 _Static_assert((int)INTEGER_MOST_DEPTH == (int)INTEGERS_MOST_DEPTH &&
                    (int)INTEGER_MOST_HEIGHT == (int)INTEGERS_MOST_HEIGHT &&
-                   (int)INTEGER_ROOM == (int)INTEGERS_ROOM,
+                   (int)INTEGER_ROOM == (int)INTEGERS_ROOM &&
+                   (int)INTEGER_MOST_POOL == (int)INTEGERS_MOST_POOL,
                "the pass knows the kernel");
 
 static IntegerProduct of_dot(const Node *dot) {
@@ -21,7 +22,9 @@ static IntegerProduct of_dot(const Node *dot) {
                           .ta = f.ta,
                           .tb = f.tb,
                           .segments = 1,
-                          .length = f.k};
+                          .length = f.k,
+                          .pool_height = 1,
+                          .pool_width = 1};
 }
 
 static IntegerProduct of_conv(const Node *conv) {
@@ -42,11 +45,14 @@ static IntegerProduct of_conv(const Node *conv) {
                           .stride_width = f.stride[1],
                           .dilation_height = f.dilation[0],
                           .pad_top = f.padding[0],
-                          .pad_left = f.padding[1]};
+                          .pad_left = f.padding[1],
+                          .pool_height = 1,
+                          .pool_width = 1};
 }
 
-/* Without the places of its arguments. */
-static IntegerProduct integer_product_of(const HostKernel *kernel, const Node *product) {
+/* Without the places of its arguments. result: the product, or the pooling of it. */
+static IntegerProduct integer_product_of(const HostKernel *kernel, const Node *product,
+                                         const Node *result) {
   const int64_t *range = node_attr(product, ATTR_INTEGERS)->ints;
   IntegerProduct p = product->op == OP_CONV ? of_conv(product) : of_dot(product);
   p.low_a = range[0];
@@ -55,6 +61,10 @@ static IntegerProduct integer_product_of(const HostKernel *kernel, const Node *p
   p.high_b = range[3];
   p.may_be_vnni = !module_leaves_out(kernel->module, "vnni");
   p.is_sure = range[INTEGERS_SURE];
+  if (result != product) {
+    p.pool_height = node_attr(result, ATTR_KERNEL)->ints[0];
+    p.pool_width = node_attr(result, ATTR_KERNEL)->ints[1];
+  }
   integer_choose(&p, kernel->module->vector_bytes);
   return p;
 }
@@ -101,9 +111,11 @@ static void product_args(const HostKernel *kernel, KernelLaunch *launch) {
 
 void host_integer_emit(HostKernel *kernel, const Node *product, const int argument[2],
                        Kernel *out) {
-  IntegerProduct p = integer_product_of(kernel, product), packing = p;
-  TileForm form = {p.is_conv ? p.batch * p.out_height : p.batch, p.m, p.n, p.vectors};
-  LLVMValueRef epilogue = kernel->body ? host_tile_epilogue(kernel, product, &form) : NULL;
+  const Node *result = kernel->body ? kernel_product(kernel->node) : product;
+  IntegerProduct p = integer_product_of(kernel, product, result), packing = p;
+  TileForm form = {p.is_conv ? p.batch * integer_result_height(&p) : p.batch,
+                   integer_result_width(&p), p.n, p.vectors};
+  LLVMValueRef epilogue = kernel->body ? host_tile_epilogue(kernel, result, &form) : NULL;
   const char *pack = arena_printf(kernel->scratch, "%s_pack", kernel->name);
   out->workspace = integer_packed_bytes(&p);
   packing.arg_b = 0, packing.arg_packed = 1;
@@ -119,6 +131,6 @@ void host_integer_emit(HostKernel *kernel, const Node *product, const int argume
                            width * k * 16));
   product_args(kernel,
                integer_launch(kernel, out, kernel->name, integer_items(&p),
-                              (double)(p.is_conv ? p.rows * p.m : p.rows) * k *
+                              (double)(p.is_conv ? p.rows * p.pool_height * p.m : p.rows) * k *
                                   (16 + (double)p.strips * width)));
 }

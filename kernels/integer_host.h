@@ -13,7 +13,10 @@ enum {
   INTEGER_MOST_DEPTH = 1 << 16, /* steps of k */
   INTEGER_BLOCK = 48,           /* rows that a work item packs, … */
   INTEGER_MOST_HEIGHT = 256,    /* rows of an image */
-  INTEGER_ROOM = 1 << 18        /* … and their bytes */
+  INTEGER_ROOM = 1 << 18,       /* … and their bytes */
+  INTEGER_MOST_POOL = 4,        /* rows, and columns, of a convolution that a pooling takes together */
+  INTEGER_SHARE = 24,           /* rows whose sums wait for the epilogue; a pooling's: of each */
+  INTEGER_WIDTH = INTEGER_MOST_VECTORS * INTEGER_LANES
 };
 
 /* What ftc says of one product; codegen/host_integer.c writes it field by field in this order. */
@@ -30,9 +33,10 @@ typedef struct {
   int64_t is_sure;
   /* k is so many segments that a holds apart, of `length` neighbours. A convolution (of images NHWC
    * by weights OHWI): batch images, m columns and out_height rows of n channels; a segment is a row
-   * of the window, and `rows` are output rows. */
+   * of the window, and `rows` are rows of the result: the largest of pool_height by pool_width places each,
+   * which do not overlap (1 by 1: all of them). */
   int64_t segments, length;
-  int64_t is_conv, height, width, channels, out_height;
+  int64_t is_conv, height, width, channels, out_height, pool_height, pool_width;
   int64_t stride_height, stride_width, dilation_height, pad_top, pad_left;
   int64_t arg_a, arg_b, arg_c, arg_packed; /* where in args; arg_c without an epilogue only */
   GemmEpilogue *epilogue;                  /* NULL: the sums are the result; gets args + 1 */
@@ -55,19 +59,24 @@ static inline int64_t integer_strips(const IntegerProduct *p) {
 static inline int64_t integer_packed_bytes(const IntegerProduct *p) {
   return (p->is_conv ? 1 : p->batch) * integer_strips(p) * integer_strip_bytes(p);
 }
+/* Of an image of the result, behind the pooling. */
+static inline int64_t integer_result_height(const IntegerProduct *p) {
+  return p->out_height / p->pool_height;
+}
+static inline int64_t integer_result_width(const IntegerProduct *p) { return p->m / p->pool_width; }
 static inline int64_t integer_items(const IntegerProduct *p) {
-  int64_t all = p->is_conv ? p->out_height : p->m;
+  int64_t all = p->is_conv ? integer_result_height(p) : p->m;
   return p->batch * ((all + p->rows - 1) / p->rows) *
          ((integer_strips(p) + p->strips - 1) / p->strips);
 }
 
-/* Of an image with its padding: bytes of a row, in 16 bits; rows that so many output rows see; how many
- * output rows there is room for. */
+/* Of an image with its padding: bytes of a row, in 16 bits; rows that so many rows of the result see; how
+ * many of those there is room for. */
 static inline int64_t integer_conv_width(const IntegerProduct *p) {
   return ((p->m - 1) * p->stride_width * p->channels + p->length) * 2;
 }
 static inline int64_t integer_conv_height(const IntegerProduct *p, int64_t rows) {
-  return (rows - 1) * p->stride_height + (p->segments - 1) * p->dilation_height + 1;
+  return (rows * p->pool_height - 1) * p->stride_height + (p->segments - 1) * p->dilation_height + 1;
 }
 static inline int64_t integer_conv_rows(const IntegerProduct *p) {
   int64_t rows = 0, bytes = integer_conv_width(p);
@@ -85,12 +94,13 @@ static inline void integer_choose(IntegerProduct *p, int vector_bytes) {
     int64_t cost = (columns + vectors - 1) / vectors * (vectors + 1); /* 1: reading a */
     if (cost < least) least = cost, p->vectors = vectors;
   }
-  int64_t all = p->is_conv ? p->out_height : p->m;
+  int64_t all = p->is_conv ? integer_result_height(p) : p->m;
   p->rows = p->is_conv ? integer_conv_rows(p) : INTEGER_ROOM / ((p->k + 3) / 4 * 8);
   if (p->rows > INTEGER_BLOCK) p->rows = INTEGER_BLOCK;
   if (p->rows > all) p->rows = all;
   p->strips = integer_strips(p);
-  while (p->is_conv && integer_items(p) < FEW && p->rows > 4) p->rows = (p->rows + 1) / 2;
+  while (p->is_conv && integer_items(p) < FEW && p->rows * p->pool_height > 4)
+    p->rows = (p->rows + 1) / 2;
   if (p->is_conv) return;
   while (integer_items(p) < FEW && p->strips > 4) p->strips = (p->strips + 1) / 2;
   while (integer_items(p) < FEW && p->rows > INTEGER_MOST_ROWS) p->rows = (p->rows + 1) / 2;

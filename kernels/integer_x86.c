@@ -1,7 +1,7 @@
 /* integer_x86: c = op(a) op(b), or a convolution of NHWC images a by OHWI weights b, where a and b
  * hold whole numbers of at most 8 bits, in f32. They are packed to 8 bits, multiplied, and added up
  * in 32 bits, which is exact; each sum is rounded to f32 once. So any split of the items, and any
- * of the instructions below, gives the same bits.
+ * of the instructions, gives the same bits.
  *
  * vpdpbusd adds four products of an unsigned and a signed byte. a is made unsigned and b signed by
  * an offset each; what these add is taken off the sums, which wrap around and are right in the end.
@@ -10,169 +10,7 @@
  * A row of a, or a strip of b, with a number that is not whole or out of range (NaN; values that were
  * not rounded, because no range of them was known) is computed in f32: results are those of the
  * product of what is there, whatever it is. */
-#include "kernels/integer_host.h"
-#include "kernels/lanes_x86.h"
-#include <cpuid.h>
-#if defined __AVX2__
-#include <immintrin.h>
-#endif
-
-typedef uint32_t WordLanes __attribute__((ext_vector_type(16)));
-typedef uint32_t LooseWords __attribute__((ext_vector_type(16), aligned(4)));
-
-/* ── the instructions ───────────────────────────────────────────────────────────────────────── */
-/* KIND_add adds to 16 sums the products of the bytes, or of the 16-bit halves, of their words. The first
- * operand has KIND_PARTS words for four steps of k, and KIND_part makes of a word of packed bytes what one
- * of them meets: itself, or the 16-bit halves of its lower or upper two bytes. */
-enum { vnni_PARTS = 1, pairs_PARTS = 2 };
-#if defined __AVX512BW__
-#define VNNI __attribute__((target("avx512vnni")))
-ALWAYS VNNI WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) {
-  return (WordLanes)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
-}
-ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
-  return sum + (WordLanes)_mm512_madd_epi16((__m512i)a, (__m512i)b);
-}
-static bool find_vnni(void) { /* the level has AVX-512, so the system keeps its registers */
-  unsigned a, b, c, d;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c >> 11 & 1);
-}
-#elif defined __AVX2__
-#define VNNI __attribute__((target("avxvnni")))
-#define LOW_HALF(x) (__m256i) __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7)
-#define HIGH_HALF(x) (__m256i) __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15)
-typedef uint32_t HalfWords __attribute__((ext_vector_type(8)));
-ALWAYS WordLanes both_halves(__m256i low, __m256i high) {
-  return __builtin_shufflevector((HalfWords)low, (HalfWords)high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
-                                 11, 12, 13, 14, 15);
-}
-ALWAYS VNNI WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) {
-  return both_halves(_mm256_dpbusd_avx_epi32(LOW_HALF(sum), LOW_HALF(a), LOW_HALF(b)),
-                     _mm256_dpbusd_avx_epi32(HIGH_HALF(sum), HIGH_HALF(a), HIGH_HALF(b)));
-}
-ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
-  return sum + both_halves(_mm256_madd_epi16(LOW_HALF(a), LOW_HALF(b)),
-                           _mm256_madd_epi16(HIGH_HALF(a), HIGH_HALF(b)));
-}
-static bool find_vnni(void) { /* AVX-VNNI */
-  unsigned a, b, c, d;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
-}
-#else
-#define VNNI
-ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
-  IntLanes x = (IntLanes)a, y = (IntLanes)b;
-  IntLanes low = (x << 16 >> 16) * (y << 16 >> 16), high = (x >> 16) * (y >> 16);
-  return sum + (WordLanes)low + (WordLanes)high;
-}
-ALWAYS WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) { return pairs_add(sum, a, b); }
-static bool find_vnni(void) { return false; }
-#endif
-ALWAYS WordLanes vnni_part(WordLanes word, int part) {
-  (void)part;
-  return word;
-}
-ALWAYS WordLanes pairs_part(WordLanes word, int part) {
-  IntLanes first = (IntLanes)(word << (part ? 8 : 24)) >> 24;
-  IntLanes second = (IntLanes)(part ? word : word << 16) >> 24;
-  return ((WordLanes)first & 0xffffu) | (WordLanes)second << 16;
-}
-
-/* Asked once: cpuid is slow in a virtual machine. */
-static bool has_vnni(const IntegerProduct *p) {
-  static _Atomic int known; /* 1: no, 2: yes */
-  int is = known;
-  if (!is) known = is = 1 + find_vnni();
-  return p->may_be_vnni && is == 2;
-}
-
-/* ── register tiles ─────────────────────────────────────────────────────────────────────────── */
-/* sums[i][j] of rows of a, `row` bytes apart, by a strip: segments, `segment` bytes apart in a, of
- * `words` words of b each. */
-typedef struct {
-  int64_t row, segment, segments, words;
-} TileWalk;
-typedef void IntegerTile(const uint8_t *a, const uint8_t *b, const TileWalk *walk, uint32_t *sums);
-#define UNROLL _Pragma("clang loop unroll(full)")
-#define SUM_TILE(kind, attributes)                                                                 \
-  ALWAYS attributes void kind##_tile(int rows, int vectors, const uint8_t *restrict a,             \
-                                     const uint8_t *restrict b, const TileWalk *walk,              \
-                                     uint32_t *restrict sums) {                                    \
-    int64_t row = walk->row;                                                                       \
-    WordLanes sum[INTEGER_MOST_ROWS][INTEGER_MOST_VECTORS];                                        \
-    WordLanes right[INTEGER_MOST_VECTORS][kind##_PARTS];                                           \
-    UNROLL for (int i = 0; i < rows; i++)                                                          \
-        UNROLL for (int j = 0; j < vectors; j++) sum[i][j] = (WordLanes)0u;                        \
-    _Pragma("clang loop unroll(disable)") for (int64_t s = 0; s < walk->segments; s++) {           \
-      const uint8_t *from = a + s * walk->segment;                                                 \
-      int64_t words = walk->words;                                                                 \
-      _Pragma("clang loop unroll(disable)") do {                                                   \
-        UNROLL for (int j = 0; j < vectors; j++)                                                   \
-            UNROLL for (int part = 0; part < kind##_PARTS; part++) right[j][part] =                \
-                kind##_part(*(const WordLanes *)(b + j * 64), part);                               \
-        UNROLL for (int i = 0; i < rows; i++)                                                      \
-            UNROLL for (int part = 0; part < kind##_PARTS; part++) {                               \
-          uint32_t word;                                                                           \
-          __builtin_memcpy(&word, from + i * row + part * 4, sizeof word);                         \
-          WordLanes left = (WordLanes)word;                                                        \
-          UNROLL for (int j = 0; j < vectors; j++) sum[i][j] =                                     \
-              kind##_add(sum[i][j], left, right[j][part]);                                         \
-        }                                                                                          \
-        from += kind##_PARTS * 4;                                                                  \
-        b += vectors * 64;                                                                         \
-      }                                                                                            \
-      while (--words);                                                                             \
-    }                                                                                              \
-    UNROLL for (int i = 0; i < rows; i++)                                                          \
-        UNROLL for (int j = 0; j < vectors; j++) *                                                 \
-        (LooseWords *)(sums + (i * vectors + j) * INTEGER_LANES) = sum[i][j];                      \
-  }
-SUM_TILE(vnni, VNNI)
-SUM_TILE(pairs, )
-
-#define TILE_OF(kind, attributes, rows, vectors)                                                   \
-  static attributes void kind##_tile_##rows##x##vectors(const uint8_t *a, const uint8_t *b,        \
-                                                        const TileWalk *walk, uint32_t *sums) {    \
-    kind##_tile(rows, vectors, a, b, walk, sums);                                                  \
-  }
-#define BOTH_TILES(rows, vectors)                                                                  \
-  TILE_OF(vnni, VNNI, rows, vectors)                                                               \
-  TILE_OF(pairs, , rows, vectors)
-BOTH_TILES(1, 1)
-BOTH_TILES(2, 1)
-BOTH_TILES(4, 1)
-#if defined __AVX512BW__
-BOTH_TILES(12, 1)
-BOTH_TILES(1, 2)
-BOTH_TILES(2, 2)
-BOTH_TILES(4, 2)
-BOTH_TILES(12, 2)
-BOTH_TILES(1, 4)
-BOTH_TILES(2, 4)
-BOTH_TILES(6, 4)
-#endif
-
-typedef struct {
-  int rows, vectors;
-  IntegerTile *tile[2]; /* with vpdpbusd, and without */
-} TileOf;
-#define TILE_ROW(rows, vectors)                                                                    \
-  {                                                                                                \
-    rows, vectors, { vnni_tile_##rows##x##vectors, pairs_tile_##rows##x##vectors }                 \
-  }
-/* Those of most rows first. */
-static const TileOf integer_tiles[] = {
-#if defined __AVX512BW__
-    TILE_ROW(12, 1), TILE_ROW(12, 2), TILE_ROW(4, 2), TILE_ROW(2, 2),
-    TILE_ROW(1, 2),  TILE_ROW(6, 4),  TILE_ROW(2, 4), TILE_ROW(1, 4),
-#endif
-    TILE_ROW(4, 1),  TILE_ROW(2, 1),  TILE_ROW(1, 1)};
-
-static const TileOf *largest_tile(int64_t rows, int64_t vectors) {
-  const TileOf *tile = integer_tiles;
-  while (tile->vectors != vectors || tile->rows > rows) tile++;
-  return tile;
-}
+#include "kernels/integer_tiles.h"
 
 /* ── packing ────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
@@ -181,7 +19,8 @@ typedef struct {
 
 /* The numbers as integers; `bad` is set where one is not whole or out of range. */
 ALWAYS IntLanes lanes_whole(Lanes x, Bounds bounds, IntLanes *bad) {
-  Lanes within = x >= bounds.low ? (x <= bounds.high ? x : bounds.high) : bounds.low; /* NaN: low */
+  Lanes within = x > bounds.low ? x : bounds.low; /* NaN: low; as vmaxps has it */
+  within = within < bounds.high ? within : bounds.high;
   IntLanes whole = __builtin_convertvector(within, IntLanes);
   *bad |= __builtin_convertvector(whole, Lanes) != x;
   return whole;
@@ -305,6 +144,8 @@ typedef struct {
   _Alignas(64) uint8_t data[INTEGER_ROOM + 64]; /* a vector more than the last row's */
   int32_t total[INTEGER_BLOCK];
   bool is_bad[INTEGER_MOST_HEIGHT];
+  _Alignas(64) uint32_t sums[INTEGER_MOST_POOL * INTEGER_SHARE * INTEGER_WIDTH];
+  _Alignas(64) float tile[INTEGER_SHARE * INTEGER_WIDTH];
 } RowRoom;
 
 typedef uint8_t ByteLanes __attribute__((ext_vector_type(16), aligned(1)));
@@ -316,7 +157,13 @@ static void pack_line(const IntegerProduct *p, bool is_vnni, const float *from, 
   Bounds bounds = {(Lanes)(float)p->low_a, (Lanes)(float)p->high_a};
   int32_t offset = (int32_t)(is_vnni ? offset_of_a(p) : 0);
   IntLanes bad = (IntLanes)0, sum = (IntLanes)0;
-  for (int64_t k = 0; k < count; k += LANES) {
+  int64_t k = 0;
+  for (; is_vnni && step == 1 && k + LANES <= count; k += LANES) {
+    IntLanes whole = lanes_whole(lanes_load(from + k), bounds, &bad) + offset;
+    sum += whole;
+    *(ByteLanes *)(to + k) = __builtin_convertvector(whole, ByteLanes);
+  }
+  for (; k < count; k += LANES) {
     int64_t here = count - k < LANES ? count - k : LANES;
     IntLanes whole = lanes_whole(lanes_some(from + k * step, step, here), bounds, &bad) + offset;
     for (int64_t i = here; i < LANES; i++) whole[i] = 0;
@@ -430,48 +277,145 @@ static void float_row(const IntegerProduct *p, void *const *args, const TilePlac
     to[j] = sums[j] + column_faults(p, (uint8_t *)(uintptr_t)strip)[j];
 }
 
-/* Sums of packed numbers become those of the numbers, in f32, and go to the epilogue. total,
- * is_bad: of the rows of a; a convolution's b has no offset, and its rows are good or bad together.
+/* Sums of packed numbers, of columns from j on of a strip, become those of the numbers, in f32. rest: what
+ * the row adds. */
+ALWAYS Lanes finished(uint8_t *strip, const IntegerProduct *p, bool has_offset, int64_t j,
+                      WordLanes sum, uint32_t rest) {
+  const uint32_t *total = (const uint32_t *)column_totals(p, strip);
+  if (has_offset) sum -= *(const LooseWords *)(total + j) << 7u;
+  return __builtin_convertvector((IntLanes)(sum + rest), Lanes) +
+         lanes_load(column_faults(p, strip) + j);
+}
+static int64_t tile_width(const TilePlace *at) {
+  return (at->columns + INTEGER_LANES - 1) / INTEGER_LANES * INTEGER_LANES;
+}
+
+/* total, is_bad: of the rows of a; a convolution's b has no offset, and its rows are good or bad together.
  */
-static void finish_tile(const IntegerProduct *p, void *const *args, const TilePlace *at,
+static void finish_rows(const IntegerProduct *p, void *const *args, const TilePlace *at,
                         uint8_t *strip, const uint32_t *sums, const int32_t *total,
-                        const bool *is_bad) {
-  _Alignas(64) float tile[INTEGER_MOST_ROWS * INTEGER_MOST_VECTORS * INTEGER_LANES];
-  int64_t width = (at->columns + INTEGER_LANES - 1) / INTEGER_LANES * INTEGER_LANES;
-  uint32_t a_offset = (uint32_t)(at->is_vnni ? offset_of_a(p) : 0);
-  uint32_t b_offset = (uint32_t)offset_of_b(p);
-  const uint32_t *column_total = (const uint32_t *)column_totals(p, strip);
-  const float *fault = column_faults(p, strip);
-  bool is_strip_bad = *strip_is_bad(p, strip);
+                        const bool *is_bad, float *tile) {
+  int64_t width = tile_width(at);
+  bool has_offset = at->is_vnni && offset_of_a(p), is_strip_bad = *strip_is_bad(p, strip);
+  uint32_t a_offset = has_offset ? 128 : 0, b_offset = (uint32_t)offset_of_b(p);
   for (int64_t r = 0; r < at->rows; r++) {
     uint32_t rest = 0;
     if (b_offset) rest = b_offset * (uint32_t)total[r] - (uint32_t)p->k * a_offset * b_offset;
-    for (int64_t j = 0; j < width; j += INTEGER_LANES) {
-      WordLanes sum = *(const LooseWords *)(sums + r * p->vectors * INTEGER_LANES + j);
-      sum = sum - a_offset * *(const LooseWords *)(column_total + j) + rest;
-      *(LooseLanes *)(tile + r * width + j) =
-          __builtin_convertvector((IntLanes)sum, Lanes) + lanes_load(fault + j);
-    }
+    const uint32_t *from = sums + r * p->vectors * INTEGER_LANES;
+    for (int64_t j = 0; j < width; j += INTEGER_LANES)
+      lanes_store(tile + r * width + j,
+                  finished(strip, p, has_offset, j, *(const LooseWords *)(from + j), rest));
     if (is_bad[p->is_conv ? 0 : r] || is_strip_bad)
       float_row(p, args, at, at->row + r, strip, tile + r * width);
   }
-  int64_t batch = p->is_conv ? at->batch * p->out_height + at->y : at->batch;
+}
+
+/* Hands a tile of the product's result, the pooled one where it is pooled, to the epilogue. */
+static void give_tile(const IntegerProduct *p, void *const *args, const TilePlace *at,
+                      const float *tile) {
+  int64_t width = tile_width(at), m = integer_result_width(p);
+  int64_t batch = p->is_conv ? at->batch * integer_result_height(p) + at->y : at->batch;
   if (p->epilogue) {
     p->epilogue(args + 1, batch, at->row, at->column, at->rows, at->columns, tile, width);
     return;
   }
-  float *c = (float *)args[p->arg_c] + (batch * p->m + at->row) * p->n + at->column;
+  float *c = (float *)args[p->arg_c] + (batch * m + at->row) * p->n + at->column;
   for (int64_t r = 0; r < at->rows; r++)
     for (int64_t j = 0; j < at->columns; j++) c[r * p->n + j] = tile[r * width + j];
 }
 
+/* ── pooling ────────────────────────────────────────────────────────────────────────────────── */
+/* The places of a convolution's results that one result of the pooling is the largest of. */
+typedef struct {
+  const uint32_t *sums; /* of the first place */
+  int64_t line;         /* from one row of places to the next, in sums */
+  const bool *is_bad;   /* by row of places */
+} PoolWindow;
+
+/* Packed numbers' sums have the order of the numbers' sums: all of a column are as far from them. */
+ALWAYS void pool_sums_of(const IntegerProduct *p, const TilePlace *at, uint8_t *strip,
+                         const PoolWindow *window, int64_t height, int64_t across, float *to) {
+  int64_t step = p->vectors * INTEGER_LANES;
+  bool has_offset = at->is_vnni && offset_of_a(p);
+  for (int64_t j = 0; j < tile_width(at); j += INTEGER_LANES) {
+    IntLanes most = (IntLanes) * (const LooseWords *)(window->sums + j);
+    for (int64_t i = 0; i < height; i++)
+      for (int64_t k = 0; k < across; k++) {
+        const uint32_t *from = window->sums + i * window->line + k * step + j;
+        IntLanes sum = (IntLanes) * (const LooseWords *)from;
+        most = sum > most ? sum : most;
+      }
+    lanes_store(to + j, finished(strip, p, has_offset, j, (WordLanes)most, 0));
+  }
+}
+
+static void pool_sums(const IntegerProduct *p, const TilePlace *at, uint8_t *strip,
+                      const PoolWindow *window, float *to) {
+  if (p->pool_height == 2 && p->pool_width == 2)
+    pool_sums_of(p, at, strip, window, 2, 2, to);
+  else
+    pool_sums_of(p, at, strip, window, p->pool_height, p->pool_width, to);
+}
+
+/* Where some are not sums of integers; NaN is the largest. x: the column of the result. */
+static void pool_floats(const IntegerProduct *p, void *const *args, const TilePlace *at,
+                        uint8_t *strip, const PoolWindow *window, int64_t x, float *to) {
+  float value[INTEGER_WIDTH];
+  bool has_offset = at->is_vnni && offset_of_a(p), is_strip_bad = *strip_is_bad(p, strip);
+  for (int64_t i = 0; i < p->pool_height; i++)
+    for (int64_t k = 0; k < p->pool_width; k++) {
+      const uint32_t *from = window->sums + i * window->line + k * p->vectors * INTEGER_LANES;
+      TilePlace place = *at;
+      place.y = at->y * p->pool_height + i;
+      for (int64_t j = 0; j < tile_width(at); j += INTEGER_LANES)
+        lanes_store(value + j,
+                    finished(strip, p, has_offset, j, *(const LooseWords *)(from + j), 0));
+      if (window->is_bad[i] || is_strip_bad)
+        float_row(p, args, &place, x * p->pool_width + k, strip, value);
+      for (int64_t j = 0; j < at->columns; j++)
+        if (!(i + k) || value[j] > to[j] || value[j] != value[j]) to[j] = value[j];
+    }
+}
+
+/* A row of results of a pooling: `lines` are the packed rows of the image that it sees, `bytes` apart;
+ * place: its batch and y. */
+static void pool_row(const IntegerProduct *p, void *const *args, const uint8_t *lines,
+                     int64_t bytes, const TileWalk *walk, int64_t strip, TilePlace place,
+                     const bool *is_bad, RowRoom *room) {
+  int64_t width = p->vectors * INTEGER_LANES, count = integer_result_width(p);
+  int64_t most = INTEGER_SHARE / p->pool_width;
+  uint8_t *right = strip_at(p, args, strip);
+  bool is_any_bad = *strip_is_bad(p, right);
+  for (int64_t i = 0; i < p->pool_height; i++) is_any_bad |= is_bad[i];
+  place.column = strip * width;
+  place.columns = p->n - place.column < width ? p->n - place.column : width;
+  for (int64_t x = 0; x < count; x += place.rows) {
+    place.row = x;
+    place.rows = count - x < most ? count - x : most;
+    PoolWindow window = {room->sums, place.rows * p->pool_width * width, is_bad};
+    for (int64_t i = 0; i < p->pool_height; i++)
+      integer_sums(p, lines + i * p->stride_height * bytes + x * p->pool_width * walk->row, right,
+                   walk, place.rows * p->pool_width, place.is_vnni, room->sums + i * window.line);
+    for (int64_t r = 0; r < place.rows; r++) {
+      float *to = room->tile + r * tile_width(&place);
+      window.sums = room->sums + r * p->pool_width * width;
+      if (is_any_bad)
+        pool_floats(p, args, &place, right, &window, x + r, to);
+      else
+        pool_sums(p, &place, right, &window, to);
+    }
+    give_tile(p, args, &place, room->tile);
+  }
+}
+
+/* ── work items ─────────────────────────────────────────────────────────────────────────────── */
 /* A work item: strips [strip, last) of rows [first, first + rows). */
 typedef struct {
   int64_t batch, first, rows, strip, last;
 } IntegerItem;
 
 static IntegerItem integer_item(const IntegerProduct *p, int64_t number) {
-  int64_t strips = integer_strips(p), all = p->is_conv ? p->out_height : p->m;
+  int64_t strips = integer_strips(p), all = p->is_conv ? integer_result_height(p) : p->m;
   int64_t across = (strips + p->strips - 1) / p->strips, down = (all + p->rows - 1) / p->rows;
   IntegerItem item = {.batch = number / (across * down),
                       .first = number / across % down * p->rows,
@@ -481,22 +425,21 @@ static IntegerItem integer_item(const IntegerProduct *p, int64_t number) {
   return item;
 }
 
-/* Rows [0, count) of packed a by a strip, tile after tile; place: that of the first row. */
+/* Rows [0, count) of packed a by a strip; place: that of the first row. */
 static void integer_rows(const IntegerProduct *p, void *const *args, const uint8_t *a,
                          const TileWalk *walk, int64_t count, int64_t strip, TilePlace place,
-                         const int32_t *total, const bool *is_bad) {
-  uint32_t sums[INTEGER_MOST_ROWS * INTEGER_MOST_VECTORS * INTEGER_LANES];
+                         const int32_t *total, const bool *is_bad, RowRoom *room) {
   int64_t width = p->vectors * INTEGER_LANES, strips = integer_strips(p), first = place.row;
   uint8_t *right = strip_at(p, args, (p->is_conv ? 0 : place.batch * strips) + strip);
   place.column = strip * width;
   place.columns = p->n - place.column < width ? p->n - place.column : width;
   for (int64_t row = 0; row < count; row += place.rows) {
-    const TileOf *tile = largest_tile(count - row, p->vectors);
     place.row = first + row;
-    place.rows = tile->rows;
-    tile->tile[!place.is_vnni](a + row * walk->row, right, walk, sums);
+    place.rows = count - row < INTEGER_SHARE ? count - row : INTEGER_SHARE;
+    integer_sums(p, a + row * walk->row, right, walk, place.rows, place.is_vnni, room->sums);
     int64_t at = p->is_conv ? 0 : row;
-    finish_tile(p, args, &place, right, sums, total + at, is_bad + at);
+    finish_rows(p, args, &place, right, room->sums, total + at, is_bad + at, room->tile);
+    give_tile(p, args, &place, room->tile);
   }
 }
 
@@ -513,14 +456,15 @@ static void integer_run_item(const IntegerProduct *p, void *const *args, int64_t
   for (; item.strip < item.last; item.strip++)
     integer_rows(p, args, room->data, &walk, item.rows, item.strip,
                  (TilePlace){.batch = item.batch, .row = item.first, .is_vnni = is_vnni},
-                 room->total, room->is_bad);
+                 room->total, room->is_bad, room);
 }
 
 /* The rows of an image that the item's results see, with zeros around them. */
 static void pack_image(const IntegerProduct *p, void *const *args, bool is_vnni,
                        const IntegerItem *item, int64_t bytes, RowRoom *room) {
   int64_t lines = integer_conv_height(p, item->rows), size = is_vnni ? 1 : 2;
-  int64_t first = item->first * p->stride_height - p->pad_top, before = p->pad_left * p->channels;
+  int64_t first = item->first * p->pool_height * p->stride_height - p->pad_top;
+  int64_t before = p->pad_left * p->channels;
   int64_t seen = bytes / size - before, whole = p->width * p->channels;
   const float *a = (const float *)args[p->arg_a] + item->batch * p->height * whole;
   if (seen > whole) seen = whole;
@@ -550,13 +494,17 @@ static void integer_run_conv(const IntegerProduct *p, void *const *args, int64_t
   pack_image(p, args, is_vnni, &item, bytes, room);
   for (; item.strip < item.last; item.strip++)
     for (int64_t r = 0; r < item.rows; r++) {
-      int64_t line = r * p->stride_height;
-      bool is_bad = false;
-      for (int64_t s = 0; s < p->segments; s++)
-        is_bad |= room->is_bad[line + s * p->dilation_height];
-      integer_rows(p, args, room->data + line * bytes, &walk, p->m, item.strip,
-                   (TilePlace){.batch = item.batch, .y = item.first + r, .is_vnni = is_vnni},
-                   room->total, &is_bad);
+      int64_t line = r * p->pool_height * p->stride_height;
+      bool is_bad[INTEGER_MOST_POOL] = {false};
+      for (int64_t i = 0; i < p->pool_height; i++)
+        for (int64_t s = 0; s < p->segments; s++)
+          is_bad[i] |= room->is_bad[line + i * p->stride_height + s * p->dilation_height];
+      TilePlace place = {.batch = item.batch, .y = item.first + r, .is_vnni = is_vnni};
+      if (p->pool_height * p->pool_width > 1)
+        pool_row(p, args, room->data + line * bytes, bytes, &walk, item.strip, place, is_bad, room);
+      else
+        integer_rows(p, args, room->data + line * bytes, &walk, p->m, item.strip, place,
+                     room->total, is_bad, room);
     }
 }
 

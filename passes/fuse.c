@@ -24,8 +24,11 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
                        context->for_gpu && !pass_is_listed(context->left_out, "column_sums"),
                    .has_slope_epilogues =
                        context->for_gpu && !pass_is_listed(context->left_out, "slope_epilogues"),
+                   .has_integer_pools = !context->for_gpu && !context->is_plain &&
+                                        !pass_is_listed(context->left_out, "integer_pools"),
                    .count = count,
                    .is_unit = ARENA_ARRAY(arena, bool, count),
+                   .is_pooled = ARENA_ARRAY(arena, bool, count),
                    .is_materialized = ARENA_ARRAY(arena, bool, count),
                    .is_assigned = ARENA_ARRAY(arena, bool, count),
                    .group = ARENA_ARRAY(arena, int, count),

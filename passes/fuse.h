@@ -22,8 +22,10 @@
  *           nothing of shape D depends on a REDUCE. Results of shape D are side outputs.
  *   dot     one DOT; operands of the DOT are ARGs; results have its shape; the rest is its epilogue
  *           (POINTWISE and RANDOM on its shape, with broadcast ARGs).
- *   conv    the same with one CONV; on a GPU also with one CONV_GRAD_INPUT, and with REDUCEs of f32
- *           (SUM, MEAN, SPREAD) of its shape over all but the last dimension, as in column.
+ *   conv    the same with one CONV; on the CPU the CONV may be of integers and read by one POOL_MAX
+ *           only (integers.h), whose shape D is then, and the epilogue is behind it; on a GPU also with
+ *           one CONV_GRAD_INPUT, and with REDUCEs of f32 (SUM, MEAN, SPREAD) of its shape over all but
+ *           the last dimension, as in column.
  *
  * A huge reduction to few elements is split by fuse in two kernels (reshape to [p, n/p], reduce,
  * reduce). */
@@ -48,6 +50,8 @@ KernelKind kernel_kind(const Node *fused);
 Shape kernel_domain(const Node *fused); /* D */
 /* The contraction that stands alone, or in the body; NULL: there is none. */
 const Node *kernel_contraction(const Node *node);
+/* Of kind dot or conv: the value that the epilogue begins with, the contraction or the pooling of it. */
+const Node *kernel_product(const Node *fused);
 /* Which operand of the node is the contraction's operand `i`, an ARG in a body. */
 int kernel_operand(const Node *node, int i);
 /* Has this value of the body D's shape? Of a root that has not, there is one for each row or

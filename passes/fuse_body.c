@@ -337,8 +337,9 @@ static void fuse_body_visit(Emit *emit, int group) {
 
 static void emit_visited(Emit *emit, int id) {
   const FuseGroup *group = &emit->plan->groups.at[id];
-  bool stands_alone =
-      group->shape == SHAPE_ALONE || (group->contract >= 0 && group->members.count == 1);
+  bool stands_alone = group->shape == SHAPE_ALONE ||
+                      (group->contract >= 0 && group->members.count == 1 &&
+                       !emit->plan->is_pooled[group->contract]);
   if (stands_alone)
     emit_alone(emit, fuse_body_node_at(emit, group->members.at[0]));
   else

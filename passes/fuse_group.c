@@ -47,7 +47,7 @@ static FuseGroup first_group(FusePlan *plan, int id) {
     group.reduced = group.elements;
     group.elements = fuse_elements(node->input[0]);
     group.reduce = id;
-  } else if (node->op == OP_DOT || node->op == OP_CONV ||
+  } else if (node->op == OP_DOT || node->op == OP_CONV || plan->is_pooled[id] ||
              (node->op == OP_CONV_GRAD_INPUT && plan->has_slope_epilogues)) {
     group.shape = SHAPE_CONTRACT;
     group.contract = id;

@@ -26,13 +26,19 @@ Shape kernel_domain(const Node *fused) {
   const Node *node = NULL;
   if (kind == KERNEL_ROW || kind == KERNEL_COLUMN)
     return graph_find_class(body, CLASS_REDUCE)->input[0]->type.shape;
-  if (kind == KERNEL_DOT || kind == KERNEL_CONV) node = graph_find_class(body, CLASS_CONTRACT);
+  if (kind == KERNEL_DOT || kind == KERNEL_CONV) node = kernel_product(fused);
   return (node ? node : body->roots.at[0].node)->type.shape;
 }
 
 const Node *kernel_contraction(const Node *node) {
   if (node->op == OP_FUSED) return graph_find_class(node->body, CLASS_CONTRACT);
   return op_info[node->op].op_class == CLASS_CONTRACT ? node : NULL;
+}
+
+const Node *kernel_product(const Node *fused) {
+  const Node *contraction = kernel_contraction(fused);
+  const Node *pool = graph_find_class(fused->body, CLASS_WINDOW);
+  return pool && pool->input[0] == contraction ? pool : contraction;
 }
 
 bool kernel_is_whole(const Node *fused, const Node *value) {

@@ -56,11 +56,13 @@ typedef struct {
   const Graph *graph; /* prepared: see fuse_prepare */
   bool is_plain;      /* every node a unit, every unit a kernel */
   bool for_gpu;
+  bool has_integer_pools;   /* a convolution of integers may be pooled by its kernel, */
   bool has_column_sums;     /* a convolution's kernel may sum its columns, */
   bool has_slope_epilogues; /* and that of its input's gradient have an epilogue */
   int count;                /* nodes */
   const int *task;          /* by node: that of a pipeline (tasks.h); NULL: there is none */
   bool *is_live, *is_unit;
+  bool *is_pooled;       /* a pooling whose convolution is part of it: a contraction to its group */
   bool *is_materialized; /* something outside of all kernels reads it in memory */
   bool *is_assigned;     /* the next value of a state */
   bool *is_early;        /* forward, and a contraction comes before the loss */

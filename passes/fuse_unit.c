@@ -18,6 +18,7 @@
  * division is done wherever its result is needed, the power and the cosine of a schedule once, in
  * the kernel that collects all tiny work. */
 #include "passes/fuse_plan.h"
+#include "passes/integers.h"
 
 enum {
   GROWTH_COST = 3,
@@ -222,6 +223,7 @@ static bool is_read_later(const FusePlan *plan, const Users *users, int id) {
 }
 
 static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, const Node *node) {
+  if (op_info[node->op].op_class == CLASS_CONTRACT) return false; /* of a pooling: it is part of it */
   if (node_is_leaf(node) || node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM ||
       node->op == OP_RESHAPE)
     return false;
@@ -248,6 +250,18 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   if (cone.bytes > type_bytes(&node->type)) return true;
   return cone.sources == 1 && cone.bytes == type_bytes(&node->type) &&
          !is_kept_anyway(plan, users, walk, cone.source);
+}
+
+/* A convolution of integers that only a pooling reads is computed with it. */
+static void join_pools(FusePlan *plan, const Users *users) {
+  for (int i = 0; plan->has_integer_pools && i < plan->count; i++) {
+    const Node *pool = plan->graph->nodes.at[i];
+    if (!plan->is_live[i] || !pool->input_count || !integers_have_pool(pool)) continue;
+    int conv = pool->input[0]->id;
+    if (users->users[conv].count != 1 || plan->is_materialized[conv]) continue;
+    plan->is_unit[conv] = false;
+    plan->is_unit[i] = plan->is_pooled[i] = true;
+  }
 }
 
 /* ── reads ──────────────────────────────────────────────────────────────────────────────────── */
@@ -343,6 +357,7 @@ void fuse_choose_units(FusePlan *plan) {
   plan->is_early = graph_find_early(plan->graph, plan->is_live, plan->arena);
   find_materialized(plan);
   Users users = find_users(plan);
+  join_pools(plan, &users);
   ConeWalk cones = {.plan = plan, .stamp = ARENA_ARRAY(plan->arena, int, plan->count)};
   for (int i = 0; i < plan->count; i++)
     if (plan->is_live[i] && !plan->is_unit[i])

@@ -11,14 +11,21 @@
  * is that of select(is_known, n, x), and the scale select(is_known, s, 1): the attribute says what
  * the operands are as a rule, and the kernel computes what else it finds as it is.
  *
+ * The largest values of a convolution are those of the largest sums, so a max-pooling right behind
+ * one comes before its scales, and the kernel gives the pooled values only (integers_have_pool).
+ *
  * Training is left as it is: its gradients need the rounded values in f32. A product of more steps
  * than there is room for, or whose sums might not fit, is left too (passes/integers.h). */
 #include "passes/integers.h"
 #include "ir/match.h"
 #include "passes/fuse.h"
 #include "passes/pass.h"
+#include <string.h>
 
-enum { MOST_MOVES = 4 }; /* reshapes and transposes between the rounding and the product */
+enum {
+  MOST_MOVES = 4, /* reshapes and transposes between the rounding and the product */
+  MOST_STEPS = 8  /* that a scale is computed in */
+};
 
 /* An operand of a product that was rounded. */
 typedef struct {
@@ -30,6 +37,16 @@ typedef struct {
   const Node *move[MOST_MOVES]; /* from the product on */
   int moves;
 } Rounded;
+
+/* A convolution that the pass has made, and its values. */
+typedef struct {
+  Node *values, *product;
+  Rounded operand[2];
+} Scaled;
+typedef struct {
+  Arena *arena;
+  VEC(Scaled) scaled; /* those whose values have the order of their sums */
+} IntegersPass;
 
 /* One number, however often: what it is a broadcast of, or a const; NULL: it is none. */
 static Node *single(Node *node) {
@@ -151,9 +168,62 @@ static bool may_be_integers(const Node *product, const Rounded r[2]) {
          scales_sums(&r[1], form.tb ? rank - 1 : rank - 2);
 }
 
+/* ── pooling ────────────────────────────────────────────────────────────────────────────────── */
+static Node *behind_views(Node *node) {
+  while (node->op == OP_RESHAPE || node->op == OP_BROADCAST) node = node->input[0];
+  return node;
+}
+
+/* Is it 0 or above, or NaN? */
+static bool is_not_negative(Node *node, int steps) {
+  double value;
+  node = behind_views(node);
+  if (match_const(node, &value)) return value >= 0;
+  if (!steps) return false;
+  Node *const *input = node->input;
+  if (node->op == OP_MAX)
+    return is_not_negative(input[0], steps - 1) || is_not_negative(input[1], steps - 1);
+  if (node->op == OP_DIV)
+    return is_not_negative(input[0], steps - 1) && is_not_negative(input[1], steps - 1);
+  if (node->op != OP_SELECT || !is_not_negative(input[2], steps - 1)) return false;
+  Node *test = behind_views(input[0]); /* where(x > 0, x, y) */
+  return is_not_negative(input[1], steps - 1) ||
+         (test->op == OP_GT && match_const(test->input[1], &value) && value >= 0 &&
+          behind_views(test->input[0]) == behind_views(input[1]));
+}
+
+/* Does multiplying with the scale keep the order of sums? It is not negative. Where it is infinite, all
+ * numbers, rounded from x (1 / scale), are 0 or NaN, and so are the sums. */
+static bool scale_keeps_order(const Rounded *r) {
+  double value;
+  Node *scale = behind_views(r->scale);
+  if (match_const(scale, &value)) return value >= 0 && value <= 3e38;
+  const Node *x = r->whole->input[2]->input[2]->input[0];
+  bool is_inverse = false;
+  for (int i = 0; x->op == OP_MUL && i < 2; i++) {
+    const Node *factor = behind_views(x->input[i]);
+    is_inverse |= factor->op == OP_DIV && match_value(factor->input[0], 1) &&
+                  behind_views(factor->input[1]) == scale;
+  }
+  return is_inverse && is_not_negative(scale, MOST_STEPS);
+}
+
+/* The pooling of values that the pass has made: their scales come behind it. NULL: it stays. */
+static Node *pool_sums_first(IntegersPass *pass, Graph *fresh, const Node *old, Node *values) {
+  for (int i = 0; i < pass->scaled.count; i++) {
+    const Scaled *s = &pass->scaled.at[i];
+    if (s->values != values) continue;
+    Node *product = s->product;
+    Node *pool = graph_copy_with(fresh, old, &product, &old->type, NULL, 0);
+    return times_scale(fresh, times_scale(fresh, pool, &s->operand[0], 0, 0), &s->operand[1], 0, 1);
+  }
+  return NULL;
+}
+
 static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
-  (void)context;
+  IntegersPass *pass = context;
   Rounded r[2];
+  if (old->op == OP_POOL_MAX) return pool_sums_first(pass, fresh, old, inputs[0]);
   if ((old->op != OP_DOT && old->op != OP_CONV) || old->type.dtype != DT_F32 ||
       node_attr(old, ATTR_INTEGERS))
     return NULL;
@@ -165,8 +235,13 @@ static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *
   Attr integers = attr_ints(ATTR_INTEGERS, numbers, INTEGERS_COUNT);
   Node *product = graph_copy_with(fresh, old, operand, &old->type, &integers, 1);
   int last = old->type.shape.rank - 1;
-  if (old->op == OP_CONV) /* [O,1,1,1] of the weights is [1,O,1,1] of images */
-    return times_scale(fresh, times_scale(fresh, product, &r[0], 0, 0), &r[1], 0, 1);
+  if (old->op == OP_CONV) { /* [O,1,1,1] of the weights is [1,O,1,1] of images */
+    Scaled made = {NULL, product, {r[0], r[1]}};
+    made.values = times_scale(fresh, times_scale(fresh, product, &r[0], 0, 0), &r[1], 0, 1);
+    if (scale_keeps_order(&r[0]) && scale_keeps_order(&r[1]))
+      VEC_PUSH(pass->arena, pass->scaled, made);
+    return made.values;
+  }
   product =
       times_scale(fresh, product, &r[0], last, node_int(old, ATTR_TRANS_A, 0) ? last - 1 : last);
   return times_scale(fresh, product, &r[1], last, node_int(old, ATTR_TRANS_B, 0) ? last - 1 : last);
@@ -193,6 +268,23 @@ bool integers_have_kernel(const Node *contraction) {
                                     : integers_suit(dot_form(contraction).k, range->ints);
 }
 
+bool integers_have_pool(const Node *pool) {
+  const Node *conv = pool->input[0];
+  if (pool->op != OP_POOL_MAX || conv->op != OP_CONV || !integers_have_kernel(conv)) return false;
+  const int64_t *kernel = node_attr(pool, ATTR_KERNEL)->ints;
+  const int64_t *stride = node_attr(pool, ATTR_STRIDE)->ints;
+  const int64_t *padding = node_attr(pool, ATTR_PADDING)->ints;
+  if (strcmp(node_str(pool, ATTR_LAYOUT), "nhwc")) return false;
+  for (int i = 0; i < 2; i++)
+    if (kernel[i] != stride[i] || kernel[i] > INTEGERS_MOST_POOL || padding[i] || padding[i + 2])
+      return false;
+  ConvForm f = conv_form(conv);
+  int64_t height = (kernel[0] - 1) * f.stride[0] + (f.kernel_height - 1) * f.dilation[0] + 1;
+  int64_t width = ((f.out_width - 1) * f.stride[1] * f.in + f.kernel_width * f.in) * 2;
+  return kernel[0] * kernel[1] > 1 && f.out_height >= kernel[0] && f.out_width >= kernel[1] &&
+         height <= INTEGERS_MOST_HEIGHT && height * width <= INTEGERS_ROOM;
+}
+
 int integers_packed_operand(const Node *step) {
   const Node *contraction = kernel_contraction(step);
   if (!contraction || !integers_have_kernel(contraction) ||
@@ -213,6 +305,6 @@ int integers_packed_operand(const Node *step) {
 }
 
 Graph *pass_integers(PassContext *context, Graph *graph) {
-  (void)context;
-  return graph_find_op(graph, OP_ROUND) ? graph_rewrite(graph, integers_visit, NULL) : graph;
+  IntegersPass pass = {.arena = context->scratch};
+  return graph_find_op(graph, OP_ROUND) ? graph_rewrite(graph, integers_visit, &pass) : graph;
 }

@@ -7,7 +7,8 @@
 enum {
   INTEGERS_MOST_DEPTH = 1 << 16, /* what is added up for a result */
   INTEGERS_MOST_HEIGHT = 256,    /* rows of an image that a row of results sees, … */
-  INTEGERS_ROOM = 1 << 18        /* … and their bytes, two for each number */
+  INTEGERS_ROOM = 1 << 18,       /* … and their bytes, two for each number */
+  INTEGERS_MOST_POOL = 4         /* rows, and columns, of a window of a pooling in a kernel */
 };
 
 /* The attribute's numbers: the least and the largest of the first operand, of the second, and whether
@@ -16,6 +17,8 @@ enum { INTEGERS_SURE = 4, INTEGERS_COUNT = 5 };
 
 /* Is there a kernel of integers for this contraction in its layout, on the CPU? */
 bool integers_have_kernel(const Node *contraction);
+/* Can that kernel make the pooling of its convolution, in place of all that is pooled? */
+bool integers_have_pool(const Node *pool);
 /* The operand of a step, a contraction in a body or alone, that its kernel needs only packed, which it
  * does first; -1: there is none. */
 int integers_packed_operand(const Node *step);

@@ -65,6 +65,14 @@ def integer_conv(x, w, stride, padding, dilation, dtype="i8"):
     return y.astype("f4")
 
 
+# input channels, height, width; output channels; kernel; stride; padding; first signed; then a pooling: window, padding, stride; what else
+POOLS = [(1, 28, 28, 32, (3, 3), (1, 1), (1, 1), True, (2, 2), (0, 0), (2, 2), "relu"), (32, 14, 14, 64, (3, 3), (1, 1), (1, 1), False, (2, 2), (0, 0), (2, 2), "relu"),
+         (5, 17, 61, 70, (2, 3), (1, 1), (0, 1), True, (3, 2), (0, 0), (3, 2), "none"), (3, 9, 11, 17, (3, 3), (1, 1), (1, 1), True, (2, 2), (0, 0), (2, 2), "negative"),
+         (4, 21, 8, 5, (3, 2), (2, 1), (1, 0), True, (1, 4), (0, 0), (1, 4), "constant"), (3, 13, 12, 33, (3, 3), (1, 1), (1, 1), False, (2, 2), (0, 0), (2, 2), "another"),
+         (2, 12, 12, 16, (3, 3), (1, 1), (1, 1), True, (3, 3), (1, 1), (2, 2), "relu"), (6, 10, 110, 9, (1, 1), (1, 1), (0, 0), True, (4, 4), (0, 0), (4, 4), "none"),
+         (3, 11, 11, 8, (3, 3), (1, 1), (1, 1), True, (5, 5), (0, 0), (5, 5), "relu")]
+
+
 class Integers(support.Case):
     flags, has_channels_last = [], True
 
@@ -183,6 +191,58 @@ class Integers(support.Case):
         self.assertTrue(numpy.all(nans[1, :, 2:5, 0:3]))
         self.assertEqual(nans.sum(), 9 * 64)
 
+    def test_pooled(self):
+        """The largest of windows of a convolution's results, which the kernel gives where windows do not overlap: with bias and activation or
+        without, beside another reader of the convolution, of other scales, and where some numbers are not whole."""
+        inputs, params, lines, values, weights = [], [], [], {}, {}
+        for i, (c, height, width, o, kernel, stride, padding, signed, window, pool, step, reader) in enumerate(POOLS):
+            scale_a, scale_b = random.uniform(0.01, 0.1), random.uniform(0.01, 0.1, o).astype("f4")
+            inputs.append((f"x{i}", (c, height, width)))
+            params += [(f"w{i}", (o, c, *kernel)), (f"b{i}", (o,)), (f"s{i}", (1,))]
+            values[f"x{i}"] = operand((BATCH, c, height, width), scale_a, 8, signed, "any")
+            weights |= {f"w{i}": operand((o, c, *kernel), scale_b[:, None, None, None], 8, True, "any"), f"b{i}": random.normal(0, 1, o).astype("f4"), f"s{i}": numpy.array([scale_a], "f4")}
+            first = {"constant": "0.05", "negative": f"s{i}"}.get(reader, f"maximum(s{i}, 1e-9)")
+            second = f"quant_scale(w{i}, axis=0)"
+            lines += [f"c{i} = conv2d(fake_quant(x{i}, {first}, signed={str(signed).lower()}), fake_quant(w{i}, {second}, axis=0), stride={list(stride)}, padding={list(padding)})",
+                      f"p{i} = max_pool2d(c{i}, {list(window)}, stride={list(step)}, padding={list(pool)})",
+                      f"y{i} = " + {"relu": f"relu(p{i} + reshape(b{i}, [1, {o}, 1, 1]))"}.get(reader, f"p{i}"), f"output y{i}"]
+            if reader == "another":
+                lines += [f"z{i} = max(c{i}, axis=[1, 2, 3])", f"output z{i}"]
+        weights["s3"] = -weights["s3"]
+        artifact = self.compiled(inputs, lines, params)
+
+        def wanted():
+            out = {}
+            for i, (c, height, width, o, kernel, stride, padding, signed, window, pool, step, reader) in enumerate(POOLS):
+                scale_a = numpy.float32(0.05) if reader == "constant" else weights[f"s{i}"][0]
+                w = weights[f"w{i}"]
+                scale_b = numpy.abs(w).max((1, 2, 3)) / numpy.float32(127)
+                n, m = rounded(values[f"x{i}"], scale_a, 8, signed), rounded(w, scale_b[:, None, None, None], 8, True)
+                y = integer_conv(n, m, stride, padding, (1, 1), "f8") * scale_a * scale_b[:, None, None]
+                if reader == "another":
+                    out[f"z{i}"] = y.max((1, 2, 3))
+                y = numpy.pad(y, ((0, 0), (0, 0), (pool[0],) * 2, (pool[1],) * 2), constant_values=-numpy.inf)
+                size = [(y.shape[2 + d] - window[d]) // step[d] + 1 for d in (0, 1)]
+                y = numpy.stack([y[:, :, h :: step[0], v :: step[1]][:, :, : size[0], : size[1]] for h in range(window[0]) for v in range(window[1])]).max(0)
+                out[f"y{i}"] = numpy.maximum(y + weights[f"b{i}"][:, None, None], 0) if reader == "relu" else y
+            return out
+
+        def check(exact=True):
+            want = wanted()
+            got = self.predict(artifact, values, weights, list(want))
+            for name, y in want.items():
+                with self.subTest(case=POOLS[int(name[1:])], output=name):
+                    if exact and self.has_channels_last:
+                        numpy.testing.assert_array_equal(got[name], y)
+                    else:
+                        numpy.testing.assert_allclose(got[name], y, rtol=1e-5, atol=1e-5 * numpy.nan_to_num(numpy.abs(y)).max())
+
+        check()
+        for i, (c, height, width, *_) in enumerate(POOLS):  # one row of an image is not of integers, and one of weights
+            values[f"x{i}"][1, c // 2, height // 2, width // 3] = numpy.nan
+            weights[f"w{i}"][2 % len(weights[f"w{i}"]), 0, 0, 0] = numpy.nan
+        check(exact=False)
+
     def test_nothing_observed(self):
         """Before a FakeQuant has seen anything its values are not rounded."""
         k, n = 37, 35
@@ -209,6 +269,10 @@ class IntegersOfAvx2(Integers):
 
 class IntegersPortable(Integers):
     flags = ["--cpu", "x86-64"]
+
+
+class IntegersNotPooled(Integers):
+    flags = ["--disable=integer_pools"]
 
 
 class IntegersPlain(Integers):

@@ -1,0 +1,190 @@
+/* integer_tiles: sums of products of packed bytes in registers, by vpdpbusd, by vpmaddwd or in C, for
+ * kernels/integer_x86.c. */
+#ifndef FT_KERNELS_INTEGER_TILES_H
+#define FT_KERNELS_INTEGER_TILES_H
+#include "kernels/integer_host.h"
+#include "kernels/lanes_x86.h"
+#include <cpuid.h>
+#if defined __AVX2__
+#include <immintrin.h>
+#endif
+
+typedef uint32_t WordLanes __attribute__((ext_vector_type(16)));
+typedef uint32_t LooseWords __attribute__((ext_vector_type(16), aligned(4)));
+
+/* ── the instructions ───────────────────────────────────────────────────────────────────────── */
+/* KIND_add adds to 16 sums the products of the bytes, or of the 16-bit halves, of their words. The first
+ * operand has KIND_PARTS words for four steps of k, and KIND_part makes of a word of packed bytes what one
+ * of them meets: itself, or the 16-bit halves of its lower or upper two bytes. */
+enum { vnni_PARTS = 1, pairs_PARTS = 2 };
+#if defined __AVX512BW__
+#define VNNI __attribute__((target("avx512vnni")))
+ALWAYS VNNI WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) {
+  return (WordLanes)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+}
+ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
+  return sum + (WordLanes)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+}
+static bool find_vnni(void) { /* the level has AVX-512, so the system keeps its registers */
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c >> 11 & 1);
+}
+#elif defined __AVX2__
+#define VNNI __attribute__((target("avxvnni")))
+#define LOW_HALF(x) (__m256i) __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7)
+#define HIGH_HALF(x) (__m256i) __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15)
+typedef uint32_t HalfWords __attribute__((ext_vector_type(8)));
+ALWAYS WordLanes both_halves(__m256i low, __m256i high) {
+  return __builtin_shufflevector((HalfWords)low, (HalfWords)high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
+                                 11, 12, 13, 14, 15);
+}
+ALWAYS VNNI WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) {
+  return both_halves(_mm256_dpbusd_avx_epi32(LOW_HALF(sum), LOW_HALF(a), LOW_HALF(b)),
+                     _mm256_dpbusd_avx_epi32(HIGH_HALF(sum), HIGH_HALF(a), HIGH_HALF(b)));
+}
+ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
+  return sum + both_halves(_mm256_madd_epi16(LOW_HALF(a), LOW_HALF(b)),
+                           _mm256_madd_epi16(HIGH_HALF(a), HIGH_HALF(b)));
+}
+static bool find_vnni(void) { /* AVX-VNNI */
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#else
+#define VNNI
+ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
+  IntLanes x = (IntLanes)a, y = (IntLanes)b;
+  IntLanes low = (x << 16 >> 16) * (y << 16 >> 16), high = (x >> 16) * (y >> 16);
+  return sum + (WordLanes)low + (WordLanes)high;
+}
+ALWAYS WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) { return pairs_add(sum, a, b); }
+static bool find_vnni(void) { return false; }
+#endif
+ALWAYS WordLanes vnni_part(WordLanes word, int part) {
+  (void)part;
+  return word;
+}
+ALWAYS WordLanes pairs_part(WordLanes word, int part) {
+  IntLanes first = (IntLanes)(word << (part ? 8 : 24)) >> 24;
+  IntLanes second = (IntLanes)(part ? word : word << 16) >> 24;
+  return ((WordLanes)first & 0xffffu) | (WordLanes)second << 16;
+}
+
+/* Asked once: cpuid is slow in a virtual machine. */
+static bool has_vnni(const IntegerProduct *p) {
+  static _Atomic int known; /* 1: no, 2: yes */
+  int is = known;
+  if (!is) known = is = 1 + find_vnni();
+  return p->may_be_vnni && is == 2;
+}
+
+/* ── register tiles ─────────────────────────────────────────────────────────────────────────── */
+/* sums[i][j] of rows of a, `row` bytes apart, by a strip: segments, `segment` bytes apart in a, of
+ * `words` words of b each. */
+typedef struct {
+  int64_t row, segment, segments, words;
+} TileWalk;
+typedef void IntegerTile(const uint8_t *a, const uint8_t *b, const TileWalk *walk, uint32_t *sums);
+#define UNROLL _Pragma("clang loop unroll(full)")
+#define SUM_TILE(kind, attributes)                                                                 \
+  ALWAYS attributes void kind##_tile(int rows, int vectors, const uint8_t *restrict a,             \
+                                     const uint8_t *restrict b, const TileWalk *walk,              \
+                                     uint32_t *restrict sums) {                                    \
+    int64_t row = walk->row;                                                                       \
+    WordLanes sum[INTEGER_MOST_ROWS][INTEGER_MOST_VECTORS];                                        \
+    WordLanes right[INTEGER_MOST_VECTORS][kind##_PARTS];                                           \
+    UNROLL for (int i = 0; i < rows; i++)                                                          \
+        UNROLL for (int j = 0; j < vectors; j++) sum[i][j] = (WordLanes)0u;                        \
+    _Pragma("clang loop unroll(disable)") for (int64_t s = 0; s < walk->segments; s++) {           \
+      const uint8_t *from = a + s * walk->segment;                                                 \
+      int64_t words = walk->words;                                                                 \
+      _Pragma("clang loop unroll(disable)") do {                                                   \
+        UNROLL for (int j = 0; j < vectors; j++)                                                   \
+            UNROLL for (int part = 0; part < kind##_PARTS; part++) right[j][part] =                \
+                kind##_part(*(const WordLanes *)(b + j * 64), part);                               \
+        UNROLL for (int i = 0; i < rows; i++)                                                      \
+            UNROLL for (int part = 0; part < kind##_PARTS; part++) {                               \
+          uint32_t word;                                                                           \
+          __builtin_memcpy(&word, from + i * row + part * 4, sizeof word);                         \
+          WordLanes left = (WordLanes)word;                                                        \
+          UNROLL for (int j = 0; j < vectors; j++) sum[i][j] =                                     \
+              kind##_add(sum[i][j], left, right[j][part]);                                         \
+        }                                                                                          \
+        from += kind##_PARTS * 4;                                                                  \
+        b += vectors * 64;                                                                         \
+      }                                                                                            \
+      while (--words);                                                                             \
+    }                                                                                              \
+    UNROLL for (int i = 0; i < rows; i++)                                                          \
+        UNROLL for (int j = 0; j < vectors; j++) *                                                 \
+        (LooseWords *)(sums + (i * vectors + j) * INTEGER_LANES) = sum[i][j];                      \
+  }
+SUM_TILE(vnni, VNNI)
+SUM_TILE(pairs, )
+
+#define TILE_OF(kind, attributes, rows, vectors)                                                   \
+  static attributes void kind##_tile_##rows##x##vectors(const uint8_t *a, const uint8_t *b,        \
+                                                        const TileWalk *walk, uint32_t *sums) {    \
+    kind##_tile(rows, vectors, a, b, walk, sums);                                                  \
+  }
+#define BOTH_TILES(rows, vectors)                                                                  \
+  TILE_OF(vnni, VNNI, rows, vectors)                                                               \
+  TILE_OF(pairs, , rows, vectors)
+BOTH_TILES(1, 1)
+BOTH_TILES(2, 1)
+BOTH_TILES(4, 1)
+#if defined __AVX512BW__
+BOTH_TILES(12, 1)
+BOTH_TILES(1, 2)
+BOTH_TILES(2, 2)
+BOTH_TILES(4, 2)
+BOTH_TILES(12, 2)
+BOTH_TILES(1, 4)
+BOTH_TILES(2, 4)
+BOTH_TILES(3, 4)
+BOTH_TILES(4, 4)
+BOTH_TILES(5, 4)
+BOTH_TILES(6, 4)
+#endif
+
+typedef struct {
+  int rows, vectors;
+  IntegerTile *tile[2]; /* with vpdpbusd, and without */
+} TileOf;
+#define TILE_ROW(rows, vectors)                                                                    \
+  {                                                                                                \
+    rows, vectors, { vnni_tile_##rows##x##vectors, pairs_tile_##rows##x##vectors }                 \
+  }
+/* Those of most rows first. */
+static const TileOf integer_tiles[] = {
+#if defined __AVX512BW__
+    TILE_ROW(12, 1), TILE_ROW(12, 2), TILE_ROW(4, 2), TILE_ROW(2, 2),
+    TILE_ROW(1, 2),  TILE_ROW(6, 4),  TILE_ROW(5, 4), TILE_ROW(4, 4),
+    TILE_ROW(3, 4),  TILE_ROW(2, 4),  TILE_ROW(1, 4),
+#endif
+    TILE_ROW(4, 1),  TILE_ROW(2, 1),  TILE_ROW(1, 1)};
+
+static const TileOf *largest_tile(int64_t rows, int64_t vectors) {
+  const TileOf *tile = integer_tiles;
+  while (tile->vectors != vectors || tile->rows > rows) tile++;
+  return tile;
+}
+
+/* As few tiles as can be, of equal rows where there are such tiles: few rows leave a processor idle. */
+static const TileOf *next_tile(int64_t rows, int64_t vectors) {
+  const TileOf *largest = largest_tile(rows, vectors);
+  int64_t tiles = (rows + largest->rows - 1) / largest->rows, each = (rows + tiles - 1) / tiles;
+  const TileOf *equal = largest_tile(each, vectors);
+  return equal->rows == each ? equal : largest;
+}
+
+/* Sums of `count` rows of a by a strip, tile after tile. */
+static void integer_sums(const IntegerProduct *p, const uint8_t *a, const uint8_t *strip,
+                         const TileWalk *walk, int64_t count, bool is_vnni, uint32_t *sums) {
+  const TileOf *tile;
+  for (int64_t row = 0; row < count; row += tile->rows) {
+    tile = next_tile(count - row, p->vectors);
+    tile->tile[!is_vnni](a + row * walk->row, strip, walk, sums + row * p->vectors * INTEGER_LANES);
+  }
+}
+#endif
