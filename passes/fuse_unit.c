@@ -258,7 +258,10 @@ static void join_pools(FusePlan *plan, const Users *users) {
     const Node *pool = plan->graph->nodes.at[i];
     if (!plan->is_live[i] || !pool->input_count || !integers_have_pool(pool)) continue;
     int conv = pool->input[0]->id;
-    if (users->users[conv].count != 1 || plan->is_materialized[conv]) continue;
+    if (users->users[conv].count != 1 || plan->is_materialized[conv] ||
+        (plan->task && plan->task[conv] != plan->task[i]) ||
+        pool->origin.piece != pool->input[0]->origin.piece)
+      continue;
     plan->is_unit[conv] = false;
     plan->is_unit[i] = plan->is_pooled[i] = true;
   }

@@ -169,7 +169,7 @@ static bool may_be_integers(const Node *product, const Rounded r[2]) {
 }
 
 /* ── pooling ────────────────────────────────────────────────────────────────────────────────── */
-static Node *behind_views(Node *node) {
+static Node *scale_base(Node *node) {
   while (node->op == OP_RESHAPE || node->op == OP_BROADCAST) node = node->input[0];
   return node;
 }
@@ -177,7 +177,7 @@ static Node *behind_views(Node *node) {
 /* Is it 0 or above, or NaN? */
 static bool is_not_negative(Node *node, int steps) {
   double value;
-  node = behind_views(node);
+  node = scale_base(node);
   if (match_const(node, &value)) return value >= 0;
   if (!steps) return false;
   Node *const *input = node->input;
@@ -186,24 +186,24 @@ static bool is_not_negative(Node *node, int steps) {
   if (node->op == OP_DIV)
     return is_not_negative(input[0], steps - 1) && is_not_negative(input[1], steps - 1);
   if (node->op != OP_SELECT || !is_not_negative(input[2], steps - 1)) return false;
-  Node *test = behind_views(input[0]); /* where(x > 0, x, y) */
+  Node *test = scale_base(input[0]); /* where(x > 0, x, y) */
   return is_not_negative(input[1], steps - 1) ||
          (test->op == OP_GT && match_const(test->input[1], &value) && value >= 0 &&
-          behind_views(test->input[0]) == behind_views(input[1]));
+          scale_base(test->input[0]) == scale_base(input[1]));
 }
 
 /* Does multiplying with the scale keep the order of sums? It is not negative. Where it is infinite, all
  * numbers, rounded from x (1 / scale), are 0 or NaN, and so are the sums. */
 static bool scale_keeps_order(const Rounded *r) {
   double value;
-  Node *scale = behind_views(r->scale);
+  Node *scale = scale_base(r->scale);
   if (match_const(scale, &value)) return value >= 0 && value <= 3e38;
   const Node *x = r->whole->input[2]->input[2]->input[0];
   bool is_inverse = false;
   for (int i = 0; x->op == OP_MUL && i < 2; i++) {
-    const Node *factor = behind_views(x->input[i]);
+    const Node *factor = scale_base(x->input[i]);
     is_inverse |= factor->op == OP_DIV && match_value(factor->input[0], 1) &&
-                  behind_views(factor->input[1]) == scale;
+                  scale_base(factor->input[1]) == scale;
   }
   return is_inverse && is_not_negative(scale, MOST_STEPS);
 }
