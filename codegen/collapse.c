@@ -337,7 +337,6 @@ Domain collapse_divided(Arena *scratch, const Node *node) {
   Shape shape = kernel_domain(node);
   Walk walk;
   Domain domain = domain_of(scratch, node, &shape, &walk);
-  while (!collapse_axes(node) && divide(&shape, &walk))
-    domain = domain_of(scratch, node, &shape, &walk);
+  while (divide(&shape, &walk)) domain = domain_of(scratch, node, &shape, &walk);
   return domain;
 }
