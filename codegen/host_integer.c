@@ -78,16 +78,14 @@ static LLVMValueRef define_integers(HostKernel *kernel, const char *name, const 
   return host_constant(kernel, name, numbers, NUMBERS, &epilogue, 1);
 }
 
-/* A launch of `work` items, each of which does so many operations. */
-static KernelLaunch *integer_launch(HostKernel *kernel, Kernel *out, const char *name, int64_t work,
-                                    double operations) {
+KernelLaunch *host_launch_of(HostKernel *kernel, Kernel *out, const char *name, int64_t work,
+                             double operations) {
   const double worth = 2500 * 64; /* operations in the cycles of several barriers */
   return host_add_launch(kernel, out, name, work,
                          operations >= worth ? 1 : (int64_t)(worth / (operations + 1)) + 1);
 }
 
-/* Packing takes the second operand, at `argument`, and the workspace. */
-static void pack_args(const HostKernel *kernel, int argument, KernelLaunch *launch) {
+void host_pack_args(const HostKernel *kernel, int argument, KernelLaunch *launch) {
   const Node *node = kernel->node;
   int workspace = node->input_count + node_result_count(node);
   launch->args = ARENA_ARRAY(kernel->module->arena, int, 2);
@@ -98,9 +96,7 @@ static void pack_args(const HostKernel *kernel, int argument, KernelLaunch *laun
   launch->packs = true;
 }
 
-/* The product reads the workspace, then what the node does; the workspace again in place of an operand
- * that it needs packed only. */
-static void product_args(const HostKernel *kernel, KernelLaunch *launch) {
+void host_packed_args(const HostKernel *kernel, KernelLaunch *launch) {
   const Node *node = kernel->node;
   int count = node->input_count + node_result_count(node), packed = integers_packed_operand(node);
   launch->args = ARENA_ARRAY(kernel->module->arena, int, count + 1);
@@ -126,11 +122,11 @@ void host_integer_emit(HostKernel *kernel, const Node *product, const int argume
   host_call_library(kernel, kernel->name, "integer_run",
                     define_integers(kernel, "product", &p, epilogue));
   double width = (double)(p.vectors * INTEGER_LANES), k = (double)p.k;
-  pack_args(kernel, argument[1],
-            integer_launch(kernel, out, pack, (p.is_conv ? 1 : p.batch) * integer_strips(&p),
+  host_pack_args(kernel, argument[1],
+            host_launch_of(kernel, out, pack, (p.is_conv ? 1 : p.batch) * integer_strips(&p),
                            width * k * 16));
-  product_args(kernel,
-               integer_launch(kernel, out, kernel->name, integer_items(&p),
-                              (double)(p.is_conv ? p.rows * p.pool_height * p.m : p.rows) * k *
+  host_packed_args(kernel,
+                   host_launch_of(kernel, out, kernel->name, integer_items(&p),
+                                  (double)(p.is_conv ? p.rows * p.pool_height * p.m : p.rows) * k *
                                   (16 + (double)p.strips * width)));
 }

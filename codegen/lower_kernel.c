@@ -88,7 +88,7 @@ static bool standalone_equal(const Node *a, const Node *b) {
   for (int i = 0; i < a->input_count; i++)
     if (!type_equal(&a->input[i]->type, &b->input[i]->type)) return false;
   static const AttrId ids[] = {ATTR_STRIDE, ATTR_PADDING, ATTR_DILATION,
-                               ATTR_HEADS,  ATTR_START,   ATTR_INTEGERS};
+                               ATTR_HEADS,  ATTR_START,   ATTR_INTEGERS, ATTR_ROUNDED};
   for (size_t k = 0; k < sizeof ids / sizeof *ids; k++) {
     const Attr *x = node_attr(a, ids[k]), *y = node_attr(b, ids[k]);
     if (!x != !y || (x && (x->count != y->count ||

@@ -224,6 +224,10 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
     host_integer_emit(kernel, choice.contraction, choice.argument, out);
     return true;
   }
+  if (rounded_has_kernel(choice.contraction)) {
+    host_rounded_emit(kernel, choice.contraction, choice.argument, out);
+    return true;
+  }
   if (host_conv_suits(kernel, choice.contraction)) {
     host_conv_emit(kernel, choice.contraction, choice.argument, out);
     return true;

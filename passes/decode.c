@@ -33,6 +33,7 @@ typedef struct {
   Arena *arena;
   int64_t window, width, texts;     /* T, new positions, N */
   bool *depends;                    /* by old node: on the tokens */
+  bool *is_rounded;                 /* by old node: values went through round, and then through pointwise ops at most */
   Part *part;                       /* by old node that depends: its part */
   VEC(Factors) wanted;              /* factors that were needed; the forms of `values` */
   Forms values;                     /* by old node that does not depend */
@@ -237,7 +238,8 @@ static Node *decode_gather(Decode *d, const Node *old, Factors *out) {
 
 /* A row times a matrix takes no longer than reading the matrix: so it becomes a sum of products
  * over its rows or columns, a simpler kernel than a product, which reads faster (GPT-2 124M on two
- * cores: 15 ms a token instead of 20). */
+ * cores: 15 ms a token instead of 20). A matrix of rounded numbers stays in a product, whose kernel reads fewer bytes
+ * (pass integers). */
 static Node *product_of_row(Decode *d, const Node *old, Node *const *inputs, bool turned) {
   Graph *g = d->graph;
   int rank = old->type.shape.rank;
@@ -284,7 +286,7 @@ static Node *decode_dot(Decode *d, const Node *old, Factors *out) {
   if (!factors_is_plain_dim(out, rank - 2) && !factors_is_plain_dim(out, rank - 1))
     return decode_refuse(d, old, "compares positions: use attention(..., causal=true)");
   Shape shape = factors_shape(out, d->texts, d->width);
-  if (d->sums_products && !node_str(old, ATTR_PRECISION) &&
+  if (d->sums_products && !node_str(old, ATTR_PRECISION) && !d->is_rounded[old->input[1]->id] &&
       shape_elements(&shape) == shape.dim[rank - 1] && !turned[0])
     return product_of_row(d, old, inputs, turned[1]);
   return decode_node(d, old, inputs, shape);
@@ -484,6 +486,19 @@ static void write_graph(Decode *d, const Node *scores) {
   }
 }
 
+/* What pass integers may take for rounded; a GPU has no such kernels. */
+static bool *find_rounded(const Graph *old, Arena *arena, bool for_gpu) {
+  bool *is_rounded = ARENA_ARRAY(arena, bool, old->nodes.count);
+  for (int i = 0; i < old->nodes.count && !for_gpu; i++) {
+    const Node *node = old->nodes.at[i];
+    OpClass class = op_info[node->op].op_class;
+    is_rounded[i] = node->op == OP_ROUND;
+    for (int k = 0; k < node->input_count && (class == CLASS_POINTWISE || class == CLASS_MOVE); k++)
+      is_rounded[i] |= is_rounded[node->input[k]->id];
+  }
+  return is_rounded;
+}
+
 static bool is_one_position(const Decode *d, const Node *scores) {
   const Factors *f = &d->part[scores->id].factors;
   return d->depends[scores->id] && factors_is(f, 1, FACTOR_PLACE) && factors_is_plain_dim(f, 2) &&
@@ -531,6 +546,7 @@ Graph *pass_decode(PassContext *context, Graph *old) {
               .sums_products = !is_prefill && is_wide,
               .precision = precision,
               .depends = ARENA_ARRAY(arena, bool, count),
+              .is_rounded = find_rounded(old, arena, context->for_gpu),
               .part = ARENA_ARRAY(arena, Part, count)};
   d.values = (Forms){old, d.graph, decode_make, &d, {.arena = arena}};
   if (is_prefill && (context->for_gpu || d.window < 2 * PREFILL_WIDTH)) {

@@ -14,15 +14,20 @@
  * The largest values of a convolution are those of the largest sums, so a max-pooling right behind
  * one comes before its scales, and the kernel gives the pooled values only (integers_have_pool).
  *
- * Training is left as it is: its gradients need the rounded values in f32. A product of more steps
- * than there is room for, or whose sums might not fit, is left too (passes/integers.h). */
+ * Where only the second operand is rounded, and is weights, the product gets the attribute `rounded`, and the
+ * graph stays as it is: kernels/rounded_x86.c packs the weights to 4 or 8 bits, from which it has the same values.
+ *
+ * Training is left as it is: its gradients need the rounded values in f32. A product of integers of more steps
+ * than there is room for, or whose sums might not fit, is none (passes/integers.h). */
 #include "passes/integers.h"
 #include "ir/match.h"
 #include "passes/fuse.h"
 #include "passes/pass.h"
+#include "passes/prepare.h"
 #include <string.h>
 
 enum {
+  ROUNDED_LEAST_GROUP = 8, /* with fewer, scales are as many bytes as f32 would be */
   MOST_MOVES = 4, /* reshapes and transposes between the rounding and the product */
   MOST_STEPS = 8  /* that a scale is computed in */
 };
@@ -45,6 +50,7 @@ typedef struct {
 } Scaled;
 typedef struct {
   Arena *arena;
+  const bool *is_weight; /* by old node: it is made of weights alone */
   VEC(Scaled) scaled; /* those whose values have the order of their sums */
 } IntegersPass;
 
@@ -107,10 +113,10 @@ static bool match_operand(Node *node, Rounded *r) {
   if (node->op == OP_SELECT && single(node->input[0]) && match_rounded(node->input[1], r)) {
     r->is_known = single(node->input[0]);
     r->otherwise = node->input[2];
-  } else if (!match_rounded(node, r)) {
-    return false;
+  } else {
+    return match_rounded(node, r);
   }
-  return !r->moves || single(r->scale);
+  return true;
 }
 
 /* Has the scale one number for all that is added up? `depth`: the dimension that is. */
@@ -155,6 +161,8 @@ static Node *times_scale(Graph *graph, Node *product, const Rounded *r, int from
 
 /* Is there a kernel for such operands of the product? */
 static bool may_be_integers(const Node *product, const Rounded r[2]) {
+  for (int i = 0; i < 2; i++)
+    if (r[i].moves && !single(r[i].scale)) return false;
   int64_t range[4] = {r[0].low, r[0].high, r[1].low, r[1].high};
   if (product->op == OP_CONV) {
     ConvForm form = conv_form(product);
@@ -220,6 +228,61 @@ static Node *pool_sums_first(IntegersPass *pass, Graph *fresh, const Node *old, 
   return NULL;
 }
 
+/* ── rounded weights ─────────────────────────────────────────────────────────────────────────── */
+
+/* How many neighbours of what the product sums up share a scale of its second operand; 0: that is not seen. */
+static int64_t group_of(const Rounded *r, const Node *product) {
+  DotForm f = dot_form(product);
+  bool is_inner = f.tb; /* is what is summed up the last dimension? */
+  int last = r->whole->type.shape.rank - 1, moves = r->moves;
+  const Shape *scales = &r->scale->type.shape;
+  if (single(r->scale)) return f.k;
+  if (moves && r->move[moves - 1]->op == OP_RESHAPE) moves--;
+  for (int i = 0; i < moves; i++) {
+    if (!match_swap_of_last_two(r->move[i])) return 0;
+    is_inner = !is_inner;
+  }
+  if (moves == r->moves) return last > 0 && scales->dim[is_inner ? last : last - 1] == 1 ? f.k : 0;
+  int64_t run = 1;
+  while (last >= 0 && scales->dim[last] == 1) run *= r->whole->type.shape.dim[last--];
+  if (!is_inner || !run || !f.k) return 0;
+  return f.k % run == 0 ? run : run % f.k == 0 ? f.k : 0;
+}
+
+/* The product with the attribute, where its second operand is such weights; NULL: it is not. */
+static Node *with_rounded(Graph *fresh, const Node *old, Node **inputs, const Rounded *weights) {
+  if (old->op != OP_DOT || weights->is_known || weights->high > 127 || !shape_elements(&old->type.shape))
+    return NULL;
+  int64_t numbers[ROUNDED_COUNT] = {weights->low, weights->high, group_of(weights, old)};
+  if (numbers[ROUNDED_GROUP] < ROUNDED_LEAST_GROUP) return NULL;
+  Attr rounded = attr_ints(ATTR_ROUNDED, numbers, ROUNDED_COUNT);
+  return graph_copy_with(fresh, old, inputs, &old->type, &rounded, 1);
+}
+
+bool rounded_has_kernel(const Node *contraction) {
+  return node_attr(contraction, ATTR_ROUNDED) && contraction->op == OP_DOT &&
+         contraction->type.dtype == DT_F32 && contraction->input[0]->type.dtype == DT_F32 &&
+         contraction->input[1]->type.dtype == DT_F32 && shape_elements(&contraction->type.shape);
+}
+
+bool rounded_in_groups(const Node *contraction) {
+  const Attr *rounded = node_attr(contraction, ATTR_ROUNDED);
+  return rounded && rounded->ints[ROUNDED_GROUP] < dot_form(contraction).k;
+}
+
+/* By node: is it made of parameters, states of the model that the graph does not write, and constants alone? */
+static bool *find_weights(const Graph *graph, Arena *arena) {
+  bool *is_weight = ARENA_ARRAY(arena, bool, graph->nodes.count + 1);
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    bool is = node_is_leaf(node) ? node->op == OP_CONST || prepare_is_weight(graph, node)
+                                 : node->op != OP_RANDOM && node->op != OP_ASSIGN;
+    for (int k = 0; k < node->input_count && is; k++) is = is_weight[node->input[k]->id];
+    is_weight[i] = is;
+  }
+  return is_weight;
+}
+
 static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   IntegersPass *pass = context;
   Rounded r[2];
@@ -227,9 +290,13 @@ static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *
   if ((old->op != OP_DOT && old->op != OP_CONV) || old->type.dtype != DT_F32 ||
       node_attr(old, ATTR_INTEGERS))
     return NULL;
+  bool is_rounded[2];
   for (int i = 0; i < 2; i++)
-    if (inputs[i]->type.dtype != DT_F32 || !match_operand(inputs[i], &r[i])) return NULL;
-  if (!may_be_integers(old, r)) return NULL;
+    is_rounded[i] = inputs[i]->type.dtype == DT_F32 && match_operand(inputs[i], &r[i]);
+  if (!is_rounded[0] || !is_rounded[1] || !may_be_integers(old, r))
+    return is_rounded[1] && inputs[0]->type.dtype == DT_F32 && pass->is_weight[old->input[1]->id]
+               ? with_rounded(fresh, old, inputs, &r[1])
+               : NULL;
   int64_t numbers[INTEGERS_COUNT] = {r[0].low, r[0].high, r[1].low, r[1].high, !r[1].is_known};
   Node *operand[] = {whole_operand(fresh, &r[0]), whole_operand(fresh, &r[1])};
   Attr integers = attr_ints(ATTR_INTEGERS, numbers, INTEGERS_COUNT);
@@ -287,9 +354,10 @@ bool integers_have_pool(const Node *pool) {
 
 int integers_packed_operand(const Node *step) {
   const Node *contraction = kernel_contraction(step);
-  if (!contraction || !integers_have_kernel(contraction) ||
-      !node_attr(contraction, ATTR_INTEGERS)->ints[INTEGERS_SURE])
-    return -1;
+  if (!contraction) return -1;
+  bool is_sure = integers_have_kernel(contraction) &&
+                 node_attr(contraction, ATTR_INTEGERS)->ints[INTEGERS_SURE];
+  if (!is_sure && !rounded_has_kernel(contraction)) return -1;
   int packed = kernel_operand(step, 1);
   if (step->op != OP_FUSED && step->input[0] == step->input[1]) return -1;
   for (int i = 0; step->op == OP_FUSED && i < step->body->nodes.count; i++) {
@@ -305,6 +373,7 @@ int integers_packed_operand(const Node *step) {
 }
 
 Graph *pass_integers(PassContext *context, Graph *graph) {
-  IntegersPass pass = {.arena = context->scratch};
-  return graph_find_op(graph, OP_ROUND) ? graph_rewrite(graph, integers_visit, &pass) : graph;
+  if (!graph_find_op(graph, OP_ROUND)) return graph;
+  IntegersPass pass = {.arena = context->scratch, .is_weight = find_weights(graph, context->scratch)};
+  return graph_rewrite(graph, integers_visit, &pass);
 }

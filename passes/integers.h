@@ -14,11 +14,17 @@ enum {
 /* The attribute's numbers: the least and the largest of the first operand, of the second, and whether
  * each number of the second is whole and in its range, or NaN. */
 enum { INTEGERS_SURE = 4, INTEGERS_COUNT = 5 };
+/* Those of the attribute `rounded`: the least and the largest number, and how many share a scale. */
+enum { ROUNDED_LOW, ROUNDED_HIGH, ROUNDED_GROUP, ROUNDED_COUNT };
 
 /* Is there a kernel of integers for this contraction in its layout, on the CPU? */
 bool integers_have_kernel(const Node *contraction);
 /* Can that kernel make the pooling of its convolution, in place of all that is pooled? */
 bool integers_have_pool(const Node *pool);
+/* Is there a kernel of rounded weights (attribute `rounded`) for this contraction, on the CPU? */
+bool rounded_has_kernel(const Node *contraction);
+/* Has this product rounded weights, with several scales along what is summed up? */
+bool rounded_in_groups(const Node *contraction);
 /* The operand of a step, a contraction in a body or alone, that its kernel needs only packed, which it
  * does first; -1: there is none. */
 int integers_packed_operand(const Node *step);

@@ -1,5 +1,5 @@
-/* prepare: see prepare.h. What a product of integers reads that is made of weights alone, its packed
- * operand above all, and the scales behind it, is marked, with all that it is made of.
+/* prepare: see prepare.h. What a product of integers, or of rounded weights, reads that is made of weights alone, its
+ * packed operand above all, and the scales behind it, is marked, with all that it is made of.
  *
  * Only kernels are marked, no collectives, and none with random numbers; no result of theirs is a root or is
  * assigned. What else is made of weights alone (a table of positions, a transposed weight of f32) stays
@@ -28,16 +28,15 @@ bool prepare_reads(const Node *step, int index) {
 typedef struct {
   const Graph *graph;
   bool *is_fixed;  /* by node: it is the same for all batches as long as weights are */
-  bool *is_wanted; /* by step: a product of integers is made of it */
+  bool *is_wanted; /* by step: such a product is made of it */
 } Prepare;
 
-/* A leaf that no run of this graph changes. */
-static bool is_weight(const Prepare *p, const Node *leaf) {
+bool prepare_is_weight(const Graph *graph, const Node *leaf) {
   if (leaf->op == OP_PARAM) return true;
   if (leaf->op != OP_STATE || (leaf->role != ROLE_MODEL && leaf->role != ROLE_GIVEN)) return false;
   const char *name = node_str(leaf, ATTR_NAME);
-  for (int i = 0; i < p->graph->nodes.count; i++) {
-    const Node *node = p->graph->nodes.at[i];
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
     if (node->op == OP_ASSIGN && !strcmp(node_str(node, ATTR_TARGET), name)) return false;
   }
   return true;
@@ -53,7 +52,7 @@ static void find_fixed(Prepare *p, const bool *is_shown) {
   for (int i = 0; i < p->graph->nodes.count; i++) {
     const Node *node = p->graph->nodes.at[i];
     if (node_is_leaf(node)) {
-      p->is_fixed[i] = is_weight(p, node);
+      p->is_fixed[i] = prepare_is_weight(p->graph, node);
       continue;
     }
     bool may = node->op == OP_RESHAPE || node->op == OP_RESULT ||
@@ -78,24 +77,24 @@ static void prepare_find_wanted(Prepare *p) {
   for (int i = p->graph->nodes.count - 1; i >= 0; i--) {
     const Node *node = p->graph->nodes.at[i];
     const Node *product = lifetime_is_step(node) ? kernel_contraction(node) : NULL;
-    bool is_integers = product && integers_have_kernel(product) && !p->is_fixed[i];
-    if (!is_integers && !p->is_wanted[i]) continue;
+    bool packs = product && (integers_have_kernel(product) || rounded_has_kernel(product)) && !p->is_fixed[i];
+    if (!packs && !p->is_wanted[i]) continue;
     for (int k = 0; k < node->input_count; k++)
       if (p->is_fixed[node->input[k]->id]) p->is_wanted[node->input[k]->id] = true;
   }
 }
 
-static bool has_integers(const Graph *graph) {
+static bool has_packed(const Graph *graph) {
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     const Node *product = lifetime_is_step(node) ? kernel_contraction(node) : NULL;
-    if (product && node_attr(product, ATTR_INTEGERS)) return true;
+    if (product && (node_attr(product, ATTR_INTEGERS) || node_attr(product, ATTR_ROUNDED))) return true;
   }
   return false;
 }
 
 Graph *pass_prepare_weights(PassContext *context, Graph *old) {
-  if (!has_integers(old)) return old;
+  if (!has_packed(old)) return old;
   Prepare p = {.graph = old,
                .is_fixed = ARENA_ARRAY(context->scratch, bool, old->nodes.count + 1),
                .is_wanted = ARENA_ARRAY(context->scratch, bool, old->nodes.count + 1)};

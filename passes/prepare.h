@@ -8,6 +8,8 @@
 
 bool prepare_has(const Node *step); /* has it the attribute? */
 bool prepare_is_any(const Graph *graph);
+/* Is this leaf a parameter, or a state of the model, that no run of the graph changes? */
+bool prepare_is_weight(const Graph *graph, const Node *leaf);
 /* Is this value, a view's base, made by such a step? */
 bool prepare_makes(const Node *base);
 /* Does the step read its operand `index` in every run? It does not where it only packs it, and that is

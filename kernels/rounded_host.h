@@ -1,0 +1,79 @@
+/* rounded_host: how kernels/rounded_x86.c computes a product of f32 whose second operand is weights that were
+ * rounded: in each run of `group` steps of k, whole numbers times one scale. For ftc, which writes a
+ * RoundedProduct into the artifact, and for the kernel itself. The weights are packed first, by a launch of its
+ * own: numbers of 4 bits or 8, and the scales in f32. */
+#ifndef FT_KERNELS_ROUNDED_HOST_H
+#define FT_KERNELS_ROUNDED_HOST_H
+#include "kernels/gemm_host.h"
+
+enum {
+  ROUNDED_FEW = 4,    /* so many rows are multiplied as weights are unpacked; more, by panels of them: */
+  ROUNDED_DEPTH = 256, /* steps of k of a panel */
+  ROUNDED_BLOCK = 96   /* rows of a work item, at most */
+};
+
+/* What ftc says of one product; codegen/host_rounded.c writes it field by field in this order. */
+typedef struct {
+  int64_t batch, m, n, k;
+  int64_t ta, tb;              /* a is stored [k, m]; b is stored [n, k] */
+  int64_t low, high;           /* the numbers of b are between these, of -128 to 127 */
+  int64_t bits;                /* of a packed number: 4 or 8 */
+  int64_t group;               /* steps of k that share a scale; a divisor of k */
+  int64_t rows, vectors;       /* of a register tile; a strip of columns has so many vectors */
+  int64_t arg_a, arg_b, arg_c; /* where in args; arg_c without an epilogue only */
+  int64_t arg_packed;
+  GemmTileKernel *tile[4]; /* as GemmProduct has them; null for few rows */
+  GemmEpilogue *epilogue;  /* NULL: the sums are the result; gets args + 1 */
+} RoundedProduct;
+
+static inline int64_t rounded_width(const RoundedProduct *p) { return p->vectors * GEMM_LANES; }
+static inline int64_t rounded_strips(const RoundedProduct *p) {
+  return (p->n + rounded_width(p) - 1) / rounded_width(p);
+}
+
+/* A packed strip: for each group, a row for each step of k, or, of 4 bits, for two of them, the first in the low
+ * halves of the bytes; a row has a byte for each column. Then, for each group, the scale of each column. */
+static inline int64_t rounded_group_bytes(const RoundedProduct *p) {
+  return (p->bits == 4 ? (p->group + 1) / 2 : p->group) * rounded_width(p);
+}
+static inline int64_t rounded_data_bytes(const RoundedProduct *p) {
+  return (p->k / p->group * rounded_group_bytes(p) + 63) / 64 * 64;
+}
+static inline int64_t rounded_strip_bytes(const RoundedProduct *p) {
+  return rounded_data_bytes(p) + p->k / p->group * rounded_width(p) * 4;
+}
+static inline int64_t rounded_packed_bytes(const RoundedProduct *p) {
+  return p->batch * rounded_strips(p) * rounded_strip_bytes(p);
+}
+/* Rows of a work item: whole tiles, but for the last. */
+static inline int64_t rounded_block(const RoundedProduct *p) {
+  return ROUNDED_BLOCK / p->rows * p->rows;
+}
+static inline int64_t rounded_blocks(const RoundedProduct *p) {
+  return (p->m + rounded_block(p) - 1) / rounded_block(p);
+}
+static inline int64_t rounded_items(const RoundedProduct *p) {
+  return p->batch * rounded_strips(p) * rounded_blocks(p);
+}
+
+/* Chooses tile and strips, on registers of vector_bytes (16, 32, 64). */
+static inline void rounded_choose(RoundedProduct *p, int vector_bytes) {
+  int64_t columns = (p->n + GEMM_LANES - 1) / GEMM_LANES;
+  p->bits = p->low >= -8 && p->high <= 7 ? 4 : 8;
+  if (p->m <= ROUNDED_FEW) {
+    p->rows = p->m;
+    p->vectors = vector_bytes >= 64 ? 4 : 2;
+    if (p->vectors > columns) p->vectors = columns;
+    return;
+  }
+  int64_t depth = p->k < ROUNDED_DEPTH ? p->k : ROUNDED_DEPTH;
+  GemmTile tile = gemm_choose(1, p->m, p->n, depth, false, OPERAND_F32, vector_bytes);
+  p->rows = tile.rows;
+  p->vectors = tile.vectors;
+}
+
+/* Packs strips [begin, end) of all batches. args: b, packed. */
+void rounded_pack_run(const RoundedProduct *product, void *const *args, int64_t begin, int64_t end);
+/* Work items [begin, end). args: packed, then those of the node. */
+void rounded_run(const RoundedProduct *product, void *const *args, int64_t begin, int64_t end);
+#endif

@@ -1,0 +1,194 @@
+"""Products by weights that were rounded, alone: pass integers and kernels/rounded_x86.c against numpy in f64. 2 to 8 bits; groups of odd and even
+numbers that share a scale, and one for a column or for all; few rows, whole tiles and what is left of them; weights stored either way
+round, batched, behind a convolution; by every kind of instruction that this machine has, with and without fusion. Numbers of texts that are
+generated are those of an evaluation."""
+import os
+import sys
+
+import numpy
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+random = numpy.random.default_rng(29)
+# name; output features; input features; bits; how many share a scale (0: all of an output, -1: all)
+LAYERS = [("a", 70, 96, 4, 32), ("b", 33, 77, 8, 0), ("c", 130, 33, 4, 11), ("d", 5, 64, 2, -1), ("e", 1, 1, 8, 0), ("f", 64, 520, 3, 8),
+          ("g", 17, 600, 7, 300), ("h", 48, 1031, 4, 0), ("i", 200, 9, 8, 9)]
+
+
+def span(bits):
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+
+def rounded(w, scale, bits):
+    """What fake_quant makes of w, in its arithmetic."""
+    with numpy.errstate(over="ignore", invalid="ignore"):
+        return numpy.clip(numpy.rint(w * (numpy.float32(1) / scale)), *span(bits)) * scale
+
+
+def layer_rounded(w, bits, group):
+    """What QuantLinear multiplies by, weights [out, in]."""
+    if group < 0:
+        scale = numpy.abs(w).max() / numpy.float32(span(bits)[1])
+        return rounded(w, scale, bits)
+    parts = w.reshape(-1, group or w.shape[1])
+    scale = numpy.maximum(numpy.abs(parts).max(1), numpy.float32(1.1754944e-38) * span(bits)[1]) / numpy.float32(span(bits)[1])
+    return rounded(parts, scale[:, None], bits).reshape(w.shape)
+
+
+class Rounded(support.Case):
+    flags, has_kernel = [], True
+
+    def compiled(self, inputs, lines, batch, params=(), kernel=True):
+        text = (f"model M({', '.join(f'{name}: f32[B, {str(list(shape))[1:-1]}]' for name, shape in inputs)}) {{\n" +
+                "".join(f"  param {name}: {list(shape)} = zeros\n" for name, shape in params) + "".join(f"  {line}\n" for line in lines) +
+                f"  loss = mean({inputs[0][0]})\n}}\n" + "data D { train = npy(" + ", ".join(f'"{name}.npy"' for name, _ in inputs) +
+                f") }}\ntrain {{ batch = {batch}; epochs = 1; optimizer = sgd(lr=0.1); eval = none }}\n")
+        artifact = self.compile(text, *self.flags)
+        with open(artifact, "rb") as file:
+            self.assertEqual(b"rounded_run" in file.read(), kernel and self.has_kernel)
+        return artifact
+
+    def predict(self, artifact, inputs, weights, outputs):
+        support.write_safetensors(self.path("w.safetensors"), weights)
+        arguments = []
+        for name, value in inputs.items():
+            numpy.save(self.path(f"{name}.npy"), value)
+            arguments += ["--input", f"{name}={self.path(name + '.npy')}"]
+        for name in outputs:
+            arguments += ["--output", f"{name}={self.path('out_' + name + '.npy')}"]
+        support.run("ftrun", "predict", artifact, "--weights", self.path("w.safetensors"), *arguments)
+        return {name: numpy.load(self.path(f"out_{name}.npy")) for name in outputs}
+
+    def near(self, got, x, w, bias=0):
+        """x [..., k] by w [k, n] within some roundings of the sum of the sizes."""
+        x, w = x.astype("f8"), w.astype("f8")
+        self.assertTrue(numpy.all(numpy.isfinite(got)))
+        self.assertEqual(got.shape, (x @ w).shape)
+        self.assertLessEqual(numpy.max(numpy.abs(got - (x @ w + bias)) - 2e-6 * (numpy.abs(x) @ numpy.abs(w) + numpy.abs(bias))), 0)
+
+    def test_layers(self):
+        weights = {f"{name}.weight": random.normal(0, 1, (n, k)).astype("f4") for name, n, k, _, _ in LAYERS}
+        weights |= {f"{name}.bias": random.normal(0, 1, n).astype("f4") for name, n, _, _, _ in LAYERS}
+        weights["a.weight"][3, 32:64] = 0  # a group of zeros
+        weights["c.weight"][2] *= 1e-38  # subnormal numbers
+        weights["f.weight"][5] *= 1e30
+        lines = []
+        for name, n, k, bits, group in LAYERS:
+            form = f"group={group}" if group > 0 else "per_tensor=true" if group < 0 else "bias=true"
+            lines += [f'y{name} = relu(QuantLinear({n}, bits={bits}, input_bits=none, {form}, name="{name}")(x{name}))', f"output y{name}"]
+        for batch in (1, 2, 3, 4, 5, 14, 103):
+            artifact = self.compiled([(f"x{name}", (k,)) for name, _, k, _, _ in LAYERS], lines, batch)
+            x = {f"x{name}": random.normal(0, 1, (batch, k)).astype("f4") for name, _, k, _, _ in LAYERS}
+            got = self.predict(artifact, x, weights, [f"y{name}" for name, *_ in LAYERS])
+            for name, n, k, bits, group in LAYERS:
+                with self.subTest(batch=batch, layer=name):
+                    w = layer_rounded(weights[f"{name}.weight"], bits, group).T.astype("f8")
+                    sums = x[f"x{name}"].astype("f8") @ w + weights[f"{name}.bias"]
+                    bound = 2e-6 * (numpy.abs(x[f"x{name}"]) @ numpy.abs(w) + numpy.abs(weights[f"{name}.bias"]))
+                    self.assertTrue(numpy.all(numpy.abs(got[f"y{name}"] - numpy.maximum(sums, 0)) <= bound))
+        weights["g.weight"][11, 301] = numpy.nan  # one output, and no other
+        got = self.predict(artifact, x, weights, ["yg"])["yg"]
+        self.assertEqual(list(numpy.nonzero(numpy.isnan(got).any(0))[0]), [11])
+        self.assertTrue(numpy.isnan(got[:, 11]).all())
+
+    def test_forms(self):
+        """Weights the other way round, a negative scale, -8 among the numbers, a first operand that is turned, a batch of products, a
+        product that is turned, one whose weights something else reads too."""
+        w = {"w": random.normal(0, 3, (40, 50)).astype("f4"), "s": numpy.array([-0.5], "f4"), "t": random.uniform(0.2, 0.7, 50).astype("f4"),
+             "e": random.normal(0, 1, (3, 21, 40)).astype("f4")}
+        w["w"][0] = -100  # -8, or 7 where the scale is negative
+        lines = ["q = fake_quant(w, s, bits=4)", "y1 = x @ q", "c = fake_quant(w, t, bits=8, axis=1)", "y2 = x @ c",
+                 'y3 = rearrange(transpose(rearrange(z, "b k m -> k (b m)")) @ c, "(b m) n -> b m n", m=7)', 'r = rearrange(v, "b e m k -> e (b m) k")',
+                 'y4 = rearrange(r @ transpose(fake_quant(e, 0.25, bits=4), [0, 2, 1]), "e (b m) n -> b e m n", m=2)', "p = fake_quant(w, 0.5, bits=4)", "y5 = x @ p + sum(p)",
+                 "y6 = transpose(transpose(c) @ transpose(x))", 'f = QuantLinear(6, bits=4, input_bits=none, group=9, bias=false, name="f")(flatten(MaxPool2d(2)(conv2d(i, k)), from=1))']
+        outputs = ["y1", "y2", "y3", "y4", "y5", "y6", "f"]
+        lines += [f"output {name}" for name in outputs]
+        w |= {"k": random.normal(0, 1, (4, 3, 3, 3)).astype("f4"), "f.weight": random.normal(0, 1, (6, 36)).astype("f4")}
+        inputs = [("x", (40,)), ("z", (40, 7)), ("v", (3, 2, 40)), ("i", (3, 8, 8))]
+        for batch in (1, 6):
+            artifact = self.compiled(inputs, lines, batch, [(name, w[name].shape) for name in ("w", "s", "t", "e", "k")])
+            x = {name: random.normal(0, 1, (batch, *shape)).astype("f4") for name, shape in inputs}
+            got = self.predict(artifact, x, w, outputs)
+            c, p = rounded(w["w"], w["t"], 8), rounded(w["w"], numpy.float32(0.5), 4)
+            self.near(got["y1"], x["x"], rounded(w["w"], w["s"], 4))
+            self.near(got["y2"], x["x"], c)
+            self.near(got["y6"], x["x"], c)
+            self.near(got["y5"], x["x"], p, p.sum(dtype="f8"))
+            self.near(got["y3"], x["z"].swapaxes(1, 2), c)
+            self.near(got["y4"], x["v"], rounded(w["e"], numpy.float32(0.25), 4).swapaxes(1, 2))
+            self.assertTrue(numpy.all(numpy.isfinite(got["f"])))
+            plain = self.compile_plain(artifact)
+            numpy.testing.assert_allclose(got["f"], self.predict(plain, x, w, ["f"])["f"], rtol=1e-4, atol=1e-4)
+
+    def compile_plain(self, artifact):
+        """The same program without the pass."""
+        with open(self.path("model.ft")) as file:
+            return self.compile(file.read(), "--disable=integers", *[flag for flag in self.flags if "disable" not in flag])
+
+    def test_not(self):
+        """No such products: values that are made of a batch, and groups of too few."""
+        self.compiled([("x", (8,)), ("z", (6, 8))], ["y = z @ transpose(fake_quant(z, 0.25), [0, 2, 1])", "output y",
+                                                     'v = QuantLinear(9, bits=4, input_bits=none, group=2, name="f")(x)', "output v"], 2, kernel=False)
+
+
+class RoundedOfAvx2(Rounded):
+    flags = ["--cpu", "x86-64-v3"]
+
+
+class RoundedPortable(Rounded):
+    flags = ["--cpu", "x86-64"]
+
+
+class RoundedPlain(Rounded):
+    flags = ["--disable=fuse,simplify,simplify2"]
+
+
+class RoundedUnprepared(Rounded):
+    flags = ["--disable=prepare,layout,storage"]
+
+
+TEXT = """
+block Attention()(x: [B, T, D]) {
+  q, k, v = split(QuantLinear(3 * D, bits=4, input_bits=none, group=16, bias=false, name="qkv")(x), 3, axis=-1)
+  q = rope(rearrange(q, "b t (h d) -> b h t d", h=2))
+  k = rope(rearrange(k, "b t (h d) -> b h t d", h=2))
+  v = rearrange(v, "b t (h d) -> b h t d", h=2)
+  return QuantLinear(D, bits=8, input_bits=none, name="out")(rearrange(attention(q, k, v, causal=true), "b h t d -> b t (h d)"))
+}
+hyper T: int = 160
+hyper D: int = 32
+model Gpt(text: i32[B, T], next: i32[B, T]) {
+  param bytes: [256, D] = normal(0.5)
+  x = embed(bytes, text)
+  repeat i in 0..2 as layer { x = x + Attention(name="attention")(RMSNorm(name="norm")(x)) }
+  logits = QuantLinear(256, bits=4, input_bits=none, group=8, name="head")(x)
+  loss = mean(cross_entropy(logits, next))
+  if not training { output logits }
+}
+data Text { train = bytes("train.txt") }
+train { batch = 4; epochs = 1; optimizer = adam(lr=0.01); eval = none }
+"""
+
+
+class Texts(support.Case):
+    """One position at a time, and a prompt in runs of 64, by the same weights as whole windows."""
+
+    def test_generate(self):
+        with open(self.path("train.txt"), "wb") as file:
+            file.write(bytes(random.choice(list(b"abc "), 3).tolist()) * 3000)
+        for batch in (1, 3, 6):
+            artifact = self.compile(TEXT, "--set", f"generate.batch={batch}")
+            if batch == 1:
+                support.run("ftrun", artifact, "--data", self.folder, "--steps", 12, "--save", self.path("w.safetensors"))
+            texts = []
+            for more in ([], ["--no-cache"]):
+                done = support.run("ftrun", "generate", artifact, "--weights", self.path("w.safetensors"), "--prompt", "abc cab " * 9, "--tokens", 40,
+                                   "--temperature", 0.7, "--samples", batch, *more)
+                texts.append(done.stdout)
+            self.assertEqual(*texts)
+            self.assertGreater(len(set(texts[0])), 3)
+
+
+if __name__ == "__main__":
+    support.main()
