@@ -41,7 +41,7 @@ ALWAYS float neighbour(float x, int32_t by) {
 
 /* A scale with which the group can be packed without loss: the smallest of its numbers is some whole number of
  * scales. There is one, since they were made so; else NaN, so that no result passes for right. */
-static float group_scale(const RoundedProduct *p, const float *b, int64_t step) {
+static float packing_scale(const RoundedProduct *p, const float *b, int64_t step) {
   int64_t most = -p->low > p->high ? -p->low : p->high;
   float least = 0;
   for (int64_t i = 0; i < p->group; i++) {
@@ -76,7 +76,7 @@ static void rounded_pack_column(const RoundedProduct *p, const float *b, int64_t
   for (int64_t g = 0; g < p->k / p->group; g++) {
     const float *from = b + g * p->group * step;
     uint8_t *to = strip + g * rounded_group_bytes(p) + j;
-    float scale = group_scale(p, from, step);
+    float scale = packing_scale(p, from, step);
     strip_scales(p, strip)[g * width + j] = scale;
     for (int64_t i = 0; i < p->group; i++) {
       uint32_t n = (uint32_t)number_of(p, from[i * step], scale);

@@ -231,7 +231,7 @@ static Node *pool_sums_first(IntegersPass *pass, Graph *fresh, const Node *old, 
 /* ── rounded weights ─────────────────────────────────────────────────────────────────────────── */
 
 /* How many neighbours of what the product sums up share a scale of its second operand; 0: that is not seen. */
-static int64_t group_of(const Rounded *r, const Node *product) {
+static int64_t steps_of_scale(const Rounded *r, const Node *product) {
   DotForm f = dot_form(product);
   bool is_inner = f.tb; /* is what is summed up the last dimension? */
   int last = r->whole->type.shape.rank - 1, moves = r->moves;
@@ -253,7 +253,7 @@ static int64_t group_of(const Rounded *r, const Node *product) {
 static Node *with_rounded(Graph *fresh, const Node *old, Node **inputs, const Rounded *weights) {
   if (old->op != OP_DOT || weights->is_known || weights->high > 127 || !shape_elements(&old->type.shape))
     return NULL;
-  int64_t numbers[ROUNDED_COUNT] = {weights->low, weights->high, group_of(weights, old)};
+  int64_t numbers[ROUNDED_COUNT] = {weights->low, weights->high, steps_of_scale(weights, old)};
   if (numbers[ROUNDED_GROUP] < ROUNDED_LEAST_GROUP) return NULL;
   Attr rounded = attr_ints(ATTR_ROUNDED, numbers, ROUNDED_COUNT);
   return graph_copy_with(fresh, old, inputs, &old->type, &rounded, 1);
@@ -271,7 +271,7 @@ bool rounded_in_groups(const Node *contraction) {
 }
 
 /* By node: is it made of parameters, states of the model that the graph does not write, and constants alone? */
-static bool *find_weights(const Graph *graph, Arena *arena) {
+static bool *mark_weights(const Graph *graph, Arena *arena) {
   bool *is_weight = ARENA_ARRAY(arena, bool, graph->nodes.count + 1);
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
@@ -374,6 +374,6 @@ int integers_packed_operand(const Node *step) {
 
 Graph *pass_integers(PassContext *context, Graph *graph) {
   if (!graph_find_op(graph, OP_ROUND)) return graph;
-  IntegersPass pass = {.arena = context->scratch, .is_weight = find_weights(graph, context->scratch)};
+  IntegersPass pass = {.arena = context->scratch, .is_weight = mark_weights(graph, context->scratch)};
   return graph_rewrite(graph, integers_visit, &pass);
 }
