@@ -123,10 +123,10 @@ void host_integer_emit(HostKernel *kernel, const Node *product, const int argume
                     define_integers(kernel, "product", &p, epilogue));
   double width = (double)(p.vectors * INTEGER_LANES), k = (double)p.k;
   host_pack_args(kernel, argument[1],
-            host_launch_of(kernel, out, pack, (p.is_conv ? 1 : p.batch) * integer_strips(&p),
-                           width * k * 16));
+                 host_launch_of(kernel, out, pack, (p.is_conv ? 1 : p.batch) * integer_strips(&p),
+                                width * k * 16));
   host_packed_args(kernel,
                    host_launch_of(kernel, out, kernel->name, integer_items(&p),
                                   (double)(p.is_conv ? p.rows * p.pool_height * p.m : p.rows) * k *
-                                  (16 + (double)p.strips * width)));
+                                      (16 + (double)p.strips * width)));
 }

@@ -27,13 +27,15 @@ static RoundedProduct rounded_product_of(const HostKernel *kernel, const Node *d
 static LLVMValueRef define_rounded(HostKernel *kernel, const char *name, const RoundedProduct *p,
                                    const LLVMValueRef pointers[5]) {
   enum { NUMBERS = offsetof(RoundedProduct, tile) / sizeof(int64_t) };
-  _Static_assert(sizeof(RoundedProduct) == (NUMBERS + 5) * 8, "four tiles and the epilogue are last");
+  _Static_assert(sizeof(RoundedProduct) == (NUMBERS + 5) * 8,
+                 "four tiles and the epilogue are last");
   int64_t numbers[NUMBERS];
   memcpy(numbers, p, sizeof numbers);
   return host_constant(kernel, name, numbers, NUMBERS, pointers, 5);
 }
 
-void host_rounded_emit(HostKernel *kernel, const Node *product, const int argument[2], Kernel *out) {
+void host_rounded_emit(HostKernel *kernel, const Node *product, const int argument[2],
+                       Kernel *out) {
   RoundedProduct p = rounded_product_of(kernel, product), packing = p;
   TileForm form = {p.batch, p.m, p.n, p.vectors};
   LLVMValueRef none[5] = {NULL}, pointers[5] = {NULL};
@@ -52,7 +54,8 @@ void host_rounded_emit(HostKernel *kernel, const Node *product, const int argume
   double width = (double)rounded_width(&p), k = (double)p.k;
   host_pack_args(kernel, argument[1],
                  host_launch_of(kernel, out, pack, p.batch * rounded_strips(&p), width * k * 64));
-  host_packed_args(kernel,
-                   host_launch_of(kernel, out, kernel->name, rounded_items(&p),
-                                  (double)(p.m < rounded_block(&p) ? p.m : rounded_block(&p)) * k * width));
+  host_packed_args(
+      kernel,
+      host_launch_of(kernel, out, kernel->name, rounded_items(&p),
+                     (double)(p.m < rounded_block(&p) ? p.m : rounded_block(&p)) * k * width));
 }

@@ -7,7 +7,8 @@
 #include "kernels/gemm_host.h"
 
 enum {
-  ROUNDED_FEW = 4,    /* so many rows are multiplied as weights are unpacked; more, by panels of them: */
+  ROUNDED_FEW =
+      4, /* so many rows are multiplied as weights are unpacked; more, by panels of them: */
   ROUNDED_DEPTH = 256, /* steps of k of a panel */
   ROUNDED_BLOCK = 96   /* rows of a work item, at most */
 };

@@ -24,7 +24,7 @@ ALWAYS float magnitude(float x) { return __builtin_fabsf(x); }
 ALWAYS int32_t number_of(const RoundedProduct *p, float x, float scale) {
   float n = __builtin_rintf(x / scale);
   if (n != n) return 0;
-  return n < (float)p->low ? (int32_t)p->low : n > (float)p->high ? (int32_t)p->high : (int32_t)n;
+  return n<(float)p->low ? (int32_t)p->low : n>(float) p->high ? (int32_t)p->high : (int32_t)n;
 }
 
 /* Is each number of the group, `step` apart, a whole number times this scale, as f32 rounds it? */
@@ -236,7 +236,8 @@ ALWAYS void unpack_group(int bits, const RoundedProduct *p, uint8_t *strip, int6
 }
 
 /* Returns how many steps from `first` on the panel has: whole groups, or an even number of one's. */
-static int64_t rounded_unpack(const RoundedProduct *p, uint8_t *strip, int64_t first, float *panel) {
+static int64_t rounded_unpack(const RoundedProduct *p, uint8_t *strip, int64_t first,
+                              float *panel) {
   int64_t done = 0;
   do {
     int64_t left = p->group - (first + done) % p->group;
@@ -281,7 +282,8 @@ static void rounded_finish(const RoundedProduct *p, void *const *args, const Rou
                   item->stride);
       continue;
     }
-    float *c = (float *)args[p->arg_c] + (item->batch * p->m + item->row + row) * p->n + item->column;
+    float *c =
+        (float *)args[p->arg_c] + (item->batch * p->m + item->row + row) * p->n + item->column;
     tile_copy(c, p->n, tile, item->stride, rows, item->columns);
   }
 }
@@ -295,8 +297,8 @@ static void rounded_item_panels(const RoundedProduct *p, void *const *args, cons
     for (int64_t row = 0; row < item->rows; row += p->rows) {
       const float *left = a + row * (p->ta ? 1 : p->k) + first * (p->ta ? p->m : 1);
       p->tile[(item->rows - row < p->rows) + 2 * is_right](
-          left, p->ta ? p->m : p->k, room->panel, width, depth,
-          room->sums + row * item->stride, item->stride, first > 0, (const char *)room->panel, 0);
+          left, p->ta ? p->m : p->k, room->panel, width, depth, room->sums + row * item->stride,
+          item->stride, first > 0, (const char *)room->panel, 0);
     }
   }
   rounded_finish(p, args, item, room->sums);

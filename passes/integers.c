@@ -28,8 +28,8 @@
 
 enum {
   ROUNDED_LEAST_GROUP = 8, /* with fewer, scales are as many bytes as f32 would be */
-  MOST_MOVES = 4, /* reshapes and transposes between the rounding and the product */
-  MOST_STEPS = 8  /* that a scale is computed in */
+  MOST_MOVES = 4,          /* reshapes and transposes between the rounding and the product */
+  MOST_STEPS = 8           /* that a scale is computed in */
 };
 
 /* An operand of a product that was rounded. */
@@ -51,7 +51,7 @@ typedef struct {
 typedef struct {
   Arena *arena;
   const bool *is_weight; /* by old node: it is made of weights alone */
-  VEC(Scaled) scaled; /* those whose values have the order of their sums */
+  VEC(Scaled) scaled;    /* those whose values have the order of their sums */
 } IntegersPass;
 
 /* One number, however often: what it is a broadcast of, or a const; NULL: it is none. */
@@ -251,7 +251,8 @@ static int64_t steps_of_scale(const Rounded *r, const Node *product) {
 
 /* The product with the attribute, where its second operand is such weights; NULL: it is not. */
 static Node *with_rounded(Graph *fresh, const Node *old, Node **inputs, const Rounded *weights) {
-  if (old->op != OP_DOT || weights->is_known || weights->high > 127 || !shape_elements(&old->type.shape))
+  if (old->op != OP_DOT || weights->is_known || weights->high > 127 ||
+      !shape_elements(&old->type.shape))
     return NULL;
   int64_t numbers[ROUNDED_COUNT] = {weights->low, weights->high, steps_of_scale(weights, old)};
   if (numbers[ROUNDED_GROUP] < ROUNDED_LEAST_GROUP) return NULL;
@@ -374,6 +375,7 @@ int integers_packed_operand(const Node *step) {
 
 Graph *pass_integers(PassContext *context, Graph *graph) {
   if (!graph_find_op(graph, OP_ROUND)) return graph;
-  IntegersPass pass = {.arena = context->scratch, .is_weight = mark_weights(graph, context->scratch)};
+  IntegersPass pass = {.arena = context->scratch,
+                       .is_weight = mark_weights(graph, context->scratch)};
   return graph_rewrite(graph, integers_visit, &pass);
 }

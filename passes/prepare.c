@@ -19,10 +19,13 @@ bool prepare_is_any(const Graph *graph) {
   return false;
 }
 
-bool prepare_makes(const Node *base) { return base->op == OP_RESULT && prepare_has(base->input[0]); }
+bool prepare_makes(const Node *base) {
+  return base->op == OP_RESULT && prepare_has(base->input[0]);
+}
 
 bool prepare_reads(const Node *step, int index) {
-  return index != integers_packed_operand(step) || !prepare_makes(lifetime_base(step->input[index]));
+  return index != integers_packed_operand(step) ||
+         !prepare_makes(lifetime_base(step->input[index]));
 }
 
 typedef struct {
@@ -77,7 +80,8 @@ static void prepare_find_wanted(Prepare *p) {
   for (int i = p->graph->nodes.count - 1; i >= 0; i--) {
     const Node *node = p->graph->nodes.at[i];
     const Node *product = lifetime_is_step(node) ? kernel_contraction(node) : NULL;
-    bool packs = product && (integers_have_kernel(product) || rounded_has_kernel(product)) && !p->is_fixed[i];
+    bool packs = product && (integers_have_kernel(product) || rounded_has_kernel(product)) &&
+                 !p->is_fixed[i];
     if (!packs && !p->is_wanted[i]) continue;
     for (int k = 0; k < node->input_count; k++)
       if (p->is_fixed[node->input[k]->id]) p->is_wanted[node->input[k]->id] = true;
@@ -88,7 +92,8 @@ static bool has_packed(const Graph *graph) {
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     const Node *product = lifetime_is_step(node) ? kernel_contraction(node) : NULL;
-    if (product && (node_attr(product, ATTR_INTEGERS) || node_attr(product, ATTR_ROUNDED))) return true;
+    if (product && (node_attr(product, ATTR_INTEGERS) || node_attr(product, ATTR_ROUNDED)))
+      return true;
   }
   return false;
 }
