@@ -111,6 +111,15 @@ defect("pooled-negative", "passes/integers.c", "return is_inverse && is_not_nega
 defect("pooled-row-of-floats", "kernels/integer_x86.c", "place.y = at->y * p->pool_height + i;", "place.y = at->y;", "py test/num/integers.py")
 defect("pooled-line", "kernels/integer_x86.c", "item->first * p->pool_height * p->stride_height - p->pad_top", "item->first * p->stride_height - p->pad_top", "py test/num/integers.py")
 
+# ── rounded weights ──
+R = "py test/num/rounded.py"
+defect("rounded-across", "passes/integers.c", "if (!is_inner || !run || !f.k) return 0;", "if (!run || !f.k) return 0;", R)
+defect("rounded-of-batch", "passes/integers.c", "&& pass->is_weight[old->input[1]->id]", "&& pass->is_weight", R)
+defect("rounded-folded", "passes/layout_choose.c", "if (rounded_in_groups(dot)) return (Fold){0};", "if (false) return (Fold){0};", R)
+defect("rounded-odd", "kernels/rounded_x86.c", "if (p->group % 2) {", "if (false) {", R)
+defect("rounded-block", "kernels/rounded_host.h", "return ROUNDED_BLOCK / p->rows * p->rows;", "return ROUNDED_BLOCK;", R)
+defect("rounded-any-scale", "kernels/rounded_x86.c", "if (is_scale(p, b, step, least)) return least;", "return least;", R)
+
 # ── codegen: the CPU ──
 defect("kept-elsewhere", "codegen/own_index.c", "is_other[input] |= !is_reduce && (is_other[i] || (is_own[i] && !hands_on(node)));",
        "is_other[input] |= !is_reduce && is_other[i];\n      is_own[input] |= is_own[i];", "py test/num/moves.py")

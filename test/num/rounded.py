@@ -102,18 +102,21 @@ class Rounded(support.Case):
                  'y3 = rearrange(transpose(rearrange(z, "b k m -> k (b m)")) @ c, "(b m) n -> b m n", m=7)', 'r = rearrange(v, "b e m k -> e (b m) k")',
                  'y4 = rearrange(r @ transpose(fake_quant(e, 0.25, bits=4), [0, 2, 1]), "e (b m) n -> b e m n", m=2)', "p = fake_quant(w, 0.5, bits=4)", "y5 = x @ p + sum(p)",
                  "y6 = transpose(transpose(c) @ transpose(x))", 'f = QuantLinear(6, bits=4, input_bits=none, group=9, bias=false, name="f")(flatten(MaxPool2d(2)(conv2d(i, k)), from=1))']
-        outputs = ["y1", "y2", "y3", "y4", "y5", "y6", "f"]
+        lines += ["g = reshape(fake_quant(reshape(w, [200, 10]), a, bits=4, axis=0), [40, 50])", "y7 = x @ g"]  # groups across what is summed up
+        w["a"] = random.uniform(0.2, 0.7, 200).astype("f4")
+        outputs = ["y1", "y2", "y3", "y4", "y5", "y6", "y7", "f"]
         lines += [f"output {name}" for name in outputs]
         w |= {"k": random.normal(0, 1, (4, 3, 3, 3)).astype("f4"), "f.weight": random.normal(0, 1, (6, 36)).astype("f4")}
         inputs = [("x", (40,)), ("z", (40, 7)), ("v", (3, 2, 40)), ("i", (3, 8, 8))]
         for batch in (1, 6):
-            artifact = self.compiled(inputs, lines, batch, [(name, w[name].shape) for name in ("w", "s", "t", "e", "k")])
+            artifact = self.compiled(inputs, lines, batch, [(name, w[name].shape) for name in ("w", "s", "t", "e", "k", "a")])
             x = {name: random.normal(0, 1, (batch, *shape)).astype("f4") for name, shape in inputs}
             got = self.predict(artifact, x, w, outputs)
             c, p = rounded(w["w"], w["t"], 8), rounded(w["w"], numpy.float32(0.5), 4)
             self.near(got["y1"], x["x"], rounded(w["w"], w["s"], 4))
             self.near(got["y2"], x["x"], c)
             self.near(got["y6"], x["x"], c)
+            self.near(got["y7"], x["x"], rounded(w["w"].reshape(200, 10), w["a"][:, None], 4).reshape(40, 50))
             self.near(got["y5"], x["x"], p, p.sum(dtype="f8"))
             self.near(got["y3"], x["z"].swapaxes(1, 2), c)
             self.near(got["y4"], x["v"], rounded(w["e"], numpy.float32(0.25), 4).swapaxes(1, 2))
