@@ -52,8 +52,9 @@ typedef struct {
   const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *member, *temperature, *top_p, *json,
       *lr_range, *plot;
   int prompt_count, prompt_tokens_count;
-  int64_t tokens, samples, top_k, seed, ranks, gpus;
+  int64_t tokens, samples, top_k, seed, ranks, gpus, blocks;
   const char *elastic;
+  const Gpu *gpu; /* of that name */
   bool is_full; /* more of a flag than there is room for */
   char **kept;  /* the flags that are no compiler's, for ranks that get an artifact */
   int kept_count;
@@ -156,7 +157,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
     int64_t *at;
   } counts[] = {{"--steps", &train->steps},   {"--epochs", &train->epochs}, {"--stop-at", &train->stop_at}, {"--tokens", &line->tokens},
                 {"--samples", &line->samples}, {"--top-k", &line->top_k},    {"--seed", &line->seed},         {"--ranks", &line->ranks},
-                {"--gpus", &line->gpus}};
+                {"--gpus", &line->gpus},       {"--blocks", &line->blocks}};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     if (strcmp(flag->name, texts[i].name) == 0) *texts[i].text = value;
   for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
@@ -202,6 +203,13 @@ static int ftrun_parse_flag(Line *line, char **argv, int argc, int *at) {
   if (is_choice && strcmp(value, "keep") != 0 && strcmp(value, "error") != 0)
     return flags_fail(&ftrun_line, line->command_index, "%s %s: expected keep or error", flag->name,
                       value);
+  if (!strcmp(flag->name, "--gpu-model") && !(line->gpu = gpu_find(value))) {
+    const char *nearest = gpu_nearest(value);
+    return flags_fail(&ftrun_line, line->command_index,
+                      "--gpu-model %s: no such GPU in the table (plan/gpus.def)%s%s%s", value,
+                      nearest ? "; did you mean " : "", nearest ? nearest : "",
+                      nearest ? "?" : "");
+  }
   take_flag(line, flag, value, count);
   if (line->is_full) return too_often(line, flag->name);
   keep_for_ranks(line, flag->name, value, argv + first, *at - first + 1);
@@ -272,6 +280,8 @@ static int parse_line(Line *line, int argc, char **argv) {
                       init->rename_count    ? "--init-rename"
                       : init->keeps_missing ? "--init-missing"
                                             : "--init-mismatch");
+  if (line->blocks && !line->gpu)
+    return flags_fail(&ftrun_line, line->command_index, "--blocks goes with --gpu-model");
   if (!line->find_lr && (line->lr_range || line->plot))
     return flags_fail(&ftrun_line, line->command_index, "%s goes with --find-lr",
                       line->plot ? "--plot" : "--lr-range");
@@ -399,7 +409,8 @@ static int run_command(Line *line) {
                                               line->train.dry_run}));
   case BENCH:
     return report(train_bench(run, line->train.steps > 0 ? (int)line->train.steps : 0,
-                              line->made_up_data, line->json));
+                              line->made_up_data, line->json,
+                              &(DeviceCounting){line->gpu, line->blocks}));
   case GENERATE:
     return run_generate(line);
   case SENSITIVITY:

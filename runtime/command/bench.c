@@ -258,11 +258,15 @@ Status bench_run(Exec *exec, const BenchOptions *options, FILE *out) {
   double median = 0;
   if (options->json && exec_counts(exec))
     return status_fail(STATUS_USER, "--json is for times, and the simulator counts instead");
+  if (options->gpu && !exec_counts(exec))
+    return status_fail(STATUS_USER, "--gpu-model is for --device sim, which counts what to reckon with");
   STATUS_TRY(exec_batch_new(exec, &batch));
   bench_fill_batch(exec_plan(exec), batch, 1);
-  Status status = time_steps(exec, options, batch, &median, out);
+  Status status =
+      options->sample ? STATUS_OK : time_steps(exec, options, batch, &median, out);
   if (status == STATUS_OK && options->per_kernel)
-    status = exec_counts(exec) ? bench_count(exec, batch, out)
+    status = exec_counts(exec) ? bench_count(exec, batch,
+                                             &(DeviceCounting){options->gpu, options->sample}, out)
                                : time_kernels(exec, options, batch, median, out);
   exec_batch_free(exec, batch);
   return status;

@@ -1,6 +1,7 @@
 /* bench, info: what `ftrun bench` and `ftrun info` print. */
 #ifndef FT_RUNTIME_BENCH_H
 #define FT_RUNTIME_BENCH_H
+#include "plan/gpu_model.h"
 #include "runtime/execute/feed.h"
 #include <stdio.h>
 
@@ -8,6 +9,8 @@ typedef struct {
   int steps;        /* measured; 0: as many as fit in about two seconds, at least 20 */
   bool per_kernel;  /* also the table of launches and calls */
   const char *json; /* a file for the table, or NULL */
+  const Gpu *gpu;   /* with a device that counts: also the time that it is reckoned to take, or NULL */
+  int64_t sample;   /* with gpu: run only so many blocks of each launch, and no step as a whole; 0: all */
   Feed *feed; /* steps on loaded data, loading included in the time; NULL: one made-up batch */
 } BenchOptions;
 /* exec_write_settings and exec_init must have been called. */

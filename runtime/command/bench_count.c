@@ -1,7 +1,9 @@
 /* bench_count: the table of a device that counts instead of timing (the simulator): what each
  * kernel of a step executed and moved, against the least that it must move. */
 #include "runtime/command/bench_count.h"
+#include "runtime/command/bench_model.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum { SECTOR = 32 };
 
@@ -64,17 +66,42 @@ static void print_rows(const PlanGraph *graph, Row *rows, FILE *out) {
   if (!is_exact) fprintf(out, "~ registers estimated from the PTX: there is no ptxas in PATH\n");
 }
 
-Status bench_count(Exec *exec, const void *batch, FILE *out) {
+/* The launches do the same, if on other memory. */
+static bool are_alike(const PlanStep *a, const PlanStep *b) {
+  return a->kind == STEP_LAUNCH && b->kind == STEP_LAUNCH && !strcmp(a->name, b->name) &&
+         !memcmp(a->grid, b->grid, sizeof a->grid) && a->shared == b->shared &&
+         a->bytes == b->bytes && a->flops == b->flops;
+}
+
+static Status count_rows(Exec *exec, const void *batch, const DeviceCounting *how, Row *rows) {
+  ExecGraph step = exec_result_graph(exec, PROGRAMME_STEP);
+  const PlanGraph *graph = exec_graph_plan(exec, step);
+  for (int i = 0; i < graph->steps.count; i++) {
+    int like = 0;
+    while (like < i && !(how->sample && are_alike(&graph->steps.at[like], &graph->steps.at[i])))
+      like++;
+    rows[i].step = i;
+    rows[i].counts = rows[like].counts;
+    if (like == i) STATUS_TRY(exec_count_step(exec, step, batch, i, how, &rows[i].counts));
+  }
+  return STATUS_OK;
+}
+
+Status bench_count(Exec *exec, const void *batch, const DeviceCounting *how, FILE *out) {
   ExecGraph step = exec_result_graph(exec, PROGRAMME_STEP);
   const PlanGraph *graph = exec_graph_plan(exec, step);
   Row *rows = calloc((size_t)graph->steps.count + 1, sizeof *rows);
   if (!rows) return status_fail(STATUS_FAULT, "out of memory");
-  Status status = STATUS_OK;
-  for (int i = 0; i < graph->steps.count && status == STATUS_OK; i++) {
-    rows[i].step = i;
-    status = exec_count_step(exec, step, batch, i, &rows[i].counts);
-  }
-  if (status == STATUS_OK) print_rows(graph, rows, out);
+  if (how->sample)
+    fprintf(out, "of each launch at most %lld blocks were simulated, with memory that was not computed\n",
+            (long long)how->sample);
+  Status status = count_rows(exec, batch, how, rows);
+  GpuWork *work = calloc((size_t)graph->steps.count + 1, sizeof *work);
+  if (status == STATUS_OK && !work) status = status_fail(STATUS_FAULT, "out of memory");
+  for (int i = 0; i < graph->steps.count && work; i++) work[i] = rows[i].counts.work;
+  if (status == STATUS_OK) print_rows(graph, rows, out); /* sorts them */
+  if (status == STATUS_OK && how->gpu) status = bench_model(exec, how->gpu, work, out);
+  free(work);
   free(rows);
   return status;
 }

@@ -4,6 +4,8 @@
 #include "runtime/execute/exec.h"
 #include <stdio.h>
 
-/* Runs one step and prints the table; only if exec_counts(exec). */
-STATUS_CHECKED Status bench_count(Exec *exec, const void *batch, FILE *out);
+/* Runs one step and prints the table; with a GPU, also the time that each kernel is reckoned to take
+ * there. A sample is DeviceCounting's; of launches of one kernel that are alike the first is run. Only if
+ * exec_counts(exec). */
+STATUS_CHECKED Status bench_count(Exec *exec, const void *batch, const DeviceCounting *how, FILE *out);
 #endif

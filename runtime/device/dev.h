@@ -3,6 +3,7 @@
  * functions may follow, unless is_host_memory says that the host can too. */
 #ifndef FT_RUNTIME_DEV_H
 #define FT_RUNTIME_DEV_H
+#include "plan/gpu_model.h"
 #include "runtime/artifact/artifact.h"
 #include "runtime/common/spans.h"
 #include "runtime/communicate/comm.h"
@@ -16,6 +17,7 @@ typedef struct {
                    for one that has not begun: others do its work then */
   int index;    /* cuda:N */
   bool is_deterministic; /* the same bits in every run: nothing that is chosen by timing */
+  bool is_unchecked;     /* sim: for DeviceCounting.sample; nothing is checked */
   Comm *comm;            /* the ranks that BEGINs of the plan go to; NULL: this process is alone */
 } DeviceOptions;
 
@@ -57,7 +59,13 @@ typedef struct {
   bool registers_are_exact;
   int64_t shared_bytes; /* of a block */
   double occupancy;     /* share of a multiprocessor's warps that fit at once */
+  GpuWork work;         /* with DeviceCounting.gpu */
 } DeviceCounts;
+
+typedef struct {
+  const Gpu *gpu; /* whose cycles to count for DeviceCounts.work; NULL: of none */
+  int64_t sample; /* run only so many blocks of a launch, and count as many times more; 0: all */
+} DeviceCounting;
 
 typedef void DeviceIdle(void *context);
 typedef struct DeviceType {
@@ -134,7 +142,8 @@ typedef struct DeviceType {
    * *time is -1 for steps that a call which began before has done. */
   Status (*time_part)(DeviceGraph *graph, int first, int end, int64_t *time, const char **by);
   /* Runs step `index` of the plan and counts. */
-  Status (*count_step)(DeviceGraph *graph, const char *batch, int index, DeviceCounts *out);
+  Status (*count_step)(DeviceGraph *graph, const char *batch, int index, const DeviceCounting *how,
+                       DeviceCounts *out);
 } DeviceType;
 
 /* The sentence of a device that runs nothing beside its compute queue. */

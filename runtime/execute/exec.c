@@ -187,7 +187,8 @@ static Status exec_make(Exec *exec, const ExecOptions *options, bool *is_bound) 
   DeviceOptions device = {.threads = options->threads,
                           .reserved = options->reserved,
                           .comm = options->comm,
-                          .is_deterministic = options->is_deterministic};
+                          .is_deterministic = options->is_deterministic,
+                          .is_unchecked = options->is_unchecked};
   exec->comm = options->comm;
   exec_set_derived(exec, "distributed.rank", comm_rank(options->comm));
   exec_set_derived(exec, "distributed.data_rank", comm_index(options->comm, MESH_DATA));
@@ -390,9 +391,9 @@ Status exec_run_kept(Exec *exec, ExecGraph graph, const DeviceKept *kept, int64_
 bool exec_counts(const Exec *exec) { return exec->type->count_step != NULL; }
 
 Status exec_count_step(Exec *exec, ExecGraph graph, const void *batch, int index,
-                       DeviceCounts *out) {
+                       const DeviceCounting *how, DeviceCounts *out) {
   STATUS_TRY(exec_ready(exec, graph));
-  return exec->type->count_step(exec->graph[graph], batch, index, out);
+  return exec->type->count_step(exec->graph[graph], batch, index, how, out);
 }
 
 Status exec_speed(Exec *exec, DeviceSpeed *out) {

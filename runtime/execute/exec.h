@@ -28,6 +28,7 @@ typedef struct {
   bool is_deterministic;   /* the same bits in every run on this device */
   const char *const *only; /* names of the programmes that will run, and memory for no more; ends in
                               NULL. NULL: all but that for generation (runtime/execute/decoder.h) */
+  bool is_unchecked; /* sim: DeviceOptions */
   int reserved; /* cpu: of the threads, for queues beside compute and for loading (dev.h) */
   Comm *comm;   /* the ranks that the steps' collectives go to; NULL: this process is alone */
 } ExecOptions;
@@ -162,7 +163,7 @@ STATUS_CHECKED Status exec_run_kept(Exec *exec, ExecGraph graph, const DeviceKep
 /* Runs step `index` and counts what its kernel does, on a device that can (the simulator). */
 bool exec_counts(const Exec *exec);
 STATUS_CHECKED Status exec_count_step(Exec *exec, ExecGraph graph, const void *batch, int index,
-                                      DeviceCounts *out);
+                                      const DeviceCounting *how, DeviceCounts *out);
 /* What the device can do at best; zeros where it does not know. */
 STATUS_CHECKED Status exec_speed(Exec *exec, DeviceSpeed *out);
 

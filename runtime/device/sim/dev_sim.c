@@ -11,6 +11,7 @@
 #include "plan/plan_order.h"
 #include "runtime/common/element.h"
 #include "runtime/device/beside.h"
+#include "runtime/device/sim/sim_gpu.h"
 #include "runtime/device/sim/sim_plan.h"
 #include "runtime/device/sim/sim_ptxas.h"
 #include <stdio.h>
@@ -70,6 +71,7 @@ static Status open_sim(const Artifact *artifact, const DeviceOptions *options, D
   if (!device) return status_fail(STATUS_FAULT, "out of memory");
   device->comm = options->comm;
   Status status = sim_machine_new(options->threads, &device->machine);
+  if (status == STATUS_OK && options->is_unchecked) sim_machine_unchecked(device->machine);
   if (status == STATUS_OK)
     status = sim_module_load(artifact->path, artifact->ptx, strlen(artifact->ptx), &device->module);
   if (status == STATUS_OK) status = cpu_library_new(1, 0, &device->library);
@@ -286,7 +288,7 @@ static Status bind_sim(Device *device, const Artifact *artifact, int which, char
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
 static Status run_launch(DeviceGraph *graph, const PlanStep *step, Task *task, const char *batch,
-                         SimCounts *counts) {
+                         SimCounts *counts, const SimTiming *timing) {
   SimMachine *machine = graph->device->machine;
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->graph->buffers.at[step->args[i]];
@@ -297,6 +299,7 @@ static Status run_launch(DeviceGraph *graph, const PlanStep *step, Task *task, c
     if (task->is_fresh[i]) sim_mark(machine, task->regions[i].at, task->regions[i].bytes, false);
   }
   task->launch.counts = counts;
+  task->launch.timing = timing;
   return sim_launch(machine, task->kernel, &task->launch);
 }
 
@@ -359,7 +362,7 @@ static Status sim_run_step(DeviceGraph *graph, const char *batch, int index) {
   if (step->kind == STEP_BEGIN) return run_begin(graph, step, task);
   if (step->kind == STEP_END)
     return run_end(graph, &graph->graph->steps.at[step->partner], &graph->tasks[step->partner]);
-  return task->kernel ? run_launch(graph, step, task, batch, NULL) : run_calls(graph, task, batch);
+  return task->kernel ? run_launch(graph, step, task, batch, NULL, NULL) : run_calls(graph, task, batch);
 }
 
 static Status run_steps(DeviceGraph *graph, const char *batch, int first, int end) {
@@ -393,6 +396,8 @@ static Status run_part_sim(DeviceGraph *graph, const char *batch, int first, int
 /* ── counting ─────────────────────────────────────────────────────────────────────────────── */
 /* What a multiprocessor of sm_80 or sm_90 has; the smaller ones (sm_86, sm_89) have 48 warps. */
 enum { SM_WARPS = 64, SM_REGISTERS = 65536, SM_BLOCKS = 32, REGISTER_UNIT = 256 };
+/* Instructions of a warp before one block of a sample counts as waiting for others for ever. */
+enum { SAMPLE_STEPS = 1 << 28 };
 
 static double occupancy(const char *target, const SimLaunch *launch, int registers,
                         int64_t shared_bytes) {
@@ -416,13 +421,19 @@ static int estimate_registers(const SimKernelInfo *info) {
   return registers > 255 ? 255 : registers;
 }
 
-static Status count_sim(DeviceGraph *graph, const char *batch, int index, DeviceCounts *out) {
+static Status count_sim(DeviceGraph *graph, const char *batch, int index, const DeviceCounting *how,
+                        DeviceCounts *out) {
   const PlanStep *step = &graph->graph->steps.at[index];
   Task *task = &graph->tasks[index];
   SimCounts counts = {0};
+  SimTiming timing;
   *out = (DeviceCounts){.is_kernel = task->kernel != NULL};
   if (!task->kernel) return sim_run_step(graph, batch, index);
-  STATUS_TRY(run_launch(graph, step, task, batch, &counts));
+  if (how->gpu) timing = sim_gpu_timing(how->gpu, (double)step->bytes);
+  task->launch.sample = how->sample;
+  task->launch.step_limit = how->sample ? SAMPLE_STEPS : 0;
+  STATUS_TRY(run_launch(graph, step, task, batch, &counts, how->gpu ? &timing : NULL));
+  sim_gpu_scale(&counts, step->grid[0] * step->grid[1] * step->grid[2]);
   SimPtxas *ptxas = &graph->device->ptxas;
   SimKernelInfo info = sim_kernel_info(task->kernel);
   sim_ptxas_run(ptxas, graph->artifact->path, graph->plan->target_cpu);
@@ -440,6 +451,9 @@ static Status count_sim(DeviceGraph *graph, const char *batch, int index, Device
                         .shared_bytes = info.shared_bytes + step->shared};
   out->occupancy =
       occupancy(graph->plan->target_cpu, &task->launch, out->registers, out->shared_bytes);
+  out->work = sim_gpu_work(&counts, step->block[0] * step->block[1] * step->block[2],
+                           out->registers, out->shared_bytes, (double)step->flops,
+                           (double)step->bytes);
   return STATUS_OK;
 }
 

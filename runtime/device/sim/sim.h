@@ -36,6 +36,11 @@ void sim_machine_seed(SimMachine *machine, uint64_t schedule);
  * can. */
 void sim_machine_rounding(SimMachine *machine, uint64_t seed);
 
+/* From now on nothing is recorded of who wrote and read what, so that launches of a sample of their
+ * blocks find no fault with what other blocks would have written, and memory costs no more than
+ * itself. Before anything is allocated. */
+void sim_machine_unchecked(SimMachine *machine);
+
 /* Zeroed, 256-byte aligned; 0 bytes gives a valid address. Its bytes count as never written until a
  * kernel writes them or sim_mark says so: reading them before is reported. */
 STATUS_CHECKED Status sim_alloc(SimMachine *machine, int64_t bytes, char **out);
@@ -103,10 +108,25 @@ typedef struct {
   int64_t thread_instructions;           /* by active lanes of them */
   int64_t load_sectors, store_sectors;   /* global: moved between a block and memory, see docs */
   int64_t load_requests, store_requests; /* global: instructions that asked for them */
+  int64_t wide_loads, narrow_loads; /* of load_requests: of 16 bytes a lane; of fewer where the next
+                                       bytes of the row were asked for by a neighbouring lane */
   int64_t shared_accesses; /* wavefronts that shared accesses need without conflicts */
   int64_t bank_conflicts;  /* wavefronts on top of them */
   int64_t branches, divergent_branches;
+  int64_t blocks;
+  /* Only with SimLaunch.timing. In a GPU's own instructions, an estimate (sim_cost.h): all, and by
+   * unit; operations of tensor cores, as of 16 bits (tf32 counts twice); wavefronts of 128 bytes of
+   * shared memory and L1, conflicts included; and paths (sim_path.h): the sum over blocks and the
+   * longest, in cycles. */
+  int64_t issued, f32, multiply, integer, special, wgmma, mma, wavefronts, path, longest_path;
 } SimCounts;
+
+/* The GPU whose cycles are counted. */
+typedef struct {
+  int l1_cycles, shared_cycles, memory_cycles; /* until a load is there */
+  double wgmma, mma; /* 16-bit operations of a scheduler's tensor core in a cycle */
+  double copied;     /* bytes of bulk copies that come to a multiprocessor in a cycle */
+} SimTiming;
 
 typedef struct {
   int64_t grid[3], block[3], shared; /* dynamic shared bytes */
@@ -116,8 +136,10 @@ typedef struct {
   int region_count;
   const char *source, *label; /* for messages: the .ft file and the plan's label; NULL: none */
   uint32_t line;              /* in source; 0: none */
+  int64_t sample;             /* run only so many blocks, drawn evenly over the grid; 0: all */
   int64_t step_limit;         /* instructions of a warp before it counts as endless; 0: 2^36 */
   SimCounts *counts;          /* NULL: not wanted; counting makes a launch slower */
+  const SimTiming *timing;    /* with counts; NULL: no units and no paths; else no seed's order */
 } SimLaunch;
 /* Runs it to the end. STATUS_USER with the checker's first finding, of the lowest block. */
 STATUS_CHECKED Status sim_launch(SimMachine *machine, const SimKernel *kernel,

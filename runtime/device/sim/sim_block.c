@@ -1,5 +1,6 @@
 /* sim_block: the memory of a block, and its beginning: sim_schedule.c runs it. */
 #include "runtime/device/sim/sim_clock.h"
+#include "runtime/device/sim/sim_path.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,7 @@ void sim_cta_free(SimCta *cta) {
     free(cta->warps[i].stores);
   }
   free(cta->dirty);
+  sim_path_free(cta->paths);
   sim_clock_free(cta->clock_memory);
   free(cta->stored);
   for (int i = 0; i < cta->bulk_count; i++) free(cta->bulk[i].data);
@@ -259,5 +261,5 @@ bool sim_cta_begin(SimCta *cta, int64_t block) {
   if (cta->dirty) memset(cta->dirty, 0, (size_t)cta->dirty_capacity * sizeof *cta->dirty);
   for (int i = 0; i < SIM_CACHE_LINES; i++) cta->cache.tags[i] = 0;
   for (int i = 0; i < run->warps; i++) begin_warp(cta, i);
-  return sim_clock_begin(cta);
+  return sim_path_begin(cta) && sim_clock_begin(cta);
 }

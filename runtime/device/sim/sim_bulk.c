@@ -3,12 +3,15 @@
  * schedule says so. */
 #include "runtime/device/sim/sim_mbarrier.h"
 #include "runtime/device/sim/sim_clock.h"
+#include "runtime/device/sim/sim_path.h"
 #include <stdlib.h>
 #include <string.h>
 
 void mbarrier_settle(SimCta *cta, Mbarrier *m, uint32_t address) {
   cta->progress++;
-  if (m->missing || m->bytes) return;
+  bool is_over = !m->missing && !m->bytes;
+  if (cta->warps->path) sim_path_arrive(cta, address, is_over ? m->phase : -1);
+  if (!is_over) return;
   m->missing = m->count;
   m->phase ^= 1;
   if (cta->epoch < TOUCH_EPOCHS - 1) cta->epoch++;
@@ -42,6 +45,7 @@ void sim_bulk_arrive(SimCta *cta, SimBulk *copy) {
   memcpy(&word, cta->shared + copy->mbarrier, 8);
   Mbarrier m = mbarrier_of(word);
   m.bytes -= copy->bytes;
+  if (cta->paths) cta->paths->event = copy->arrives;
   if (cta->clock) sim_clock_copied(cta, copy);
   mbarrier_settle(cta, &m, copy->mbarrier);
   word = mbarrier_word(&m);

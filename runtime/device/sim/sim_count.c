@@ -9,7 +9,7 @@
  * Shared memory has 32 banks of 4 bytes. A wavefront serves each bank once; lanes that want the
  * same word share it. 8-byte accesses go by half warps, 16-byte ones by quarters, as on the
  * hardware. */
-#include "runtime/device/sim/sim_private.h"
+#include "runtime/device/sim/sim_path.h"
 
 enum { WAYS = 4, SETS = SIM_CACHE_LINES / WAYS };
 
@@ -35,6 +35,18 @@ static uint64_t sector_of(const SimRun *run, uint64_t address) {
   return address / 32 + 1;
 }
 
+/* Lanes read one behind the other, and at least 16 bytes. */
+static bool is_row(const uint64_t *address, uint32_t mask, int bytes) {
+  int count = 0;
+  uint64_t last = 0;
+  for (uint32_t rest = mask; rest; rest &= rest - 1, count++) {
+    uint64_t at = address[__builtin_ctz(rest)];
+    if (count && at != last + (uint64_t)bytes) return false;
+    last = at;
+  }
+  return count * bytes >= 16;
+}
+
 void sim_count_global(SimWarp *w, const uint64_t *address, uint32_t mask, int bytes,
                       bool is_store) {
   SimCta *cta = w->cta;
@@ -46,14 +58,20 @@ void sim_count_global(SimWarp *w, const uint64_t *address, uint32_t mask, int by
     while (i > 0 && seen[i - 1] != sector) i--;
     if (!i) seen[count++] = sector;
   }
-  (void)bytes; /* an aligned access of up to 16 bytes lies in one sector */
+  /* an aligned access of up to 16 bytes lies in one sector */
+  if (w->path) cta->paths->wavefronts += (count + 3) / 4;
   if (is_store) {
     cta->counts.store_requests++;
     cta->counts.store_sectors += count;
     return;
   }
+  int missed = 0;
+  for (int i = 0; i < count; i++) missed += !is_cached(&cta->cache, seen[i]);
   cta->counts.load_requests++;
-  for (int i = 0; i < count; i++) cta->counts.load_sectors += !is_cached(&cta->cache, seen[i]);
+  cta->counts.wide_loads += bytes == 16;
+  cta->counts.narrow_loads += bytes < 16 && is_row(address, mask, bytes);
+  cta->counts.load_sectors += missed;
+  if (w->path) cta->paths->is_missed |= missed > 0;
 }
 
 /* Wavefronts for some of the lanes. */
@@ -81,6 +99,7 @@ void sim_count_shared(SimWarp *w, const uint64_t *address, uint32_t mask, int by
     int needed = wavefronts(address, here, words);
     w->cta->counts.shared_accesses++;
     w->cta->counts.bank_conflicts += needed - 1;
+    if (w->path) w->cta->paths->wavefronts += needed;
   }
 }
 
@@ -93,8 +112,21 @@ void sim_count_add(SimCounts *to, const SimCounts *from) {
   to->store_sectors += from->store_sectors;
   to->load_requests += from->load_requests;
   to->store_requests += from->store_requests;
+  to->wide_loads += from->wide_loads;
+  to->narrow_loads += from->narrow_loads;
   to->shared_accesses += from->shared_accesses;
   to->bank_conflicts += from->bank_conflicts;
   to->branches += from->branches;
   to->divergent_branches += from->divergent_branches;
+  to->blocks += from->blocks;
+  to->issued += from->issued;
+  to->f32 += from->f32;
+  to->multiply += from->multiply;
+  to->integer += from->integer;
+  to->special += from->special;
+  to->wgmma += from->wgmma;
+  to->mma += from->mma;
+  to->wavefronts += from->wavefronts;
+  to->path += from->path;
+  if (from->longest_path > to->longest_path) to->longest_path = from->longest_path;
 }

@@ -55,7 +55,7 @@ static void add_records(SimMachine *machine, SimPlace *places, int count) {
     bool is_written_to = false;
     for (int k = 0; k < count; k++)
       is_written_to |= places[k].is_writable && meets(&places[k], place);
-    if (!from) continue;
+    if (!from || machine->is_unchecked) continue;
     uint8_t *written = from->written + (place->at - from->at);
     if (is_written_to) {
       place->writer = from->writer;
@@ -93,12 +93,24 @@ static SimPlace *make_places(SimMachine *machine, const SimKernel *kernel, const
 }
 
 /* ── blocks ───────────────────────────────────────────────────────────────────────────────── */
+/* Of as many equal stretches of the grid as blocks are taken one of each, at a place that is drawn: at equal distances
+ * they might all be of one kind, where kinds follow one another. */
+static int64_t block_of_run(const SimRun *run, int64_t index) {
+  if (run->taken == run->blocks) return index;
+  int64_t begin = (int64_t)((double)run->blocks * (double)index / (double)run->taken);
+  int64_t end = (int64_t)((double)run->blocks * (double)(index + 1) / (double)run->taken);
+  uint64_t state = (uint64_t)index;
+  return begin + (int64_t)(sim_random(&state) % (uint64_t)(end > begin ? end - begin : 1));
+}
+
 static void sim_work(void *context, int share) {
   SimRun *run = context;
   SimCta *cta = run->machine->cta[share];
   for (bool is_ready = false;;) {
-    int64_t block = atomic_fetch_add(&run->next_block, 1);
-    if (block >= run->blocks || block > atomic_load(&run->failed_block)) return;
+    int64_t index = atomic_fetch_add(&run->next_block, 1);
+    if (index >= run->taken) return;
+    int64_t block = block_of_run(run, index);
+    if (block > atomic_load(&run->failed_block)) return;
     if (!is_ready && !sim_cta_prepare(cta, run)) {
       cta->out_of_memory = true;
       atomic_store(&run->failed_block, -1);
@@ -150,6 +162,8 @@ Status sim_launch(SimMachine *machine, const SimKernel *kernel, const SimLaunch 
                 .launch = launch,
                 .blocks = launch->grid[0] * launch->grid[1] * launch->grid[2],
                 .failed_block = INT64_MAX};
+  bool is_sample = launch->sample > 0 && launch->sample < run.blocks;
+  run.taken = is_sample ? launch->sample : run.blocks;
   run.step_limit = launch->step_limit ? launch->step_limit : INT64_C(1) << 36;
   int64_t threads = launch->block[0] * launch->block[1] * launch->block[2];
   run.warps = (int)((threads + SIM_LANES - 1) / SIM_LANES);
@@ -159,7 +173,7 @@ Status sim_launch(SimMachine *machine, const SimKernel *kernel, const SimLaunch 
   run.places = make_places(machine, kernel, launch, arena, &run.place_count);
   next_stamp(machine);
   uint64_t state = machine->schedule_seed + machine->launches++;
-  if (machine->schedule_seed) run.seed = sim_random(&state) | 1;
+  if (machine->schedule_seed && !launch->timing) run.seed = sim_random(&state) | 1;
   state = machine->rounding_seed; /* the same in every launch: hardware's error has no memory */
   if (machine->rounding_seed) run.rounding = (uint32_t)sim_random(&state) | 2;
   for (int i = 0; i < pool_threads(machine->pool); i++) {
@@ -167,7 +181,7 @@ Status sim_launch(SimMachine *machine, const SimKernel *kernel, const SimLaunch 
     machine->cta[i]->failed_block = -1;
     machine->cta[i]->out_of_memory = false;
   }
-  if (run.blocks == 1)
+  if (run.taken == 1)
     sim_work(&run, 0);
   else
     pool_run(machine->pool, sim_work, &run);

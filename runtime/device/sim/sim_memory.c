@@ -71,8 +71,11 @@ SimAllocation *sim_allocation(const SimMachine *machine, const char *at, int64_t
 
 void sim_mark(SimMachine *machine, const char *at, int64_t bytes, bool is_written) {
   SimAllocation *allocation = bytes > 0 ? sim_allocation(machine, at, bytes) : NULL;
-  if (allocation) memset(allocation->written + (at - allocation->at), is_written, (size_t)bytes);
+  if (allocation && !machine->is_unchecked)
+    memset(allocation->written + (at - allocation->at), is_written, (size_t)bytes);
 }
+
+void sim_machine_unchecked(SimMachine *machine) { machine->is_unchecked = true; }
 
 void sim_machine_seed(SimMachine *machine, uint64_t schedule) {
   machine->schedule_seed = schedule;

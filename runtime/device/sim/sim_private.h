@@ -224,6 +224,7 @@ struct SimMachine {
   uint32_t launch;     /* counts; the upper part of owners */
   uint64_t launches;   /* counts, for ever */
   uint64_t schedule_seed, rounding_seed;
+  bool is_unchecked;
 };
 
 /* A region of a launch with what is recorded about it. */
@@ -300,6 +301,7 @@ struct SimWarp {
   int store_count, store_capacity;
   bool is_polling; /* stopped at an mbarrier whose phase is not over */
   bool is_fenced;  /* wgmma.fence, and no sum touched since */
+  struct SimPath *path; /* NULL: no timing */
 };
 
 /* A bulk copy to shared memory under way: it arrives when a warp waits for its mbarrier. */
@@ -309,6 +311,7 @@ typedef struct {
   bool has_arrived; /* and no warp has waited for it since */
   const char *from; /* read only when it arrives; NULL: was read when it was asked for */
   char *data;
+  int64_t arrives; /* cycle: see sim_path.h */
 } SimBulk;
 
 enum { STORED_BITS = 1 << 16, STORED_PIECE = 256 };
@@ -326,7 +329,8 @@ typedef struct SimRun {
   SimPlace *places;
   int place_count;
   int warps; /* of a block */
-  int64_t blocks;
+  int64_t blocks;   /* of the grid, */
+  int64_t taken;    /* and of them to run: block_of_run says which */
   int64_t step_limit;
   int64_t shared_bytes, dynamic_at;         /* of a block; where the dynamic part begins */
   _Atomic int64_t next_block, failed_block; /* INT64_MAX: none */
@@ -370,6 +374,7 @@ typedef struct SimCta {
   bool out_of_memory;
   SimCounts counts;
   SimCache cache;
+  struct SimPaths *paths; /* NULL: never timed */
 } SimCta;
 
 /* A table of handlers for each kind of processor. */

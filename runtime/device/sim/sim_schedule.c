@@ -5,6 +5,7 @@
  * launch and the block alone. Either way one thread of the host runs a block. */
 #include "runtime/device/sim/sim_clock.h"
 #include "runtime/device/sim/sim_mbarrier.h"
+#include "runtime/device/sim/sim_path.h"
 
 /* ── chance ───────────────────────────────────────────────────────────────────────────────── */
 uint64_t sim_random(uint64_t *state) {
@@ -35,6 +36,7 @@ static int64_t arrived(const SimCta *cta, int id, const SimWarp **first, const S
 static void release(SimCta *cta, int id, bool is_whole) {
   if (cta->epoch < TOUCH_EPOCHS - 1) cta->epoch++;
   if (cta->clock) sim_clock_barrier(cta, id);
+  if (cta->warps->path) sim_path_barrier(cta, id);
   for (int i = 0; i < cta->run->warps; i++) {
     SimWarp *w = &cta->warps[i];
     if (is_whole) w->sync = 0;
@@ -152,8 +154,24 @@ static bool run_by_chance(SimWarp *w) {
   return false;
 }
 
+/* The same with cycles. */
+static void run_timed(SimWarp *w) {
+  const SimInst *in = w->at;
+  while (in) {
+    if (w->places && !registers_are_free(w, in)) return;
+    sim_path_issue(w, in);
+    const SimInst *next = in->op(w, in);
+    sim_path_done(w, in, next);
+    in = next;
+  }
+}
+
 static void run_warp(SimWarp *w) {
   const SimInst *in = w->at;
+  if (w->path) {
+    run_timed(w);
+    return;
+  }
   if (!w->cta->run->kernel->is_hopper) {
     while (in) in = in->op(w, in);
     return;
@@ -256,6 +274,8 @@ static void count_block(SimCta *cta) {
     cta->counts.thread_instructions += cta->warps[i].thread_steps;
   }
   cta->counts.warps += cta->run->warps;
+  cta->counts.blocks++;
+  if (cta->warps->path) sim_path_end(cta);
 }
 
 void sim_cta_run(SimCta *cta, int64_t block) {

@@ -1,0 +1,10 @@
+/* bench_model: `ftrun bench --device sim --gpu-model GPU`: how long each kernel of a step would take on that GPU. */
+#ifndef FT_RUNTIME_BENCH_MODEL_H
+#define FT_RUNTIME_BENCH_MODEL_H
+#include "plan/gpu_model.h"
+#include "runtime/execute/exec.h"
+#include <stdio.h>
+
+/* work: of each step of the training step's graph, blocks 0 where it is no kernel; its is_half and is_tf32 are set. */
+STATUS_CHECKED Status bench_model(Exec *exec, const Gpu *gpu, GpuWork *work, FILE *out);
+#endif
