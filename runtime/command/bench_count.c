@@ -23,24 +23,41 @@ static double percent(int64_t part, int64_t whole) {
   return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
-static void count_print_row(const PlanStep *step, const DeviceCounts *c, FILE *out) {
+/* "   1.000x", or a dash where there is nothing to divide by. */
+static void print_times(int64_t part, double whole, int width, FILE *out) {
+  if (whole > 0)
+    fprintf(out, "%*.3fx", width - 1, (double)part / whole);
+  else
+    fprintf(out, "%*s", width, "-");
+}
+
+static double result_bytes(const PlanGraph *graph, const PlanStep *step) {
+  double bytes = 0;
+  for (int i = step->input_count; i < step->arg_count; i++)
+    bytes += (double)type_bytes(&graph->buffers.at[step->args[i]].type);
+  return bytes;
+}
+
+static void count_print_row(const PlanGraph *graph, int index, const DeviceCounts *c, FILE *out) {
+  const PlanStep *step = &graph->steps.at[index];
   int64_t sectors = c->load_sectors + c->store_sectors;
-  double least = (double)step->bytes / SECTOR;
   if (!c->is_kernel) {
-    fprintf(out, "%12s %10s %8s %10s %9s %9s %7s %7s %6s  %-5u %s (%s)\n", "-", "-", "-", "-", "-",
-            "-", "-", "-", "-", step->line, step->label, step->name);
+    fprintf(out, "%12s %10s %8s %10s %9s %9s %7s %7s %6s %9s %6s  %-5u %s (%s)\n", "-", "-", "-", "-",
+            "-", "-", "-", "-", "-", "-", "-", step->line, step->label, step->name);
     return;
   }
   fprintf(out, "%12lld %10lld ", (long long)c->instructions, (long long)sectors);
-  if (least > 0)
-    fprintf(out, "%7.3fx", (double)sectors / least);
-  else
-    fprintf(out, "%8s", "-");
-  fprintf(out, " %10lld %8.1f%% %8.1f%% %6d%s %7lld %5.0f%%  %-5u %s (%s)\n",
-          (long long)c->store_sectors, percent(c->bank_conflicts, c->shared_accesses),
+  print_times(sectors, (double)step->bytes / SECTOR, 8, out);
+  fprintf(out, " %10lld %8.1f%% %8.1f%% %6d%s %7lld %5.0f%% ", (long long)c->store_sectors,
+          percent(c->bank_conflicts, c->shared_accesses),
           percent(c->divergent_branches, c->branches), c->registers,
-          c->registers_are_exact ? " " : "~", (long long)c->shared_bytes, 100 * c->occupancy,
-          step->line, step->label, step->name);
+          c->registers_are_exact ? " " : "~", (long long)c->shared_bytes, 100 * c->occupancy);
+  print_times(c->store_sectors, result_bytes(graph, step) / SECTOR, 9, out);
+  if (c->wide_loads + c->narrow_loads)
+    fprintf(out, " %5.0f%%", percent(c->wide_loads, c->wide_loads + c->narrow_loads));
+  else
+    fprintf(out, " %6s", "-");
+  fprintf(out, "  %-5u %s (%s)\n", step->line, step->label, step->name);
 }
 
 static void print_rows(const PlanGraph *graph, Row *rows, FILE *out) {
@@ -55,19 +72,18 @@ static void print_rows(const PlanGraph *graph, Row *rows, FILE *out) {
     is_exact &= !c->is_kernel || c->registers_are_exact;
   }
   qsort(rows, (size_t)count, sizeof *rows, most_first);
-  fprintf(out, "\n%12s %10s %8s %10s %9s %9s %7s %7s %6s  %-5s %s\n", "instructions", "sectors",
-          "of least", "stored", "conflicts", "divergent", "regs", "shared", "occup", "line",
-          "kernel or call");
+  fprintf(out, "\n%12s %10s %8s %10s %9s %9s %7s %7s %6s %9s %6s  %-5s %s\n", "instructions",
+          "sectors", "of least", "stored", "conflicts", "divergent", "regs", "shared", "occup",
+          "of result", "wide", "line", "kernel or call");
   for (int i = 0; i < count; i++)
-    count_print_row(&graph->steps.at[rows[i].step], &rows[i].counts, out);
+    count_print_row(graph, rows[i].step, &rows[i].counts, out);
   fprintf(out, "%12lld %10lld %7.3fx  warp instructions and 32-byte sectors of a step\n",
           (long long)instructions, (long long)sectors,
           least > 0 ? (double)sectors * SECTOR / (double)least : 0);
   if (!is_exact) fprintf(out, "~ registers estimated from the PTX: there is no ptxas in PATH\n");
 }
 
-/* The launches do the same, if on other memory. */
-static bool are_alike(const PlanStep *a, const PlanStep *b) {
+bool bench_are_alike(const PlanStep *a, const PlanStep *b) {
   return a->kind == STEP_LAUNCH && b->kind == STEP_LAUNCH && !strcmp(a->name, b->name) &&
          !memcmp(a->grid, b->grid, sizeof a->grid) && a->shared == b->shared &&
          a->bytes == b->bytes && a->flops == b->flops;
@@ -78,7 +94,7 @@ static Status count_rows(Exec *exec, const void *batch, const DeviceCounting *ho
   const PlanGraph *graph = exec_graph_plan(exec, step);
   for (int i = 0; i < graph->steps.count; i++) {
     int like = 0;
-    while (like < i && !(how->sample && are_alike(&graph->steps.at[like], &graph->steps.at[i])))
+    while (like < i && !(how->sample && bench_are_alike(&graph->steps.at[like], &graph->steps.at[i])))
       like++;
     rows[i].step = i;
     rows[i].counts = rows[like].counts;

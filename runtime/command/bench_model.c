@@ -1,17 +1,19 @@
 /* bench_model: see bench_model.h. Nothing is measured: the table says so. */
 #include "runtime/command/bench_model.h"
+#include "runtime/command/bench_count.h"
 #include "plan/plan_calls.h"
 #include <stdlib.h>
 
+/* Launches that are alike, and take the same time. */
 typedef struct {
   GpuTime time;
-  int step;
+  int step, count; /* the first; how many */
 } Row;
 
 static int model_longest_first(const void *a, const void *b) {
   const Row *x = a, *y = b;
-  if (x->time.seconds != y->time.seconds) return x->time.seconds < y->time.seconds ? 1 : -1;
-  return x->step - y->step;
+  double s = x->time.seconds * x->count, t = y->time.seconds * y->count;
+  return s != t ? (s < t ? 1 : -1) : x->step - y->step;
 }
 
 /* Which tensor cores could do it: those of 16 bits if two operands are of them, or tf32 if a library could. */
@@ -33,12 +35,13 @@ static void set_operands(const PlanGraph *graph, int index, GpuWork *work) {
 
 static double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
-static void model_print_row(const PlanStep *step, const GpuTime *time, double total, FILE *out) {
+static void model_print_row(const PlanStep *step, const Row *row, double total, FILE *out) {
+  const GpuTime *time = &row->time;
   static const GpuBound shown[] = {GPU_ISSUE,  GPU_F32,    GPU_INTEGER, GPU_SPECIAL, GPU_TENSOR,
                                    GPU_SHARED, GPU_L2,     GPU_MEMORY,  GPU_PATH};
-  fprintf(out, "%9.2f %6.1f%%  %-8s", time->seconds * 1e6, share(time->seconds, total),
-          gpu_bound_text(time->bound));
-  if (time->floor > 0)
+  fprintf(out, "%9.2f %5d %6.1f%%  %-8s", time->seconds * 1e6, row->count,
+          share(time->seconds * row->count, total), gpu_bound_text(time->bound));
+  if (time->floor > 1e-8)
     fprintf(out, " %8.2f %6.2fx", time->floor * 1e6, time->seconds / time->floor);
   else
     fprintf(out, " %8s %7s", "-", "-");
@@ -49,43 +52,53 @@ static void model_print_row(const PlanStep *step, const GpuTime *time, double to
 }
 
 static void model_print(const Exec *exec, const PlanGraph *graph, const Gpu *gpu, Row *rows,
-                        FILE *out) {
-  int count = graph->steps.count, launches = 0, others = 0;
+                        int count, FILE *out) {
+  int launches = 0;
   double total = 0, floor = 0;
   for (int i = 0; i < count; i++) {
-    bool is_kernel = rows[i].time.seconds > 0;
-    launches += is_kernel;
-    others += !is_kernel;
-    total += rows[i].time.seconds;
-    floor += rows[i].time.floor;
+    launches += rows[i].count;
+    total += rows[i].time.seconds * rows[i].count;
+    floor += rows[i].time.floor * rows[i].count;
   }
   qsort(rows, (size_t)count, sizeof *rows, model_longest_first);
   fprintf(out,
           "\nreckoned for %s, not measured (docs/sim.md); units as shares of a kernel's time\n"
-          "%9s %7s  %-8s %8s %7s %7s %7s %7s %7s %7s %7s %7s %7s %7s %4s %7s  %-5s %s\n",
-          gpu->machine->text, "us", "share", "bound", "floor us", "of it", "issue", "f32", "integer",
+          "%9s %5s %7s  %-8s %8s %7s %7s %7s %7s %7s %7s %7s %7s %7s %7s %4s %7s  %-5s %s\n",
+          gpu->machine->text, "us each", "times", "share", "bound", "floor us", "of it", "issue", "f32", "integer",
           "special", "tensor", "shared", "L2", "memory", "latency", "fit", "rounds", "line", "kernel");
-  for (int i = 0; i < launches; i++)
-    model_print_row(&graph->steps.at[rows[i].step], &rows[i].time, total, out);
+  for (int i = 0; i < count; i++)
+    model_print_row(&graph->steps.at[rows[i].step], &rows[i], total, out);
   double batch = setting_number(exec_plan(exec)->settings, "train.batch") * (double)exec_parts(exec);
   fprintf(out, "%9.2f us a step of %d launches, %.2fx its floor of %.2f us: %.0f samples/s\n",
           total * 1e6, launches, floor > 0 ? total / floor : 0, floor * 1e6,
           total > 0 ? batch / total : 0);
-  if (others)
+  if (launches < graph->steps.count)
     fprintf(out, "without %d steps that are no kernel of the artifact, of which nothing is known\n",
-            others);
+            graph->steps.count - launches);
+}
+
+/* The row of a launch that takes as long as one before, or a new one. */
+static Row *row_of(const PlanGraph *graph, Row *rows, int *count, int step, const GpuTime *time) {
+  for (int i = 0; i < *count; i++)
+    if (bench_are_alike(&graph->steps.at[rows[i].step], &graph->steps.at[step]) &&
+        rows[i].time.seconds == time->seconds && rows[i].time.floor == time->floor)
+      return &rows[i];
+  rows[*count] = (Row){*time, step, 0};
+  return &rows[(*count)++];
 }
 
 Status bench_model(Exec *exec, const Gpu *gpu, GpuWork *work, FILE *out) {
   const PlanGraph *graph = plan_result(exec_plan(exec), PROGRAMME_STEP);
   Row *rows = calloc((size_t)graph->steps.count + 1, sizeof *rows);
   if (!rows) return status_fail(STATUS_FAULT, "out of memory");
+  int count = 0;
   for (int i = 0; i < graph->steps.count; i++) {
-    rows[i].step = i;
+    GpuTime time;
     set_operands(graph, i, &work[i]);
-    gpu_time(gpu, &work[i], &rows[i].time);
+    gpu_time(gpu, &work[i], &time);
+    if (time.seconds > 0) row_of(graph, rows, &count, i, &time)->count++;
   }
-  model_print(exec, graph, gpu, rows, out);
+  model_print(exec, graph, gpu, rows, count, out);
   free(rows);
   return STATUS_OK;
 }

@@ -55,6 +55,7 @@ typedef struct {
   int64_t instructions, load_sectors, store_sectors; /* instructions: of warps */
   int64_t shared_accesses, bank_conflicts; /* wavefronts without conflicts, and those on top */
   int64_t branches, divergent_branches;
+  int64_t wide_loads, narrow_loads; /* of 16 bytes a lane; of fewer, where lanes read neighbours */
   int registers; /* of a thread */
   bool registers_are_exact;
   int64_t shared_bytes; /* of a block */

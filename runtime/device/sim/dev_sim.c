@@ -445,6 +445,8 @@ static Status count_sim(DeviceGraph *graph, const char *batch, int index, const 
                         .shared_accesses = counts.shared_accesses,
                         .bank_conflicts = counts.bank_conflicts,
                         .branches = counts.branches,
+                        .wide_loads = counts.wide_loads,
+                        .narrow_loads = counts.narrow_loads,
                         .divergent_branches = counts.divergent_branches,
                         .registers = registers ? registers : estimate_registers(&info),
                         .registers_are_exact = registers > 0,

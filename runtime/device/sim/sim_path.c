@@ -87,6 +87,11 @@ void sim_path_issue(SimWarp *w, const SimInst *in) {
   paths->is_missed = false;
   path->issue = operands_ready(path, in);
   if (in->code == SIM_data || in->code == SIM_guard) return;
+  if (in->code == SIM_mma) { /* the other operands stand in the next one; the pipe takes one at a time */
+    int64_t more = operands_ready(path, in + 1);
+    if (more > path->issue) path->issue = more;
+    if (path->tensor > path->issue) path->issue = path->tensor;
+  }
   bool may_pass = in->code == SIM_ld && in->mode; /* .nc: nobody writes there */
   if (is_global(in) && !in->is_store && !may_pass && path->stored > path->issue)
     path->issue = path->stored;
@@ -127,8 +132,6 @@ static void do_mma(SimWarp *w, const SimInst *in) {
   bool is_deep = in->mode == MMA_F16_16816 || in->mode == MMA_BF16_16816 || in->mode == MMA_TF32_1688;
   int64_t work = is_deep ? MMA_WORK : MMA_WORK / 2;
   w->cta->counts.mma += work;
-  int64_t more = operands_ready(w->path, in + 1);
-  if (more > w->path->issue) w->path->issue = more;
   int64_t until = tensor_until(w->path, (double)work / w->cta->run->launch->timing->mma);
   results_ready(w->path, in, until + MMA_CYCLES);
 }
