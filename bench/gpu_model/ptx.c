@@ -60,7 +60,7 @@ int main(int count, char **word) {
   const Gpu *gpu = gpu_find(word[1]);
   if (!gpu) fail("no such GPU:", word[1]);
   Text ptx = {0};
-  if (text_read_file(word[3], &ptx)) fail("cannot read", word[3]);
+  if (text_read_file(&ptx, word[3])) fail("cannot read", word[3]);
   SimModule *module;
   SimMachine *machine;
   must(sim_machine_new(0, &machine));

@@ -24,7 +24,7 @@ static double percent(int64_t part, int64_t whole) {
 }
 
 /* "   1.000x", or a dash where there is nothing to divide by. */
-static void print_times(int64_t part, double whole, int width, FILE *out) {
+static void count_print_times(int64_t part, double whole, int width, FILE *out) {
   if (whole > 0)
     fprintf(out, "%*.3fx", width - 1, (double)part / whole);
   else
@@ -47,12 +47,12 @@ static void count_print_row(const PlanGraph *graph, int index, const DeviceCount
     return;
   }
   fprintf(out, "%12lld %10lld ", (long long)c->instructions, (long long)sectors);
-  print_times(sectors, (double)step->bytes / SECTOR, 8, out);
+  count_print_times(sectors, (double)step->bytes / SECTOR, 8, out);
   fprintf(out, " %10lld %8.1f%% %8.1f%% %6d%s %7lld %5.0f%% ", (long long)c->store_sectors,
           percent(c->bank_conflicts, c->shared_accesses),
           percent(c->divergent_branches, c->branches), c->registers,
           c->registers_are_exact ? " " : "~", (long long)c->shared_bytes, 100 * c->occupancy);
-  print_times(c->store_sectors, result_bytes(graph, step) / SECTOR, 9, out);
+  count_print_times(c->store_sectors, result_bytes(graph, step) / SECTOR, 9, out);
   if (c->wide_loads + c->narrow_loads)
     fprintf(out, " %5.0f%%", percent(c->wide_loads, c->wide_loads + c->narrow_loads));
   else

@@ -3,6 +3,7 @@
 #include "runtime/command/bench_count.h"
 #include "plan/plan_calls.h"
 #include <stdlib.h>
+#include <string.h>
 
 /* Launches that are alike, and take the same time. */
 typedef struct {
@@ -31,6 +32,13 @@ static void set_operands(const PlanGraph *graph, int index, GpuWork *work) {
     if (index >= instead->first && index < instead->end)
       work->is_tf32 |= call_int(&instead->call[0], "compute") == COMPUTE_TF32;
   }
+}
+
+/* The second launch of a kernel in two parts: what the plan says of work and bytes is that of both. */
+static bool is_second(const PlanGraph *graph, int index) {
+  const PlanStep *step = &graph->steps.at[index], *before = step - 1;
+  return index > 0 && before->arg_count == step->arg_count &&
+         !memcmp(before->args, step->args, sizeof *step->args * (size_t)step->arg_count);
 }
 
 static double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
@@ -78,7 +86,7 @@ static void model_print(const Exec *exec, const PlanGraph *graph, const Gpu *gpu
 }
 
 /* The row of a launch that takes as long as one before, or a new one. */
-static Row *row_of(const PlanGraph *graph, Row *rows, int *count, int step, const GpuTime *time) {
+static Row *model_row(const PlanGraph *graph, Row *rows, int *count, int step, const GpuTime *time) {
   for (int i = 0; i < *count; i++)
     if (bench_are_alike(&graph->steps.at[rows[i].step], &graph->steps.at[step]) &&
         rows[i].time.seconds == time->seconds && rows[i].time.floor == time->floor)
@@ -95,8 +103,9 @@ Status bench_model(Exec *exec, const Gpu *gpu, GpuWork *work, FILE *out) {
   for (int i = 0; i < graph->steps.count; i++) {
     GpuTime time;
     set_operands(graph, i, &work[i]);
+    if (is_second(graph, i)) work[i].flops = work[i].bytes = 0;
     gpu_time(gpu, &work[i], &time);
-    if (time.seconds > 0) row_of(graph, rows, &count, i, &time)->count++;
+    if (time.seconds > 0) model_row(graph, rows, &count, i, &time)->count++;
   }
   model_print(exec, graph, gpu, rows, count, out);
   free(rows);

@@ -36,7 +36,7 @@ static uint64_t sector_of(const SimRun *run, uint64_t address) {
 }
 
 /* Lanes read one behind the other, and at least 16 bytes. */
-static bool is_row(const uint64_t *address, uint32_t mask, int bytes) {
+static bool are_neighbours(const uint64_t *address, uint32_t mask, int bytes) {
   int count = 0;
   uint64_t last = 0;
   for (uint32_t rest = mask; rest; rest &= rest - 1, count++) {
@@ -69,7 +69,7 @@ void sim_count_global(SimWarp *w, const uint64_t *address, uint32_t mask, int by
   for (int i = 0; i < count; i++) missed += !is_cached(&cta->cache, seen[i]);
   cta->counts.load_requests++;
   cta->counts.wide_loads += bytes == 16;
-  cta->counts.narrow_loads += bytes < 16 && is_row(address, mask, bytes);
+  cta->counts.narrow_loads += bytes < 16 && are_neighbours(address, mask, bytes);
   cta->counts.load_sectors += missed;
   if (w->path) cta->paths->is_missed |= missed > 0;
 }

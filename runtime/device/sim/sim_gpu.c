@@ -33,6 +33,7 @@ void sim_gpu_scale(SimCounts *counts, int64_t blocks) {
 
 GpuWork sim_gpu_work(const SimCounts *counts, int64_t threads, int registers, int64_t shared_bytes,
                      double flops, double bytes) {
+  double moved = SECTOR * (double)(counts->load_sectors + counts->store_sectors);
   return (GpuWork){.blocks = counts->blocks,
                    .warps = (int)((threads + LANES - 1) / LANES),
                    .registers = registers,
@@ -45,8 +46,8 @@ GpuWork sim_gpu_work(const SimCounts *counts, int64_t threads, int registers, in
                    .wgmma = (double)counts->wgmma,
                    .mma = (double)counts->mma,
                    .wavefronts = (double)counts->wavefronts,
-                   .l2 = SECTOR * (double)(counts->load_sectors + counts->store_sectors),
-                   .memory = bytes,
+                   .l2 = moved,
+                   .memory = moved < bytes ? moved : bytes,
                    .path = counts->blocks ? (double)counts->path / (double)counts->blocks : 0,
                    .longest_path = (double)counts->longest_path,
                    .flops = flops,

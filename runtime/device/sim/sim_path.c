@@ -136,7 +136,7 @@ static void do_mma(SimWarp *w, const SimInst *in) {
   results_ready(w->path, in, until + MMA_CYCLES);
 }
 
-static int64_t group_end(const int64_t *group, int count, int64_t left) {
+static int64_t group_until(const int64_t *group, int count, int64_t left) {
   int64_t last = count - left - 1;
   return last < 0 ? 0 : group[last % PATH_GROUPS];
 }
@@ -174,7 +174,7 @@ static void beside(SimWarp *w, const SimInst *in) {
     break;
   case SIM_cp_wait:
     path_from(path, in->mode ? path->copied
-                             : group_end(path->copy_group, path->copy_groups, in->imm));
+                             : group_until(path->copy_group, path->copy_groups, in->imm));
     break;
   case SIM_wgmma:
     do_wgmma(w, in);
@@ -184,7 +184,7 @@ static void beside(SimWarp *w, const SimInst *in) {
     break;
   case SIM_wgmma_wait:
     if (path->tensor_groups > in->imm)
-      path_from(path, group_end(path->tensor_group, path->tensor_groups, in->imm) + WGMMA_CYCLES);
+      path_from(path, group_until(path->tensor_group, path->tensor_groups, in->imm) + WGMMA_CYCLES);
     break;
   case SIM_mma:
     do_mma(w, in);
@@ -251,7 +251,7 @@ void sim_path_barrier(SimCta *cta, int id) {
 }
 
 /* Its row; a block with more mbarriers than there are rows shares them. */
-static SimPhase *phase_of(SimPaths *paths, uint32_t address) {
+static SimPhase *mbarrier_row(SimPaths *paths, uint32_t address) {
   uint32_t at = address / 8 % PATH_BARRIERS;
   for (int i = 0; i < PATH_BARRIERS; i++, at = (at + 1) % PATH_BARRIERS) {
     SimPhase *phase = &paths->phase[at];
@@ -264,7 +264,7 @@ static SimPhase *phase_of(SimPaths *paths, uint32_t address) {
 }
 
 void sim_path_arrive(SimCta *cta, uint32_t address, int ended) {
-  SimPhase *phase = phase_of(cta->paths, address);
+  SimPhase *phase = mbarrier_row(cta->paths, address);
   if (cta->paths->event > phase->pending) phase->pending = cta->paths->event;
   if (ended < 0) return;
   phase->ended[ended] = phase->pending;
@@ -272,7 +272,7 @@ void sim_path_arrive(SimCta *cta, uint32_t address, int ended) {
 }
 
 void sim_path_waited(SimWarp *w, uint32_t address, int phase) {
-  path_from(w->path, phase_of(w->cta->paths, address)->ended[phase]);
+  path_from(w->path, mbarrier_row(w->cta->paths, address)->ended[phase]);
 }
 
 void sim_path_end(SimCta *cta) {
