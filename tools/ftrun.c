@@ -53,7 +53,7 @@ typedef struct {
       *lr_range, *plot;
   int prompt_count, prompt_tokens_count;
   int64_t tokens, samples, top_k, seed, ranks, gpus, blocks;
-  const char *elastic;
+  const char *elastic, *gpu_model;
   const Gpu *gpu; /* of that name */
   bool is_full; /* more of a flag than there is room for */
   char **kept;  /* the flags that are no compiler's, for ranks that get an artifact */
@@ -125,6 +125,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--tokenizer", &line->tokenizer},
       {"--member", &line->member},
       {"--json", &line->json},
+      {"--gpu-model", &line->gpu_model},
       {"--top-p", &line->top_p},
       {"--temperature", &line->temperature},
       {"--lr-range", &line->lr_range},
@@ -203,13 +204,6 @@ static int ftrun_parse_flag(Line *line, char **argv, int argc, int *at) {
   if (is_choice && strcmp(value, "keep") != 0 && strcmp(value, "error") != 0)
     return flags_fail(&ftrun_line, line->command_index, "%s %s: expected keep or error", flag->name,
                       value);
-  if (!strcmp(flag->name, "--gpu-model") && !(line->gpu = gpu_find(value))) {
-    const char *nearest = gpu_nearest(value);
-    return flags_fail(&ftrun_line, line->command_index,
-                      "--gpu-model %s: no such GPU in the table (plan/gpus.def)%s%s%s", value,
-                      nearest ? "; did you mean " : "", nearest ? nearest : "",
-                      nearest ? "?" : "");
-  }
   take_flag(line, flag, value, count);
   if (line->is_full) return too_often(line, flag->name);
   keep_for_ranks(line, flag->name, value, argv + first, *at - first + 1);
@@ -233,6 +227,14 @@ static int too_many_names(const Line *line, const char *first, const char *secon
                       line->command == TRAIN ? "--init" : "--weights", second);
   return flags_fail(&ftrun_line, line->command_index, "one model at a time: %s and %s", first,
                     second);
+}
+
+static int no_such_gpu(const Line *line) {
+  const char *nearest = gpu_nearest(line->gpu_model);
+  return flags_fail(&ftrun_line, line->command_index,
+                    "--gpu-model %s: no such GPU in the table (plan/gpus.def)%s%s%s",
+                    line->gpu_model, nearest ? "; did you mean " : "", nearest ? nearest : "",
+                    nearest ? "?" : "");
 }
 
 static int parse_line(Line *line, int argc, char **argv) {
@@ -280,6 +282,7 @@ static int parse_line(Line *line, int argc, char **argv) {
                       init->rename_count    ? "--init-rename"
                       : init->keeps_missing ? "--init-missing"
                                             : "--init-mismatch");
+  if (line->gpu_model && !(line->gpu = gpu_find(line->gpu_model))) return no_such_gpu(line);
   if (line->blocks && !line->gpu)
     return flags_fail(&ftrun_line, line->command_index, "--blocks goes with --gpu-model");
   if (!line->find_lr && (line->lr_range || line->plot))

@@ -4,7 +4,7 @@
  *
  * BLOCKS: at most so many of the grid are run (0: all); SHARED: dynamic bytes; REGISTERS: of a thread, as ptxas says; BYTES
  * and FLOPS: the least that the kernel must move and do. An argument is p:BYTES (zeros in memory of that size), i:N (32
- * bits), l:N (64 bits) or f:X. Prints a line: microseconds, floor, bound, and the parts as in ftrun bench. */
+ * bits), l:N (64 bits), f:X or z:0 (zeros, whatever its size). Prints a line: microseconds, floor, bound, and the parts as in ftrun bench. */
 #include "base/text.h"
 #include "runtime/device/sim/sim_gpu.h"
 #include <stdio.h>
@@ -49,6 +49,7 @@ static void put_argument(SimMachine *machine, const char *text, char *at, int64_
     real = strtof(value, NULL);
     if (bytes == 4) memcpy(at, &real, 4);
     break;
+  case 'z': return;
   default: fail("no argument:", text);
   }
   if (bytes != (text[0] == 'p' || text[0] == 'l' ? 8 : 4)) fail("a parameter of another size:", text);

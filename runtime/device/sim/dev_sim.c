@@ -426,7 +426,7 @@ static Status count_sim(DeviceGraph *graph, const char *batch, int index, const 
   const PlanStep *step = &graph->graph->steps.at[index];
   Task *task = &graph->tasks[index];
   SimCounts counts = {0};
-  SimTiming timing;
+  SimTiming timing = {0};
   *out = (DeviceCounts){.is_kernel = task->kernel != NULL};
   if (!task->kernel) return sim_run_step(graph, batch, index);
   if (how->gpu) timing = sim_gpu_timing(how->gpu, (double)step->bytes);
