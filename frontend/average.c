@@ -35,7 +35,7 @@ static const Copied *begin_copy(Builder *b, Node *state, Node *param, Loc loc) {
   if (has_begun) has_begun = tensor_broadcast(b, has_begun, state->type.shape, loc);
   Node *value = has_begun ? tensor_select(b, has_begun, state, from, loc) : NULL;
   if (!value) return NULL;
-  if (b->training) average_assign(b, begun, one);
+  if (b->training && !statistics_only(b)) average_assign(b, begun, one);
   VEC_PUSH(b->arena, b->copies, ((Copied){.state = state, .param = param, .value = value}));
   return &b->copies.at[b->copies.count - 1];
 }
@@ -67,7 +67,7 @@ Node *copy_state(const Builder *b, Node *value) {
 }
 
 void copies_end(Builder *b) {
-  for (int i = 0; i < b->copies.count && b->training; i++) {
+  for (int i = 0; i < b->copies.count && b->training && !statistics_only(b); i++) {
     const Copied *copy = &b->copies.at[i];
     if (!graph_find_root(b->graph, ROOT_ASSIGN, node_str(copy->state, ATTR_NAME)))
       average_assign(b, copy->state, copy->value);

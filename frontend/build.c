@@ -188,6 +188,7 @@ static void update(Builder *b, const Ast *ast) {
   }
   if (!builder_trains(b)) return;
   Value v = eval(b, ast->kid[0]);
+  if (!statistics_takes(b, &v)) return;
   Node *node = tensor_of(b, &v, target->type.dtype, ast->kid[0]->loc);
   if (node && v.kind != VALUE_TENSOR)
     node = tensor_broadcast(b, node, target->type.shape, ast->kid[0]->loc);

@@ -177,6 +177,7 @@ typedef struct Builder {
   uint32_t regions;   /* so far */
   int instances;      /* for the numbers of renamed ones */
   Node *seed, *step;
+  VEC(const Node *) running; /* what running_average gave, in a training of statistics */
   struct {
     const char *by;          /* mixup, cutmix …; NULL: nothing is mixed */
     Node *share;             /* f32[]: a sample's own share of what it is mixed to */
@@ -337,6 +338,12 @@ void copies_end(Builder *b);
  * name of its own state in place of the layer's. */
 Node *average_of(Builder *b, Node *param, Loc loc);
 const char *average_local(Builder *b, const char *local);
+/* ── a training of nothing but running statistics (statistics.c) ── */
+bool statistics_only(const Builder *b);
+void statistics_settle(Builder *b); /* once the recipe and the command line are read */
+bool statistics_check(Builder *b);  /* of the train graph; false after an error */
+/* Does this training make an update of a state to that value? */
+bool statistics_takes(const Builder *b, const Value *value);
 /* ── layers with the weights of a file (frozen.c) ── */
 /* The leaf of a parameter or state of that path in the frozen layer at work; what is read of it. NULL
  * after an error. */
@@ -385,6 +392,7 @@ Node *tensor_select(Builder *b, Node *cond, Node *x, Node *y, Loc loc);
 Node *tensor_reduce(Builder *b, Op op, Node *x, const int64_t *axes, int count, bool keep, Loc loc);
 Node *tensor_matmul(Builder *b, Node *x, Node *y, Loc loc);
 Node *tensor_uniform(Builder *b, Shape shape, Loc loc);
+Node *tensor_step(Builder *b, Loc loc); /* i64[]: training steps done */
 bool tensor_shape_fits(Builder *b, const Shape *shape, Loc loc); /* not absurdly large */
 /* A number as a scalar tensor of `dtype`, a tensor as itself. */
 Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc);
@@ -439,6 +447,7 @@ bool builtin_int(Call *call, int index, int64_t otherwise, int64_t *out);
 bool builtin_dtype(Call *call, int index, DType otherwise, DType *out);
 Value average_layer(Call *call); /* average(layer, decay), see average.c */
 Value frozen_layer(Call *call);  /* frozen(layer, file), see frozen.c */
+Value statistics_average(Call *call); /* running_average(old, x, momentum, scale=), see statistics.c */
 bool builtin_number(Call *call, int index, double otherwise, double *out);
 bool builtin_bool(Call *call, int index, bool otherwise, bool *out);
 bool builtin_axis(Call *call, int index, const Node *x, int64_t otherwise, int *out);

@@ -140,6 +140,7 @@ const Builtin builtin_other[] = {
     {"stop_gradient", "x", run_stop_gradient, 0},
     {"average", "layer decay", average_layer, 0},
     {"frozen", "layer weights dtype=", frozen_layer, 0},
+    {"running_average", "old x momentum scale=", statistics_average, 0},
     {"random_uniform", "shape", run_random_uniform, 0},
     {"weighted", "x weight", run_weighted, 0},
     {"unweighted", "x", run_unweighted, 0},

@@ -367,7 +367,7 @@ Graph *build_graph(Builder *b, const Ast *model, bool training) {
   b->streams = b->instances = b->evaluations = 0;
   b->seed = b->step = NULL;
   memset(&b->mix, 0, sizeof b->mix);
-  b->declared.count = b->weights.count = b->copies.count = 0;
+  b->declared.count = b->weights.count = b->copies.count = b->running.count = 0;
   bool fine = build_model(b, model);
   fine = fine && !b->exhausted && recipe_prune_outputs(b, b->graph);
   return fine ? b->graph : NULL;
@@ -434,7 +434,7 @@ static bool has_evaluated(Builder *b) {
 
 static bool build_graphs(Builder *b, const Ast *model) {
   b->program->train = build_graph(b, model, true);
-  if (!b->program->train || !recipe_check_groups(b) || !widths_check(b) || !quantize_check(b)) return false;
+  if (!b->program->train || !statistics_check(b) || !recipe_check_groups(b) || !widths_check(b) || !quantize_check(b)) return false;
   Declared *train = b->declared.at;
   int train_count = b->declared.count;
   b->declared.at = NULL;

@@ -335,5 +335,6 @@ bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendO
                         models);
   fine = recipe_set_defaults(b) && recipe_resolve_groups(b) && fine;
   fine = command_line(b, options) && fine;
+  statistics_settle(b);
   return recipe_settle(b, loc) && fine;
 }

@@ -289,7 +289,7 @@ void recipe_apply_groups(Builder *b, Node *param) {
   const Subject subject = {node_str(param, ATTR_NAME), param->type.shape.rank,
                            shape_elements(&param->type.shape)};
   double lr = b->rest_factor[0], decay = b->rest_factor[1];
-  bool is_frozen = false, is_pruned = false;
+  bool is_frozen = statistics_only(b), is_pruned = false;
   int rest = 0;
   for (int i = 0; i < b->group_rules.count; i++) {
     GroupRule *rule = &b->group_rules.at[i];

@@ -338,19 +338,25 @@ Node *tensor_matmul(Builder *b, Node *x, Node *y, Loc loc) {
   return tensor_reshape(b, product, out, loc);
 }
 
+Node *tensor_step(Builder *b, Loc loc) {
+  Type scalar = {DT_I64, shape_scalar()};
+  Attr step[2] = {attr_str(ATTR_NAME, OWN_STEP), attr_str(ATTR_INIT, "zeros")};
+  if (b->step) return b->step;
+  b->step = tensor_node(b, OP_STATE, NULL, 0, step, 2, &scalar, loc);
+  if (b->step) b->step->role = ROLE_STEP;
+  return b->step;
+}
+
 Node *tensor_uniform(Builder *b, Shape shape, Loc loc) {
-  Type scalar_f64 = {DT_F64, shape_scalar()}, scalar_i64 = {DT_I64, shape_scalar()};
+  Type scalar_f64 = {DT_F64, shape_scalar()};
   if (!b->seed) {
     Attr name = attr_str(ATTR_NAME, "train.seed");
     Node *seed = tensor_node(b, OP_SETTING, NULL, 0, &name, 1, &scalar_f64, loc);
     b->seed = tensor_cast(b, seed, DT_I64, loc);
-    Attr step[2] = {attr_str(ATTR_NAME, OWN_STEP), attr_str(ATTR_INIT, "zeros")};
-    b->step = tensor_node(b, OP_STATE, NULL, 0, step, 2, &scalar_i64, loc);
-    if (b->step) b->step->role = ROLE_STEP;
   }
   Type type = {DT_F32, shape};
   Attr stream = attr_int(ATTR_STREAM, b->streams++);
-  return tensor_node(b, OP_RANDOM, (Node *[]){b->seed, b->step}, 2, &stream, 1, &type, loc);
+  return tensor_node(b, OP_RANDOM, (Node *[]){b->seed, tensor_step(b, loc)}, 2, &stream, 1, &type, loc);
 }
 
 Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc) {

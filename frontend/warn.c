@@ -142,6 +142,7 @@ void warn_untrained(Builder *b, const Graph *graph) {
     cut[i] = is_news && read[param->id] && !flows[param->id];
     unread[i] = is_news && !read[param->id];
   }
+  if (statistics_only(b)) return;
   if (frozen == params.count) {
     diag_warning(b->diag, loss->origin.loc, "all parameters are frozen: there is nothing to train");
     return;

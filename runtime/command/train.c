@@ -279,6 +279,9 @@ static Status train_open_all(Training *training) {
     return status_fail(STATUS_USER,
                        "--save-ema: the model keeps no average of its weights; compile "
                        "with ema = 0.999 in train { ... }");
+  if (train_number(training, "train.statistics") != 0 && !options->init.path_count && !options->resume)
+    return status_fail(STATUS_USER, "statistics = true computes the running statistics of weights that are there: "
+                                    "say of which, --init W.safetensors");
   STATUS_TRY(decide_length(training));
   STATUS_TRY(rule_check(training->exec, training->valid != NULL, plateau_is_used(training->exec)));
   STATUS_TRY(take_folder(training));

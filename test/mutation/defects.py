@@ -282,3 +282,7 @@ defect("float8-end", F, "op == OP_ROUND_E4M3 ? 448 : 57344", "op == OP_ROUND_E4M
 defect("float8-scale-of-another", F, "factor = factor ? make_binary(fresh, OP_MUL, factor, inverse) : inverse;",
        "factor = factor && old->origin.is_backward ? factor : factor ? make_binary(fresh, OP_MUL, factor, inverse) : inverse;", FT)
 defect("float8-rounded-gradient", "passes/precision.c", "p->share[i] = is_gradient ? NULL : share;", "p->share[i] = is_gradient && i < 0 ? NULL : share;", FT)
+ST, STT = "frontend/statistics.c", "py test/e2e/running_statistics.py"
+defect("statistics-count", ST, 'arith_binary(b, "+", value_tensor(count), value_int(1), call->loc)', 'arith_binary(b, "+", value_tensor(count), value_int(2), call->loc)', STT)
+defect("statistics-first", ST, "tensor_select(b, is_first, value, next.node, call->loc)", "tensor_select(b, is_first, next.node, next.node, call->loc)", STT)
+defect("statistics-others", ST, "return !statistics_only(b);", "return true;", STT)
