@@ -90,12 +90,15 @@ static void multiply_bf16(void *unused) {
   {
     __m512 sum[CHAINS];
     __m512bh x = (__m512bh)_mm512_set1_epi32(0x3f803f80);
+#pragma GCC unroll 12
     for (int k = 0; k < CHAINS; k++) sum[k] = _mm512_set1_ps((float)k);
-    for (int i = 0; i < FMAS; i++)
+    for (int i = 0; i < FMAS; i++) /* unrolled, so that the sums are in registers */
+#pragma GCC unroll 12
       for (int k = 0; k < CHAINS; k++) {
         sum[k] = _mm512_dpbf16_ps(sum[k], x, x);
         __asm__ volatile("" : "+v"(sum[k]));
       }
+#pragma GCC unroll 12
     for (int k = 0; k < CHAINS; k++) total += _mm512_cvtss_f32(sum[k]);
   }
   sink = total;
