@@ -26,14 +26,18 @@ LLVMValueRef host_tile_epilogue(HostKernel *kernel, const Node *product, const T
 /* The same for a product of whole numbers (integers_have_kernel, kernels/integer_x86.c). */
 void host_integer_emit(HostKernel *kernel, const Node *product, const int argument[2], Kernel *out);
 
-/* Launches of such a product and of what packs its second operand (host_integer.c): the packing takes that operand, at
- * `argument`, and the workspace, where it packs to; the product takes the workspace, then what the node does, and the
- * workspace again in place of an operand that it needs packed only. */
-void host_pack_args(const HostKernel *kernel, int argument, KernelLaunch *launch);
-void host_packed_args(const HostKernel *kernel, KernelLaunch *launch);
-/* A launch of `work` items, each of which does so many operations. */
-KernelLaunch *host_launch_of(HostKernel *kernel, Kernel *out, const char *name, int64_t work,
-                             double operations);
+/* One of the two launches of a product whose second operand is packed first. */
+typedef struct {
+  const char *run; /* of kernels/..._x86.c */
+  LLVMValueRef data;
+  int64_t work;      /* items, */
+  double operations; /* and those of an item */
+} PackedLaunch;
+/* Emits both (host_integer.c): the packing takes that operand, at `argument`, and the workspace of so many bytes, where it
+ * packs to; the product takes the workspace, then what the node does, and the workspace again in place of an operand that
+ * it needs packed only. */
+void host_packed_emit(HostKernel *kernel, int argument, int64_t bytes, const PackedLaunch *packing,
+                      const PackedLaunch *product, Kernel *out);
 /* The same for a product by rounded weights (rounded_has_kernel, kernels/rounded_x86.c). */
 void host_rounded_emit(HostKernel *kernel, const Node *product, const int argument[2], Kernel *out);
 

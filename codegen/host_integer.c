@@ -78,14 +78,16 @@ static LLVMValueRef define_integers(HostKernel *kernel, const char *name, const 
   return host_constant(kernel, name, numbers, NUMBERS, &epilogue, 1);
 }
 
-KernelLaunch *host_launch_of(HostKernel *kernel, Kernel *out, const char *name, int64_t work,
-                             double operations) {
+static KernelLaunch *packed_launch(HostKernel *kernel, Kernel *out, const char *name,
+                                   const PackedLaunch *launch) {
   const double worth = 2500 * 64; /* operations in the cycles of several barriers */
-  return host_add_launch(kernel, out, name, work,
+  double operations = launch->operations;
+  host_call_library(kernel, name, launch->run, launch->data);
+  return host_add_launch(kernel, out, name, launch->work,
                          operations >= worth ? 1 : (int64_t)(worth / (operations + 1)) + 1);
 }
 
-void host_pack_args(const HostKernel *kernel, int argument, KernelLaunch *launch) {
+static void pack_args(const HostKernel *kernel, int argument, KernelLaunch *launch) {
   const Node *node = kernel->node;
   int workspace = node->input_count + node_result_count(node);
   launch->args = ARENA_ARRAY(kernel->module->arena, int, 2);
@@ -96,13 +98,21 @@ void host_pack_args(const HostKernel *kernel, int argument, KernelLaunch *launch
   launch->packs = true;
 }
 
-void host_packed_args(const HostKernel *kernel, KernelLaunch *launch) {
+static void packed_args(const HostKernel *kernel, KernelLaunch *launch) {
   const Node *node = kernel->node;
   int count = node->input_count + node_result_count(node), packed = integers_packed_operand(node);
   launch->args = ARENA_ARRAY(kernel->module->arena, int, count + 1);
   for (int i = 0; i <= count; i++) launch->args[i] = i == 0 || i - 1 == packed ? count : i - 1;
   launch->arg_count = count + 1;
   launch->input_count = node->input_count + 1;
+}
+
+void host_packed_emit(HostKernel *kernel, int argument, int64_t bytes, const PackedLaunch *packing,
+                      const PackedLaunch *product, Kernel *out) {
+  const char *pack = arena_printf(kernel->scratch, "%s_pack", kernel->name);
+  out->workspace = bytes;
+  pack_args(kernel, argument, packed_launch(kernel, out, pack, packing));
+  packed_args(kernel, packed_launch(kernel, out, kernel->name, product));
 }
 
 void host_integer_emit(HostKernel *kernel, const Node *product, const int argument[2],
@@ -112,21 +122,17 @@ void host_integer_emit(HostKernel *kernel, const Node *product, const int argume
   TileForm form = {p.is_conv ? p.batch * integer_result_height(&p) : p.batch,
                    integer_result_width(&p), p.n, p.vectors};
   LLVMValueRef epilogue = kernel->body ? host_tile_epilogue(kernel, result, &form) : NULL;
-  const char *pack = arena_printf(kernel->scratch, "%s_pack", kernel->name);
-  out->workspace = integer_packed_bytes(&p);
   packing.arg_b = 0, packing.arg_packed = 1;
   p.arg_packed = 0, p.arg_a = 1 + argument[0], p.arg_b = 1 + argument[1];
   p.arg_c = 1 + kernel->node->input_count;
-  host_call_library(kernel, pack, "integer_pack_run",
-                    define_integers(kernel, "packing", &packing, NULL));
-  host_call_library(kernel, kernel->name, "integer_run",
-                    define_integers(kernel, "product", &p, epilogue));
   double width = (double)(p.vectors * INTEGER_LANES), k = (double)p.k;
-  host_pack_args(kernel, argument[1],
-                 host_launch_of(kernel, out, pack, (p.is_conv ? 1 : p.batch) * integer_strips(&p),
-                                width * k * 16));
-  host_packed_args(kernel,
-                   host_launch_of(kernel, out, kernel->name, integer_items(&p),
-                                  (double)(p.is_conv ? p.rows * p.pool_height * p.m : p.rows) * k *
-                                      (16 + (double)p.strips * width)));
+  int64_t strips = (p.is_conv ? 1 : p.batch) * integer_strips(&p);
+  double rows = (double)(p.is_conv ? p.rows * p.pool_height * p.m : p.rows);
+  host_packed_emit(kernel, argument[1], integer_packed_bytes(&p),
+                   &(PackedLaunch){"integer_pack_run",
+                                   define_integers(kernel, "packing", &packing, NULL), strips,
+                                   width * k * 16},
+                   &(PackedLaunch){"integer_run", define_integers(kernel, "product", &p, epilogue),
+                                   integer_items(&p), rows * k * (16 + (double)p.strips * width)},
+                   out);
 }

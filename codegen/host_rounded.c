@@ -42,20 +42,16 @@ void host_rounded_emit(HostKernel *kernel, const Node *product, const int argume
   if (kernel->body) pointers[4] = host_tile_epilogue(kernel, product, &form);
   if (p.m > ROUNDED_FEW)
     host_tile_kernels(kernel, p.ta ? "gemm_tile_t" : "gemm_tile_n", &form, p.rows, pointers);
-  const char *pack = arena_printf(kernel->scratch, "%s_pack", kernel->name);
-  out->workspace = rounded_packed_bytes(&p);
   packing.arg_b = 0, packing.arg_packed = 1;
   p.arg_packed = 0, p.arg_a = 1 + argument[0], p.arg_b = 1 + argument[1];
   p.arg_c = 1 + kernel->node->input_count;
-  host_call_library(kernel, pack, "rounded_pack_run",
-                    define_rounded(kernel, "packing", &packing, none));
-  host_call_library(kernel, kernel->name, "rounded_run",
-                    define_rounded(kernel, "product", &p, pointers));
   double width = (double)rounded_width(&p), k = (double)p.k;
-  host_pack_args(kernel, argument[1],
-                 host_launch_of(kernel, out, pack, p.batch * rounded_strips(&p), width * k * 64));
-  host_packed_args(
-      kernel,
-      host_launch_of(kernel, out, kernel->name, rounded_items(&p),
-                     (double)(p.m < rounded_block(&p) ? p.m : rounded_block(&p)) * k * width));
+  double rows = (double)(p.m < rounded_block(&p) ? p.m : rounded_block(&p));
+  host_packed_emit(kernel, argument[1], rounded_packed_bytes(&p),
+                   &(PackedLaunch){"rounded_pack_run",
+                                   define_rounded(kernel, "packing", &packing, none),
+                                   p.batch * rounded_strips(&p), width * k * 64},
+                   &(PackedLaunch){"rounded_run", define_rounded(kernel, "product", &p, pointers),
+                                   rounded_items(&p), rows * k * width},
+                   out);
 }

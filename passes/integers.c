@@ -27,7 +27,7 @@
 #include <string.h>
 
 enum {
-  ROUNDED_LEAST_GROUP = 8, /* with fewer, scales are as many bytes as f32 would be */
+  ROUNDED_LEAST_GROUP = 8, /* with fewer, scales are more bytes than numbers of 4 bits */
   MOST_MOVES = 4,          /* reshapes and transposes between the rounding and the product */
   MOST_STEPS = 8           /* that a scale is computed in */
 };

@@ -36,8 +36,9 @@ static void set_operands(const PlanGraph *graph, int index, GpuWork *work) {
 
 /* The second launch of a kernel in two parts: what the plan says of work and bytes is that of both. */
 static bool is_second(const PlanGraph *graph, int index) {
+  if (!index) return false;
   const PlanStep *step = &graph->steps.at[index], *before = step - 1;
-  return index > 0 && before->arg_count == step->arg_count &&
+  return before->arg_count == step->arg_count &&
          !memcmp(before->args, step->args, sizeof *step->args * (size_t)step->arg_count);
 }
 
