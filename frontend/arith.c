@@ -179,7 +179,7 @@ static Value tensors(Builder *b, const char *operator, const Value * left, const
                    value_describe(b->arena, right));
       return value_error();
     }
-    return value_tensor(tensor_matmul(b, left->node, right->node, loc));
+    return value_tensor(quantize_product(b, left->node, right->node, loc));
   }
   if (strcmp(operator, "**") == 0) {
     result = tensor_power(b, left, right, loc);

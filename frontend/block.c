@@ -370,6 +370,19 @@ static Node *declare(Builder *b, const Ast *ast, const char *local) {
   return copied && !copy_declare(b, node, copied, ast->kid[1]->loc) ? NULL : node;
 }
 
+Node *block_state(Builder *b, const char *path, const Type *type, Loc loc) {
+  const Declared *other = find_declared(b, path);
+  Attr attrs[2] = {attr_str(ATTR_NAME, path), attr_str(ATTR_INIT, "zeros")};
+  if (other) {
+    builder_fail(b, loc, "there is already a parameter '%s'", path);
+    builder_note(b, other->loc, "declared here");
+    return NULL;
+  }
+  Node *node = tensor_node(b, OP_STATE, NULL, 0, attrs, 2, type, loc);
+  if (node) VEC_PUSH(b->arena, b->declared, ((Declared){path, node, builder_site(b, loc)}));
+  return node;
+}
+
 /* What is declared must not take the place of what the block or model was given: everything behind
  * would silently read the parameter. */
 static bool hides_input(Builder *b, const Ast *ast) {

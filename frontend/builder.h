@@ -130,6 +130,13 @@ typedef struct {
   bool is_used;
 } QuantRule;
 
+/* A parameter of two dimensions that a rule or a tap means: see quantize_matrix.c. */
+typedef struct {
+  Node *param, *rounded; /* the parameter itself: a tap means it, and no rule */
+  int axis;              /* which products sum over */
+  int products;          /* that are tapped, so far */
+} QuantMatrix;
+
 struct InitValue {
   const char *kind; /* as written: kaiming_uniform, normal ... */
   double a, b;      /* arguments, by kind: see init.c */
@@ -201,6 +208,7 @@ typedef struct Builder {
   VEC(Loc) reported;           /* one error for each place: unrolling repeats statements */
   VEC(Width) widths;
   VEC(QuantRule) quantized;
+  VEC(QuantMatrix) matrices; /* of this graph */
   const char *const *taps; /* FrontendOptions.taps */
   int tap_count;
   const Node *about[2];        /* operands of the error that comes next */
@@ -289,6 +297,8 @@ bool call_match(Builder *b, const char *callee, Loc loc, const Parameter *parame
                 const Arguments *arguments, Value *out, Loc *locs);
 /* `bound_to`: the variable that a new layer gets its name from, or NULL. */
 Value call_eval(Builder *b, const Ast *call, const char *bound_to);
+/* A function of the standard library. */
+Value call_standard(Builder *b, const char *name, const Arguments *arguments, Loc loc);
 /* The parts of a call that functions, blocks and models share. */
 const Parameter *call_parameters(Builder *b, const Ast *list);
 bool call_check_argument(Builder *b, const Ast *parameter, Value *v, Loc loc);
@@ -320,12 +330,21 @@ bool quantize_check(Builder *b);
 /* Is it a standard block that can be quantised; one that is? */
 bool quantize_may(const Builder *b, const Ast *block);
 bool quantize_is_done(const Builder *b, const Ast *block);
+/* ── matrices outside of layers that the recipe quantises (quantize_matrix.c) ── */
+/* Does the pattern mean this parameter? Its last word is the name's. */
+bool quantize_names(const char *pattern, const char *name);
+/* x @ y, and a table that rows are looked up in, with rounded matrices in place of those that are meant; NULL after an error. */
+Node *quantize_product(Builder *b, Node *x, Node *y, Loc loc);
+Node *quantize_table(Builder *b, Node *table, Loc loc);
+void quantize_list_matrices(Builder *b); /* after the evaluation graph: those that are tapped */
 /* ── what layers read and give, as outputs (taps.c) ── */
 void tap_layer(Builder *b, const Instance *instance, const Value *input, const Value *result);
 bool taps_check(Builder *b); /* after the evaluation graph: does each pattern mean one? */
 /* The layer at work, and the round of a repeat in it: "h.3.attn"; "": the model itself. */
 const char *block_layer(Builder *b);
 void block_param(Builder *b, const Ast *ast); /* statements param and state */
+/* A state of zeros that no statement declares, by its whole name; NULL after an error. */
+Node *block_state(Builder *b, const char *path, const Type *type, Loc loc);
 /* ── states that begin as copies of parameters (average.c) ── */
 /* False after an error. */
 bool copy_declare(Builder *b, Node *state, Node *from, Loc loc);

@@ -285,6 +285,7 @@ static Value run_pad(Call *call) {
 static Value run_gather(Call *call) {
   Builder *b = call->b;
   Node *table = builtin_tensor(call, 0), *index = builtin_tensor(call, 1);
+  if (call->builtin->which) table = quantize_table(b, table, call->loc);
   if (!table || !index) return value_error();
   bool is_strict = call->builtin->which && table->type.shape.rank;
   int64_t count = is_strict ? table->type.shape.dim[0] : 0;

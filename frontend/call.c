@@ -275,6 +275,13 @@ static Value call_function(Builder *b, const Ast *fn, const Scope *scope, Loc lo
   return result;
 }
 
+Value call_standard(Builder *b, const char *name, const Arguments *arguments, Loc loc) {
+  for (int i = 0; i < b->std.names.count; i++)
+    if (strcmp(b->std.names.at[i].name, name) == 0)
+      return call_function(b, b->std.names.at[i].value.definition, &b->std, loc, arguments);
+  return value_error();
+}
+
 /* ── any callee ───────────────────────────────────────────────────────────────────────────── */
 /* Standard functions work on tensors: a layer among their arguments was not applied. */
 static bool no_layers(Builder *b, const Ast *fn, const Arguments *arguments) {

@@ -367,7 +367,7 @@ Graph *build_graph(Builder *b, const Ast *model, bool training) {
   b->streams = b->instances = b->evaluations = 0;
   b->seed = b->step = NULL;
   memset(&b->mix, 0, sizeof b->mix);
-  b->declared.count = b->weights.count = b->copies.count = b->running.count = 0;
+  b->declared.count = b->weights.count = b->copies.count = b->running.count = b->matrices.count = 0;
   bool fine = build_model(b, model);
   fine = fine && !b->exhausted && recipe_prune_outputs(b, b->graph);
   return fine ? b->graph : NULL;
@@ -440,6 +440,7 @@ static bool build_graphs(Builder *b, const Ast *model) {
   b->declared.at = NULL;
   b->declared.count = b->declared.capacity = 0;
   b->program->eval = build_graph(b, model, false);
+  if (b->program->eval) quantize_list_matrices(b);
   if (!b->program->eval || !same_declarations(b, train, train_count) || !has_evaluated(b) ||
       !recipe_check_rules(b) || !taps_check(b))
     return false;

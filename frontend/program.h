@@ -47,6 +47,13 @@ typedef struct {
   int64_t stride[2], padding[2], dilation[2], groups[2]; /* of a convolution; groups twice; -1: no whole number */
 } LayerTap;
 
+/* A matrix outside of layers that ftc --taps means: a parameter's name, which of its dimensions products sum over, and how many have their
+ * input and result as outputs. */
+typedef struct {
+  const char *path;
+  int axis, products;
+} MatrixTap;
+
 typedef struct Program {
   Arena *arena;
   const char *model_name, *path;
@@ -72,6 +79,7 @@ typedef struct Program {
   VEC(Preset) presets;
   VEC(TuneLine) tune; /* what the tune block says */
   VEC(LayerTap) taps;
+  VEC(MatrixTap) matrix_taps;
 } Program;
 
 /* The compiler's graphs, in the order of the plan's; NULL where there is none. */

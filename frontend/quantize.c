@@ -91,6 +91,18 @@ bool quantize_apply(Builder *b, const Instance *instance, const Ast **block, Arg
   return true;
 }
 
+/* A parameter that is meant, and that no product and no embed outside of layers reads as it is. */
+static bool quantize_refuse_parameter(Builder *b, const Declared *of) {
+  for (int i = 0; i < b->program->layers.count; i++) {
+    const Layer *layer = &b->program->layers.at[i];
+    size_t length = strlen(layer->path);
+    bool is_layer = !strcmp(layer->block, "Linear") || !strcmp(layer->block, "Conv2d") || !strcmp(layer->block, "QuantLinear") || !strcmp(layer->block, "QuantConv2d");
+    if (is_layer && length && !strncmp(of->name, layer->path, length) && !strcmp(of->name + length, ".weight"))
+      return builder_fail(b, quantize_setting(b)->loc, "quantize: '%s' is the weight of a layer, which is meant by its own name: '%s'", of->name, layer->path);
+  }
+  return builder_fail(b, of->loc, "quantize: '%s' is no matrix that @ multiplies or embed looks rows up in, as it is: what has two dimensions and is read so can be rounded", of->name);
+}
+
 bool quantize_check(Builder *b) {
   VEC(const char *) names = {0};
   for (int i = 0; i < b->program->layers.count; i++) {
@@ -105,6 +117,8 @@ bool quantize_check(Builder *b) {
         return builder_fail(b, quantize_setting(b)->loc,
                             "quantize: '%s' has no name of its own, by which it could be meant: give it one, Linear(..., name=\"...\")",
                             layer);
+    for (int k = 0; k < b->declared.count; k++)
+      if (quantize_names(layer, b->declared.at[k].name)) return quantize_refuse_parameter(b, &b->declared.at[k]);
     return builder_fail(b, quantize_setting(b)->loc, "quantize: there is no Linear or Conv2d '%s' left%s", layer,
                         builder_hint(b, layer, names.at, names.count));
   }

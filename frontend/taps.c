@@ -53,7 +53,8 @@ static bool taps_refuse(Builder *b, const char *pattern) {
     if (!other && *layer->path && fnmatch(pattern, layer->path, 0) == 0) other = layer;
   }
   if (!names.count && !strcmp(pattern, "*"))
-    return builder_fail(b, (Loc){0}, "the model has no Linear and no Conv2d, whose weights could be quantised");
+    return builder_fail(b, (Loc){0}, "the model has no Linear and no Conv2d, whose weights could be quantised; matrices of its own blocks are meant by their names, "
+                        "--layers \"h.*.weight=w8\"");
   if (other)
     return builder_fail(b, other->loc,
                         "'%s', %s, is no layer that is quantised: Linear and Conv2d are, and those within a block by a pattern, '%s.*'",
@@ -64,6 +65,7 @@ static bool taps_refuse(Builder *b, const char *pattern) {
 bool taps_check(Builder *b) {
   for (int i = 0; i < b->tap_count; i++) {
     bool is_used = false;
+    for (int k = 0; k < b->program->matrix_taps.count; k++) is_used |= quantize_names(b->taps[i], b->program->matrix_taps.at[k].path);
     for (int k = 0; k < b->program->taps.count; k++) is_used |= fnmatch(b->taps[i], b->program->taps.at[k].path, 0) == 0;
     if (!is_used) return taps_refuse(b, b->taps[i]);
   }

@@ -147,4 +147,8 @@ void report_taps(const Program *program, FILE *out) {
     for (int k = 0; k < 3; k++) fprintf(out, " %lld %lld", (long long)pairs[k][0], (long long)pairs[k][1]);
     fprintf(out, " %lld\n", (long long)tap->groups[0]);
   }
+  for (int i = 0; i < program->matrix_taps.count; i++) {
+    const MatrixTap *tap = &program->matrix_taps.at[i];
+    fprintf(out, "matrix %s %d %d\n", tap->path, tap->axis, tap->products);
+  }
 }

@@ -9,26 +9,19 @@ enum { IN_WORD = 8, BITS = 4, OFFSET = 8 };
 int64_t weight_packed_columns(int64_t columns) { return (columns + IN_WORD - 1) / IN_WORD; }
 
 /* ── writing ────────────────────────────────────────────────────────────────────────────────── */
-void weight_pack_bytes(const float *weights, int64_t rows, int64_t columns, const float *scales, int64_t columns_of_scale, int8_t *out) {
-  for (int64_t i = 0; i < rows * columns; i++) out[i] = (int8_t)nearbyintf(weights[i] * (1.0f / scales[i / columns_of_scale]));
-}
-
-void weight_pack_halves(const float *weights, int64_t rows, int64_t columns, const float *scales, int64_t columns_of_scale, uint32_t *out) {
+void weight_pack_halves(const int8_t *numbers, int64_t rows, int64_t columns, uint32_t *out) {
   int64_t words = weight_packed_columns(columns);
   memset(out, 0, (size_t)(rows * words) * sizeof *out);
   for (int64_t r = 0; r < rows; r++)
-    for (int64_t c = 0; c < columns; c++) {
-      int64_t i = r * columns + c;
-      int number = (int)nearbyintf(weights[i] * (1.0f / scales[i / columns_of_scale]));
-      out[r * words + c / IN_WORD] |= (uint32_t)(number + OFFSET) << (BITS * (c % IN_WORD));
-    }
+    for (int64_t c = 0; c < columns; c++)
+      out[r * words + c / IN_WORD] |= (uint32_t)(numbers[r * columns + c] + OFFSET) << (BITS * (c % IN_WORD));
 }
 
 /* ── reading ────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
   const SafeTensor *from, *scale;
   Shape shape;
-  int64_t rows, columns, columns_of_scale;
+  int64_t rows, columns, rows_of_scale, columns_of_scale; /* weights that share a scale */
   bool is_halves;
 } Packed;
 
@@ -63,10 +56,17 @@ static Status measure_packed(const WeightFiles *files, Packed *p) {
   const Shape *held = &p->from->shape;
   if (p->is_halves && (held->rank != 2 || held->dim[0] != p->rows || held->dim[1] != weight_packed_columns(p->columns)))
     return packed_damaged(files, p, "does not hold as many numbers as its weight_shape says");
-  int64_t scales = shape_elements(&p->scale->shape);
+  const Shape *of = &p->scale->shape;
+  int64_t scales = shape_elements(of);
+  bool is_turned = of->rank == 2 && of->dim[0] > 0 && p->rows % of->dim[0] == 0 && of->dim[1] == p->columns && of->dim[0] != p->rows;
+  p->rows_of_scale = 1;
   if (p->scale->element != ELEMENT_F32) return packed_damaged(files, p, "has scales that are not F32");
   if (scales == 1) {
-    p->columns_of_scale = p->rows * p->columns;
+    p->rows_of_scale = p->rows;
+    p->columns_of_scale = p->columns;
+  } else if (is_turned) {
+    p->rows_of_scale = p->rows / of->dim[0];
+    p->columns_of_scale = 1;
   } else if (p->rows > 0 && scales > 0 && scales % p->rows == 0 && p->columns % (scales / p->rows) == 0) {
     p->columns_of_scale = p->columns / (scales / p->rows);
   } else if (p->rows * p->columns > 0) {
@@ -86,8 +86,10 @@ static float packed_number(const Packed *p, int64_t i) {
 static SafeTensor unpack(const WeightFiles *files, const Packed *p, const char *name) {
   int64_t count = p->rows * p->columns;
   float *out = ARENA_ARRAY(files->arena, float, count + 1), scale;
+  int64_t in_row = count ? p->columns / p->columns_of_scale : 0;
   for (int64_t i = 0; i < count; i++) {
-    memcpy(&scale, p->scale->data + i / p->columns_of_scale * (int64_t)sizeof scale, sizeof scale);
+    int64_t at = i / p->columns / p->rows_of_scale * in_row + i % p->columns / p->columns_of_scale;
+    memcpy(&scale, p->scale->data + at * (int64_t)sizeof scale, sizeof scale);
     out[i] = packed_number(p, i) * scale;
   }
   return (SafeTensor){name, ELEMENT_F32, p->shape, (const uint8_t *)out, (size_t)count * sizeof *out};
@@ -100,13 +102,12 @@ static void leave_out(WeightFiles *files, const SafeTensor *tensor) {
 }
 
 static Status unpack_one(WeightFiles *files, SafeTensor *tensor) {
-  static const char packed[] = "weight_packed";
   size_t length = strlen(tensor->name);
-  Packed p = {.from = tensor, .shape = tensor->shape, .is_halves = text_ends_with(tensor->name, packed)};
+  Packed p = {.from = tensor, .shape = tensor->shape, .is_halves = tensor->element != ELEMENT_I8};
   if (p.is_halves) length -= strlen("_packed");
   const char *name = arena_strndup(files->arena, tensor->name, length);
   p.scale = find_beside(files, name, length, "_scale");
-  if (!p.scale) return p.is_halves ? packed_damaged(files, &p, "has no weight_scale beside it") : STATUS_OK;
+  if (!p.scale) return text_ends_with(tensor->name, "weight_packed") ? packed_damaged(files, &p, "has no weight_scale beside it") : STATUS_OK;
   const SafeTensor *shape = p.is_halves ? find_beside(files, name, length, "_shape") : NULL;
   if (p.is_halves) STATUS_TRY(read_packed_shape(files, shape, &p));
   if (p.is_halves && tensor->element != ELEMENT_I32) return packed_damaged(files, &p, "is not I32");
@@ -121,9 +122,9 @@ static Status unpack_one(WeightFiles *files, SafeTensor *tensor) {
 Status weight_unpack(WeightFiles *files) {
   for (int i = 0; i < files->all.tensor_count; i++) {
     SafeTensor *tensor = &files->all.tensor[i];
-    bool is_bytes = tensor->element == ELEMENT_I8 && text_ends_with(tensor->name, "weight");
+    bool is_halves = text_ends_with(tensor->name, "weight_packed") || (tensor->element == ELEMENT_I32 && text_ends_with(tensor->name, "_packed"));
     int before = files->all.tensor_count;
-    if (is_bytes || text_ends_with(tensor->name, "weight_packed")) STATUS_TRY(unpack_one(files, tensor));
+    if (tensor->element == ELEMENT_I8 || is_halves) STATUS_TRY(unpack_one(files, tensor));
     if (files->all.tensor_count < before) i--; /* its shape may have stood in front */
   }
   return STATUS_OK;

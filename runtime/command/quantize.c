@@ -87,17 +87,21 @@ static Status find_ranges(Quantizing *q) {
 }
 
 /* ── weights ────────────────────────────────────────────────────────────────────────────────── */
-static bool has_geometry(const QuantLayer *layer) {
-  return !layer->is_conv || (layer->groups == 1 && layer->stride[0] > 0 && layer->stride[1] > 0 && layer->padding[0] >= 0 &&
-                             layer->padding[1] >= 0 && layer->dilation[0] > 0 && layer->dilation[1] > 0);
+/* Why GPTQ does not round this layer; NULL: it does. */
+static const char *why_no_gptq(const QuantLayer *layer) {
+  bool has_geometry = !layer->is_conv || (layer->groups == 1 && layer->stride[0] > 0 && layer->stride[1] > 0 && layer->padding[0] >= 0 &&
+                                          layer->padding[1] >= 0 && layer->dilation[0] > 0 && layer->dilation[1] > 0);
+  if (!has_geometry) return "GPTQ is for convolutions without groups, with padding in numbers";
+  if (layer->rounding.columns > MOST_GPTQ_COLUMNS) return "GPTQ takes up to 20000 weights of an output";
+  if (!layer->applications) return "GPTQ is for matrices that are the second operand of a product";
+  return NULL;
 }
 
 static bool takes_gptq(const Quantizing *q, const QuantLayer *layer) {
   if (!q->options->is_gptq || !layer->rounding.columns) return false;
-  if (has_geometry(layer) && layer->rounding.columns <= MOST_GPTQ_COLUMNS) return true;
-  say_note("%s is rounded to nearest: %s", layer->path,
-           has_geometry(layer) ? "GPTQ takes up to 20000 weights of an output" : "GPTQ is for convolutions without groups, with padding in numbers");
-  return false;
+  const char *why = why_no_gptq(layer);
+  if (why) say_note("%s is rounded to nearest: %s", layer->path, why);
+  return !why;
 }
 
 static void round_nearest_layer(const Quantizing *q, QuantLayer *layer) {

@@ -9,14 +9,16 @@
 #include "runtime/quantize/rounding.h"
 
 typedef struct {
-  const char *path;
-  bool is_conv;
+  const char *path;   /* of a matrix: its name */
+  const char *weight_name;
+  bool is_conv, is_matrix; /* a matrix outside of layers: frontend/quantize_matrix.c */
+  bool is_turned;     /* … [in, out], so that rounding has it and its scales the other way round */
   int applications;
   int64_t stride[2], padding[2], dilation[2], groups; /* of a convolution; -1: not known */
   QuantForm form;
-  Shape shape;       /* of its weight */
+  Shape shape;       /* of its weight in the file */
   Rounding rounding; /* the same as rows of what an output sums over */
-  float *weight, *scales;
+  float *weight, *scales; /* as rounding has them */
   int64_t features;  /* of its input */
   Observer observer;
   float *factor;     /* of each input feature; NULL: none */
@@ -34,6 +36,8 @@ struct Quantizing {
   Text setting;
 };
 
+/* Of a weight as rounding has it: where it lies in the file. */
+int64_t quantize_place(const QuantLayer *layer, int64_t i);
 /* Which layers, with which forms, and their weights (quantize_layers.c). */
 STATUS_CHECKED Status quantize_find_layers(Quantizing *q);
 /* The factors of SmoothQuant, and the weights times what undoes them (quantize_smooth.c). */

@@ -16,22 +16,36 @@ static void add_floats(Quantizing *q, TensorList *list, const char *name, const 
   VEC_PUSH(q->arena, *list, tensor);
 }
 
-/* Whole numbers, of 8 bits or of 4; more bits than that as f32. */
-static void add_rounded_weight(Quantizing *q, TensorList *list, QuantLayer *layer) {
+/* In the order of the file. */
+static void add_weight_floats(Quantizing *q, TensorList *list, const QuantLayer *layer) {
+  int64_t count = layer->rounding.rows * layer->rounding.columns;
+  float *values = ARENA_ARRAY(q->arena, float, count + 1);
+  for (int64_t i = 0; i < count; i++) values[quantize_place(layer, i)] = layer->weight[i];
+  add_floats(q, list, layer->weight_name, &layer->shape, values);
+}
+
+static const int8_t *weight_numbers(Quantizing *q, const QuantLayer *layer) {
   const Rounding *r = &layer->rounding;
   int64_t columns_of_scale = r->per_tensor ? r->rows * r->columns : r->group ? r->group : r->columns, count = r->rows * r->columns;
-  const char *name = arena_printf(q->arena, "%s.weight", layer->path);
+  int8_t *numbers = ARENA_ARRAY(q->arena, int8_t, count + 1);
+  for (int64_t i = 0; i < count; i++)
+    numbers[quantize_place(layer, i)] = (int8_t)nearbyintf(layer->weight[i] * (1.0f / layer->scales[i / columns_of_scale]));
+  return numbers;
+}
+
+/* Whole numbers, of 8 bits or of 4; more bits than that as f32. */
+static void add_rounded_weight(Quantizing *q, TensorList *list, QuantLayer *layer) {
+  const char *name = layer->weight_name;
+  int64_t rows = layer->shape.dim[0], count = layer->rounding.rows * layer->rounding.columns, columns = rows ? count / rows : 0;
   if (layer->form.bits > 8) {
-    add_floats(q, list, name, &layer->shape, layer->weight);
+    add_weight_floats(q, list, layer);
   } else if (layer->form.bits > 4) {
-    int8_t *bytes = ARENA_ARRAY(q->arena, int8_t, count + 1);
-    weight_pack_bytes(layer->weight, r->rows, r->columns, layer->scales, columns_of_scale, bytes);
-    VEC_PUSH(q->arena, *list, ((SafeTensor){name, ELEMENT_I8, layer->shape, (const uint8_t *)bytes, (size_t)count}));
+    VEC_PUSH(q->arena, *list, ((SafeTensor){name, ELEMENT_I8, layer->shape, (const uint8_t *)weight_numbers(q, layer), (size_t)count}));
   } else {
-    Shape packed = {.rank = 2, .dim = {r->rows, weight_packed_columns(r->columns)}}, rank = {.rank = 1, .dim = {layer->shape.rank}};
+    Shape packed = {.rank = 2, .dim = {rows, weight_packed_columns(columns)}}, rank = {.rank = 1, .dim = {layer->shape.rank}};
     size_t bytes = (size_t)shape_elements(&packed) * sizeof(uint32_t);
     uint32_t *words = ARENA_ARRAY(q->arena, uint32_t, shape_elements(&packed) + 1);
-    weight_pack_halves(layer->weight, r->rows, r->columns, layer->scales, columns_of_scale, words);
+    weight_pack_halves(weight_numbers(q, layer), rows, columns, words);
     const char *of = arena_printf(q->arena, "%s_packed", name), *shape = arena_printf(q->arena, "%s_shape", name);
     VEC_PUSH(q->arena, *list, ((SafeTensor){of, ELEMENT_I32, packed, (const uint8_t *)words, bytes}));
     VEC_PUSH(q->arena, *list,
@@ -39,26 +53,32 @@ static void add_rounded_weight(Quantizing *q, TensorList *list, QuantLayer *laye
   }
 }
 
-static Shape scale_shape(const QuantLayer *layer) {
-  if (layer->form.per_tensor) return (Shape){.rank = 1, .dim = {1}};
-  Shape shape = {.rank = 1, .dim = {layer->rounding.rows}};
-  if (layer->form.group) shape.dim[shape.rank++] = layer->rounding.columns / layer->form.group;
-  return shape;
+/* Of [out, in]: [out] or [out, groups]; of [in, out]: [groups, out]. */
+static void add_scales(Quantizing *q, TensorList *list, const QuantLayer *layer) {
+  int64_t out = layer->rounding.rows, groups = layer->form.group ? layer->rounding.columns / layer->form.group : 1;
+  Shape shape = {.rank = 1, .dim = {layer->form.per_tensor ? 1 : out}};
+  float *scales = layer->scales;
+  if (layer->is_turned && !layer->form.per_tensor) {
+    shape = (Shape){.rank = 2, .dim = {groups, out}};
+    scales = ARENA_ARRAY(q->arena, float, out * groups + 1);
+    for (int64_t i = 0; i < out * groups; i++) scales[i % groups * out + i / groups] = layer->scales[i];
+  } else if (layer->form.group) {
+    shape = (Shape){.rank = 2, .dim = {out, groups}};
+  }
+  add_floats(q, list, arena_printf(q->arena, "%s_scale", layer->weight_name), &shape, scales);
 }
 
 static void add_layer(Quantizing *q, TensorList *list, QuantLayer *layer) {
-  Shape one = {.rank = 1, .dim = {1}}, features = {.rank = 1, .dim = {layer->features}}, scales = scale_shape(layer);
+  Shape one = {.rank = 1, .dim = {1}}, features = {.rank = 1, .dim = {layer->features}};
   add_rounded_weight(q, list, layer);
-  add_floats(q, list, arena_printf(q->arena, "%s.weight_scale", layer->path), &scales, layer->scales);
+  add_scales(q, list, layer);
   if (layer->factor) add_floats(q, list, arena_printf(q->arena, "%s.input_factor", layer->path), &features, layer->factor);
   if (layer->form.input_bits) add_floats(q, list, arena_printf(q->arena, "%s.input.max_abs", layer->path), &one, &layer->range);
 }
 
 static bool is_rounded(const Quantizing *q, const char *name) {
-  for (int i = 0; i < q->layers.count; i++) {
-    size_t length = strlen(q->layers.at[i].path);
-    if (strncmp(q->layers.at[i].path, name, length) == 0 && strcmp(name + length, ".weight") == 0) return true;
-  }
+  for (int i = 0; i < q->layers.count; i++)
+    if (strcmp(q->layers.at[i].weight_name, name) == 0) return true;
   return false;
 }
 
@@ -104,7 +124,9 @@ static void print_layer(const QuantLayer *layer, int width) {
   Text form = {0}, range = {0}, ratio = {0};
   quant_form_append(&layer->form, &form);
   if (layer->form.input_bits) text_printf(&range, "%s%.4g", layer->form.is_unsigned ? "0 .. " : "+-", (double)layer->range);
-  if (layer->noise > 0)
+  if (!layer->applications)
+    text_printf(&ratio, "-"); /* rows are looked up in it, and no product reads it */
+  else if (layer->noise > 0)
     text_printf(&ratio, "%.1f dB", 10 * log10(layer->signal / layer->noise));
   else
     text_printf(&ratio, "no noise");
