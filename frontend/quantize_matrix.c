@@ -50,7 +50,7 @@ static QuantRule *find_matrix_rule(Builder *b, const char *name) {
   return NULL;
 }
 
-static bool form_fits(Builder *b, const QuantRule *rule, const Node *param, int axis, Loc loc) {
+static bool matrix_form_fits(Builder *b, const QuantRule *rule, const Node *param, int axis, Loc loc) {
   const char *name = node_str(param, ATTR_NAME);
   int64_t features = param->type.shape.dim[axis];
   if (rule->form.input_bits || rule->form.has_factor)
@@ -72,7 +72,7 @@ static Shape scales_of(const QuantForm *form, const Shape *sides, int axis) {
 
 static Node *round_matrix(Builder *b, const QuantRule *rule, Node *param, int axis, Loc loc) {
   const QuantForm *form = &rule->form;
-  if (!form_fits(b, rule, param, axis, loc)) return NULL;
+  if (!matrix_form_fits(b, rule, param, axis, loc)) return NULL;
   Type type = {.dtype = DT_F32, .shape = scales_of(form, &param->type.shape, axis)};
   Node *scales = block_state(b, arena_printf(b->arena, "%s_scale", node_str(param, ATTR_NAME)), &type, loc);
   if (!scales) return NULL;
@@ -104,7 +104,7 @@ static QuantMatrix *note_matrix(Builder *b, Node *param, int axis, Loc loc) {
   return &b->matrices.at[b->matrices.count - 1];
 }
 
-static bool is_meant(Builder *b, const char *name) {
+static bool matrix_is_meant(Builder *b, const char *name) {
   bool is_tapped = false;
   for (int i = 0; i < b->tap_count && !b->training; i++) is_tapped |= quantize_names(b->taps[i], name);
   return is_tapped || find_matrix_rule(b, name);
@@ -119,7 +119,7 @@ static bool read_rounded(Builder *b, Node **x, int axis, QuantMatrix **out, Loc 
   *out = NULL;
   if ((!b->quantized.count && !b->tap_count) || b->frozen.file || is_of_layer(b)) return true;
   Node *param = matrix_of(*x, &of_param, &is_stopped);
-  if (!param || !is_meant(b, node_str(param, ATTR_NAME))) return true;
+  if (!param || !matrix_is_meant(b, node_str(param, ATTR_NAME))) return true;
   *out = note_matrix(b, param, of_param, loc);
   if (!*out) return false;
   Node *rounded = (*out)->rounded;

@@ -9,6 +9,7 @@
 
 enum { GEMM_LANES = 16, GEMM_MAX_ROWS = 14, GEMM_MAX_VECTORS = 4, GEMM_MAX_PANEL = 1 << 16 };
 enum { GEMM_BLOCK_DEPTH = 224, GEMM_BLOCK_TILES = 8, GEMM_BLOCK_COLUMNS = 256 };
+enum { GEMM_FEW = 4 };         /* so many rows by a matrix of bf16 or f16 read it as it lies */
 enum { GEMM_BF16_ROWS = 256 }; /* of a block of bf16: as many tiles as have so many rows */
 
 typedef struct {
@@ -128,6 +129,10 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
         best.work = batch * (down + !!bottom) * (across + !!right);
       }
     }
+  if (type != OPERAND_F32 && m <= GEMM_FEW && n >= GEMM_MAX_VECTORS * GEMM_LANES && vector_bytes >= 64) {
+    best.rows = m; /* blocks of whole lines of b: gemm_few_x86.c */
+    best.vectors = GEMM_MAX_VECTORS;
+  }
   if (is_deep && best.rows)
     gemm_choose_blocks(&best, batch, m, n, k,
                        type == OPERAND_BF16 ? GEMM_BF16_ROWS / best.rows : GEMM_BLOCK_TILES);
@@ -136,6 +141,8 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
 
 /* Work items [begin, end) of a product: tiles, or blocks of tiles. */
 void gemm_run(const GemmProduct *product, void *const *args, int64_t begin, int64_t end);
+/* Of few rows and narrow operands, where b lies; false: this is not such a product. */
+bool gemm_few_run(const GemmProduct *product, void *const *args, int64_t begin, int64_t end);
 /* Of operands of bf16, by the processor's instructions for them; false: it has none. */
 bool gemm_bf16_run(const GemmProduct *product, void *const *args, int64_t begin, int64_t end);
 #endif

@@ -296,6 +296,7 @@ static __attribute__((noinline)) void run_tiles(const GemmProduct *p, void *cons
 }
 
 void gemm_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
+  if (gemm_few_run(p, args, begin, end)) return;
   if (p->type == OPERAND_BF16 && gemm_bf16_run(p, args, begin, end)) return;
   if (p->depth)
     run_blocks(p, args, begin, end);

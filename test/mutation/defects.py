@@ -119,6 +119,15 @@ defect("rounded-folded", "passes/layout_choose.c", "if (rounded_in_groups(dot)) 
 defect("rounded-odd", "kernels/rounded_x86.c", "if (p->group % 2) {", "if (false) {", R)
 defect("rounded-block", "kernels/rounded_host.h", "return ROUNDED_BLOCK / p->rows * p->rows;", "return ROUNDED_BLOCK;", R)
 defect("rounded-any-scale", "kernels/rounded_x86.c", "if (is_scale(p, b, step, least)) return least;", "return least;", R)
+# ── matrices outside of layers that are rounded; products of few rows ──
+R = "py test/e2e/quantize_matrix.py"
+defect("matrix-axis", "frontend/quantize_matrix.c", "*axis = 1 - *axis;", "*axis = *axis;", R)
+defect("matrix-unread", "frontend/builtin_shape.c", "if (call->builtin->which) table = quantize_table(b, table, call->loc);", "", R)
+defect("matrix-order", "runtime/command/quantize_layers.c", "return layer->is_turned ? i % r->columns * r->rows + i / r->columns : i;", "return i;", R)
+defect("matrix-scales", "runtime/checkpoint/weight_packed.c", "p->rows_of_scale = p->rows / of->dim[0];", "p->rows_of_scale = p->rows;", R)
+R = "py test/num/few_rows.py"
+defect("few-rest", "kernels/gemm_few_x86.c", "for (int64_t i = 0; i < count; i++) part[i] = from[i];", "for (int64_t i = 0; i + 1 < count; i++) part[i] = from[i];", R)
+defect("few-batch", "kernels/gemm_few_x86.c", "(const uint16_t *)args[p->arg_b] + block->batch * p->k * p->n;", "(const uint16_t *)args[p->arg_b];", R)
 
 # ── codegen: the CPU ──
 defect("kept-elsewhere", "codegen/own_index.c", "is_other[input] |= !is_reduce && (is_other[i] || (is_own[i] && !hands_on(node)));",
