@@ -198,7 +198,7 @@ static bool begins_pruning(Arena *arena, const Plan *plan, const PlanTensor *sta
 
 /* A parameter and what goes with it. Of one that was frozen the moments stay as they are at the start,
  * and the average begins as the parameter. */
-static Status restore_param(Arena *arena, const CkptPlaces *places, const PlanTensor *param,
+static Status restore_param(Arena *arena, CkptPlaces *places, const PlanTensor *param,
                             const Safetensors *file, const char *path, CkptInfo *info) {
   const Plan *plan = exec_plan(places->exec);
   bool begins = was_frozen(arena, plan, param, file);
@@ -248,7 +248,7 @@ static Status restore(Exec *exec, const Safetensors *file, const char *path, Ckp
   CkptPlaces places = {0};
   Arena *arena = arena_new();
   Status status = check_kind(exec, file, path);
-  if (status == STATUS_OK) status = ckpt_places_read(exec, &places);
+  if (status == STATUS_OK) status = ckpt_places_new(exec, &places);
   for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)
     status = restore_param(arena, &places, &plan->params.at[i], file, path, info);
   for (int i = 0; i < plan->states.count && status == STATUS_OK; i++)

@@ -4,32 +4,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-Status ckpt_places_read(Exec *exec, CkptPlaces *out) {
+static bool ckpt_is_copied(const PlanPlace *place) { return place->saved && !place->is_window; }
+
+Status ckpt_places_new(Exec *exec, CkptPlaces *out) {
   const Plan *plan = exec_plan(exec);
-  *out = (CkptPlaces){exec, calloc((size_t)plan->places.count + 1, sizeof *out->at)};
+  *out = (CkptPlaces){.exec = exec, .at = calloc((size_t)plan->places.count + 1, sizeof *out->at)};
   if (!out->at) return status_errno(ENOMEM, "weights");
   for (int p = 0; p < plan->places.count; p++) {
-    const PlanPlace *place = &plan->places.at[p];
-    if (!place->saved || place->is_window) continue;
-    out->at[p] = malloc((size_t)place->bytes + 1);
+    if (!ckpt_is_copied(&plan->places.at[p])) continue;
+    out->at[p] = malloc((size_t)plan->places.at[p].bytes + 1);
     if (!out->at[p]) return status_errno(ENOMEM, "weights");
-    if (place->bytes) STATUS_TRY(exec_read(exec, p, 0, place->bytes, out->at[p]));
   }
+  return STATUS_OK;
+}
+
+Status ckpt_places_read(Exec *exec, CkptPlaces *out) {
+  const Plan *plan = exec_plan(exec);
+  STATUS_TRY(ckpt_places_new(exec, out));
+  out->is_whole = true;
+  for (int p = 0; p < plan->places.count; p++)
+    if (out->at[p] && plan->places.at[p].bytes) STATUS_TRY(exec_read(exec, p, 0, plan->places.at[p].bytes, out->at[p]));
   return STATUS_OK;
 }
 
 Status ckpt_places_write(const CkptPlaces *places) {
   const Plan *plan = exec_plan(places->exec);
-  for (int p = 0; p < plan->places.count; p++)
+  for (int p = 0; p < plan->places.count && places->is_whole; p++)
     if (places->at[p] && plan->places.at[p].bytes)
       STATUS_TRY(exec_write(places->exec, p, 0, plan->places.at[p].bytes, places->at[p]));
+  for (int i = 0; i < places->set_count && !places->is_whole; i++) {
+    const CkptRange *set = &places->set[i];
+    STATUS_TRY(exec_write(places->exec, set->place, set->offset, set->bytes, places->at[set->place] + set->offset));
+  }
   return STATUS_OK;
 }
 
 void ckpt_places_free(CkptPlaces *places) {
   for (int p = 0; places->at && p < exec_plan(places->exec)->places.count; p++) free(places->at[p]);
   free(places->at);
+  free(places->set);
   *places = (CkptPlaces){0};
+}
+
+static Status note_set(CkptPlaces *places, int place, int64_t offset, int64_t bytes) {
+  if (places->is_whole || !bytes) return STATUS_OK;
+  if (places->set_count == places->set_room) {
+    int room = places->set_room ? 2 * places->set_room : 64;
+    CkptRange *more = realloc(places->set, (size_t)room * sizeof *more);
+    if (!more) return status_errno(ENOMEM, "weights");
+    places->set = more;
+    places->set_room = room;
+  }
+  places->set[places->set_count++] = (CkptRange){place, offset, bytes};
+  return STATUS_OK;
 }
 
 bool ckpt_places_fit(const PlanTensor *tensor, const SafeTensor *from) {
@@ -37,7 +64,7 @@ bool ckpt_places_fit(const PlanTensor *tensor, const SafeTensor *from) {
   return shape_equal(&from->shape, &whole.shape);
 }
 
-Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor, const Safetensors *file,
+Status ckpt_places_set(CkptPlaces *places, const PlanTensor *tensor, const Safetensors *file,
                        const char *path) {
   const SafeTensor *from = safetensors_find(file, tensor->name);
   char have[TYPE_TEXT], want[TYPE_TEXT];
@@ -48,7 +75,8 @@ Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor, const
     return status_fail(STATUS_USER, "%s: %s is %s but the model's is %s", path, tensor->name,
                        array_header_text(&header, have), type_text(&whole, want));
   int64_t count = shape_elements(&whole.shape), offset = tensor->offset;
-  uint8_t *to = places->at[plan_whole_place(exec_plan(places->exec), tensor->place, &offset)];
+  int place = plan_whole_place(exec_plan(places->exec), tensor->place, &offset);
+  uint8_t *to = places->at[place];
   if (!to) return status_fail(STATUS_FAULT, "%s lies where nothing is saved", tensor->name);
   to += offset;
   bool is_part = tensor->shared || tensor->cut.ranks;
@@ -60,7 +88,8 @@ Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor, const
                          tensor->name, dtype_text(tensor->type.dtype));
   if (status == STATUS_OK) status = exec_take_tensor(places->exec, tensor, (char *)all, (char *)to);
   if (is_part) free(all);
-  return status;
+  Type held = plan_held(tensor);
+  return status == STATUS_OK ? note_set(places, place, offset, type_bytes(&held)) : status;
 }
 
 bool ckpt_slice(const Plan *plan, const PlanTensor *state, const PlanTensor *param,

@@ -6,17 +6,27 @@
 #include "runtime/checkpoint/safetensors.h"
 
 typedef struct {
+  int place;
+  int64_t offset, bytes;
+} CkptRange;
+
+typedef struct {
   Exec *exec;
-  uint8_t **at; /* by place of the plan; NULL: it is not saved, or is a window */
+  uint8_t **at;   /* by place of the plan; NULL: it is not saved, or is a window */
+  bool is_whole;  /* all of it is written back, … */
+  CkptRange *set; /* … or what was set */
+  int set_count, set_room;
 } CkptPlaces;
 
-/* All that is saved, as the device has it, to be set tensor by tensor and written back as a
- * whole. */
+/* Room for all that is saved, to be set tensor by tensor; what was set is written at the end, once all has come. What
+ * is not set takes no memory. */
+STATUS_CHECKED Status ckpt_places_new(Exec *exec, CkptPlaces *out);
+/* The same with what the device has, all of which is written back. */
 STATUS_CHECKED Status ckpt_places_read(Exec *exec, CkptPlaces *out);
 STATUS_CHECKED Status ckpt_places_write(const CkptPlaces *places);
-void ckpt_places_free(CkptPlaces *places); /* also after a failed read */
+void ckpt_places_free(CkptPlaces *places); /* also after a failure */
 /* Sets one tensor from the file, which must hold it in its shape and a type that converts. */
-STATUS_CHECKED Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor,
+STATUS_CHECKED Status ckpt_places_set(CkptPlaces *places, const PlanTensor *tensor,
                                       const Safetensors *file, const char *path);
 bool ckpt_places_fit(const PlanTensor *tensor, const SafeTensor *from); /* is its shape that? */
 /* The states of a checkpoint, all of them or only those that belong to the model, with names and

@@ -187,7 +187,7 @@ static void tell_fit(const CkptInit *init, const WeightFiles *files, const Compa
 }
 
 /* Whether it may stay as it is, where it is not there or not in this shape, was decided before. */
-static Status set_from(const CkptPlaces *places, const CkptInit *init, const PlanTensor *tensor,
+static Status set_from(CkptPlaces *places, const CkptInit *init, const PlanTensor *tensor,
                        const WeightFiles *files) {
   const SafeTensor *from = safetensors_find(&files->all, tensor->name);
   bool fits = from && ckpt_places_fit(tensor, from);
@@ -205,7 +205,7 @@ static Status load_from(Exec *exec, const CkptInit *init, WeightFiles *files, Te
   drop_prefix(plan, &files->all);
   Status status = compare_names(exec, &files->all, &c);
   if (status == STATUS_OK) status = must_fit(init, files, &c);
-  if (status == STATUS_OK) status = ckpt_places_read(exec, &places);
+  if (status == STATUS_OK) status = ckpt_places_new(exec, &places);
   for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)
     status = set_from(&places, init, &plan->params.at[i], files);
   for (int i = 0; i < plan->states.count && status == STATUS_OK; i++)

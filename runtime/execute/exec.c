@@ -78,12 +78,22 @@ static Status exec_bind(Exec *exec, ExecGraph graph) {
   return status;
 }
 
+static void reach(int64_t *bytes, int64_t last) { *bytes = last > *bytes ? last : *bytes; }
+
 static void find_reach(Exec *exec, const PlanGraph *graph) {
   for (int i = 0; i < graph->buffers.count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[i];
     int64_t last = buffer->offset + type_bytes(&buffer->type);
-    if (last > exec->bytes[buffer->place]) exec->bytes[buffer->place] = last;
+    reach(&exec->bytes[buffer->place], last);
+    int under = exec_place_under(exec->plan, buffer->place, &last);
+    reach(&exec->reach[under], last);
   }
+}
+
+static void reach_place(Exec *exec, int place) {
+  int64_t last = exec->plan->places.at[place].bytes;
+  int under = exec_place_under(exec->plan, place, &last);
+  reach(&exec->reach[under], last);
 }
 
 /* Of a place that is not saved, nor the host's, what graphs reach that will run; rounded elements
@@ -93,6 +103,7 @@ static void find_bytes(Exec *exec, const bool *is_bound) {
   for (ExecGraph g = 0; g < exec->graph_count; g++) {
     int prepare = is_bound[g] ? plan_prepare_of(plan, exec_graph_plan(exec, g)) : -1;
     if (is_bound[g]) find_reach(exec, exec_graph_plan(exec, g));
+    if (is_bound[g] && plan_run_at(plan, g - plan->graphs.count)) reach_place(exec, plan_run_at(plan, g - plan->graphs.count)->reads);
     if (prepare >= 0) find_reach(exec, &plan->graphs.at[prepare]);
   }
   for (int p = 0; p < plan->places.count; p++) {
@@ -112,8 +123,10 @@ static void find_bytes(Exec *exec, const bool *is_bound) {
 /* A device with memory of its own checks that itself. */
 static Status check_room(const Exec *exec) {
   int64_t need = 0, room = room_of_host();
-  for (int p = 0; p < exec->plan->places.count; p++)
-    if (!exec->plan->places.at[p].is_window) need += exec->bytes[p];
+  for (int p = 0; p < exec->plan->places.count; p++) {
+    const PlanPlace *place = &exec->plan->places.at[p];
+    if (!place->is_window) need += place->saved == SAVED_CHECKPOINT ? exec->reach[p] : exec->bytes[p];
+  }
   if (!exec->type->is_host_memory || need <= room) return STATUS_OK;
   return status_fail(
       STATUS_FAULT,
@@ -121,11 +134,6 @@ static Status check_room(const Exec *exec) {
       "smaller train.batch or with --set train.recompute=block (ftc --memory shows "
       "what takes it)",
       exec->plan->model, (double)need / (1 << 30), (double)room / (1 << 30));
-}
-
-static int place_under(const Plan *plan, int place) {
-  while (plan->places.at[place].is_window) place = plan->places.at[place].of;
-  return place;
 }
 
 static int64_t most_bytes(const PlanGraph *graph, const PlanStep *step) {
@@ -148,12 +156,12 @@ static void find_places_of_ranks(const Plan *plan, bool *is_shared) {
       const PlanStep *step = &graph->steps.at[i];
       bool is_large = step->kind == STEP_BEGIN && most_bytes(graph, step) >= LEAST;
       for (int k = 0; k < step->arg_count && is_large; k++)
-        is_shared[place_under(plan, graph->buffers.at[step->args[k]].place)] = true;
+        is_shared[exec_place_under(plan, graph->buffers.at[step->args[k]].place, NULL)] = true;
     }
   }
   for (int i = 0; (run = plan_run_at(plan, i)) != NULL; i++)
-    if (is_shared[place_under(plan, run->instead_of)])
-      is_shared[place_under(plan, run->reads)] = true;
+    if (is_shared[exec_place_under(plan, run->instead_of, NULL)])
+      is_shared[exec_place_under(plan, run->reads, NULL)] = true;
 }
 
 static Status make_all_places(Exec *exec, const bool *is_shared) {
@@ -230,12 +238,13 @@ Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
   exec->base = calloc((size_t)exec->plan->places.count + 1, sizeof *exec->base);
   exec->bytes = calloc((size_t)exec->plan->places.count + 1, sizeof *exec->bytes);
   exec->rounded = calloc((size_t)exec->plan->places.count + 1, sizeof *exec->rounded);
+  exec->reach = calloc((size_t)exec->plan->places.count + 1, sizeof *exec->reach);
   exec->graph = calloc((size_t)exec->graph_count + 1, sizeof *exec->graph);
   exec->prepare = calloc((size_t)exec->graph_count + 1, sizeof *exec->prepare);
   exec->arena = arena_new();
   exec->places = calloc((size_t)exec->graph_count + 1, sizeof *exec->places);
   bool *is_bound = calloc((size_t)exec->graph_count + 1, sizeof *is_bound);
-  bool has_all = exec->base && exec->bytes && exec->rounded && exec->graph && exec->places &&
+  bool has_all = exec->base && exec->bytes && exec->rounded && exec->reach && exec->graph && exec->places &&
                  exec->prepare;
   for (int p = 0; exec->rounded && p < exec->plan->places.count; p++) exec->rounded[p] = -1;
   Status status = has_all && is_bound ? exec_make(exec, options, is_bound)
@@ -270,70 +279,12 @@ void exec_free(Exec *exec) {
   free(exec->base);
   free(exec->bytes);
   free(exec->rounded);
+  free(exec->reach);
   free(exec);
-}
-
-/* ── settings and initial values ──────────────────────────────────────────────────────────── */
-void exec_set_derived(Exec *exec, const char *key, double value) {
-  int index = setting_find(key);
-  if (index >= 0) exec->plan->settings[index].number = value;
-}
-
-Status exec_write_settings(Exec *exec) {
-  for (int i = 0; i < exec->plan->scalars.count; i++) {
-    const PlanTensor *scalar = &exec->plan->scalars.at[i];
-    double value = setting_number(exec->plan->settings, scalar->name);
-    STATUS_TRY(exec_write(exec, scalar->place, scalar->offset, sizeof value, &value));
-  }
-  return STATUS_OK;
 }
 
 int64_t exec_place_bytes(const Exec *exec, int place) { return exec->bytes[place]; }
 
-static Status init_list(Exec *exec, bool is_states, const PlanTensor *list, int count,
-                        uint64_t seed) {
-  for (int i = 0; i < count; i++) {
-    Type whole = plan_whole(&list[i]), held = plan_held(&list[i]);
-    int64_t bytes = type_bytes(&whole) + type_bytes(&held);
-    if (list[i].file) continue; /* given_load's */
-    char *values = calloc(1, (size_t)bytes + 1);
-    if (!values) return status_fail(STATUS_FAULT, "out of memory");
-    /* the stream tells parameters from states, and one from the next */
-    Status status =
-        init_fill(&list[i].init, &whole, seed, (uint32_t)(list[i].stream * 2 + is_states), values);
-    if (status == STATUS_OK) status = exec_take_tensor(exec, &list[i], values, values);
-    if (status == STATUS_OK)
-      status = exec_write(exec, list[i].place, list[i].offset, type_bytes(&held), values);
-    free(values);
-    if (status != STATUS_OK) return status_prefix(status, "%s", list[i].name);
-  }
-  return STATUS_OK;
-}
-
-Status exec_clear(Exec *exec, PlaceLife life) {
-  enum { PIECE = 1 << 20 };
-  char *zeros = calloc(1, PIECE);
-  Status status = zeros ? STATUS_OK : status_fail(STATUS_FAULT, "out of memory");
-  for (int p = 0; p < exec->plan->places.count; p++) {
-    int64_t all = exec->plan->places.at[p].life == life ? exec->bytes[p] : 0;
-    for (int64_t at = 0; at < all && status == STATUS_OK; at += PIECE)
-      status = exec_write(exec, p, at, all - at < PIECE ? all - at : PIECE, zeros);
-  }
-  free(zeros);
-  return status;
-}
-
-Status exec_init(Exec *exec, uint64_t seed) {
-  const Plan *plan = exec->plan;
-  STATUS_TRY(init_list(exec, false, plan->params.at, plan->params.count, seed));
-  STATUS_TRY(exec_init_states(exec, seed));
-  /* sums over the parts of a batch begin where the first part is */
-  return exec_parts(exec) > 1 ? exec_clear(exec, FOR_STEP) : STATUS_OK;
-}
-
-Status exec_init_states(Exec *exec, uint64_t seed) {
-  return init_list(exec, true, exec->plan->states.at, exec->plan->states.count, seed);
-}
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
 int64_t exec_batch_bytes(const Exec *exec) {

@@ -38,6 +38,7 @@ struct Exec {
   Comm *comm;     /* NULL: this process is alone */
   char **base;    /* by place; that of a batch: NULL, its address changes from run to run */
   int64_t *bytes; /* by place: that there are, at most the plan's */
+  int64_t *reach; /* by place that is no window: up to where graphs that run here read or write it */
   int *rounded;   /* by place of ELEMENTS_ROUNDED: the place that it was rounded from; -1: none */
   DeviceGraph **graph; /* by ExecGraph; NULL: not there */
   ExecPrepare *prepare; /* by ExecGraph */
@@ -65,6 +66,8 @@ Status exec_ready(Exec *exec, ExecGraph graph);
 void exec_written(Exec *exec, int place, int64_t offset, int64_t bytes);
 /* When `graph` is bound, and before it runs. */
 Status exec_prepare_bind(Exec *exec, ExecGraph graph, char *const *base);
+/* exec_init.c: the place whose memory a window is of; *offset, unless NULL, within the window, becomes that within it. */
+int exec_place_under(const Plan *plan, int place, int64_t *offset);
 /* exec_parts.c: are there as many ranks as the parameters are shared out over? */
 Status exec_check_parts(const Exec *exec);
 #endif
