@@ -83,4 +83,3 @@ Status exec_init(Exec *exec, uint64_t seed) {
 Status exec_init_states(Exec *exec, uint64_t seed) {
   return init_list(exec, true, exec->plan->states.at, exec->plan->states.count, seed);
 }
-

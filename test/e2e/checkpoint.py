@@ -315,6 +315,18 @@ class Checkpoints(support.Case):
             a, b = (open(self.path(folder, name), "rb").read() for folder in "ab")
             self.assertTrue(a == b, name)
 
+    def test_evaluation_has_no_moments(self):
+        """Who only evaluates has no more in memory with an optimizer of two moments than with one of none."""
+        if support.IS_SANITIZED:
+            self.skipTest("AddressSanitizer")
+        peaks = []
+        for number, optimizer in enumerate(("sgd(lr=0.001)", "adamw(lr=0.001)")):
+            artifact = self.compile(LARGE.replace("sgd(lr=0.001, momentum=0.9)", optimizer), name=f"{number}.so")
+            support.run("ftrun", artifact, "--data", self.folder, "--steps", 0, "--save", self.path("w"))
+            peaks.append(self.peak("eval", artifact, "--data", self.folder, "--split", "train", "--weights", self.path("w"), "--threads", 2)[1])
+        print("MiB of an evaluation: %.0f without moments, %.0f with" % tuple(peaks))
+        self.assertLess(peaks[1] - peaks[0], 16)  # a moment has 38
+
     def test_killed_at_every_change_of_a_file(self):
         """Before, amid and after each call that changes a checkpoint file."""
         with open(self.path("killer.c"), "w") as file:
