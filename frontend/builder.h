@@ -327,6 +327,8 @@ bool quantize_read(Builder *b); /* false after an error, as the other two */
 /* Of a layer that is being made: the block and the arguments that it has instead. */
 bool quantize_apply(Builder *b, const Instance *instance, const Ast **block, Arguments *arguments);
 bool quantize_check(Builder *b);
+/* False: why a parameter that is meant cannot be rounded by its name. */
+bool quantize_refuse_parameter(Builder *b, const Declared *of);
 /* Is it a standard block that can be quantised; one that is? */
 bool quantize_may(const Builder *b, const Ast *block);
 bool quantize_is_done(const Builder *b, const Ast *block);

@@ -92,15 +92,15 @@ bool quantize_apply(Builder *b, const Instance *instance, const Ast **block, Arg
 }
 
 /* A parameter that is meant, and that no product and no embed outside of layers reads as it is. */
-static bool quantize_refuse_parameter(Builder *b, const Declared *of) {
+bool quantize_refuse_parameter(Builder *b, const Declared *of) {
   for (int i = 0; i < b->program->layers.count; i++) {
     const Layer *layer = &b->program->layers.at[i];
     size_t length = strlen(layer->path);
     bool is_layer = !strcmp(layer->block, "Linear") || !strcmp(layer->block, "Conv2d") || !strcmp(layer->block, "QuantLinear") || !strcmp(layer->block, "QuantConv2d");
     if (is_layer && length && !strncmp(of->name, layer->path, length) && !strcmp(of->name + length, ".weight"))
-      return builder_fail(b, quantize_setting(b)->loc, "quantize: '%s' is the weight of a layer, which is meant by its own name: '%s'", of->name, layer->path);
+      return builder_fail(b, quantize_setting(b)->loc, "'%s' is the weight of a layer, which is meant by its own name: '%s'", of->name, layer->path);
   }
-  return builder_fail(b, of->loc, "quantize: '%s' is no matrix that @ multiplies or embed looks rows up in, as it is: what has two dimensions and is read so can be rounded", of->name);
+  return builder_fail(b, of->loc, "'%s' is no matrix that @ multiplies or embed looks rows up in, as it is, which is what can be rounded beside layers", of->name);
 }
 
 bool quantize_check(Builder *b) {

@@ -59,6 +59,11 @@ static bool taps_refuse(Builder *b, const char *pattern) {
     return builder_fail(b, other->loc,
                         "'%s', %s, is no layer that is quantised: Linear and Conv2d are, and those within a block by a pattern, '%s.*'",
                         other->path, other->block, other->path);
+  for (int i = 0; i < b->declared.count; i++) {
+    const Declared *of = &b->declared.at[i];
+    if (quantize_names(pattern, of->name)) return quantize_refuse_parameter(b, of);
+    if (of->node->op == OP_PARAM && of->node->type.shape.rank == 2) VEC_PUSH(b->arena, names, of->name);
+  }
   return builder_fail(b, (Loc){0}, "there is no layer '%s'%s", pattern, builder_hint(b, pattern, names.at, names.count));
 }
 
