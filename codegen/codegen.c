@@ -89,6 +89,7 @@ static void compile_piece(Work *work, int index) {
   piece->is_good = module_link(module);
   double linked = now();
   piece->is_good = piece->is_good && target_optimize(module);
+  if (module->is_portable) piece->is_good = piece->is_good && deploy_write_c(module, work->code->plan);
   double optimised = now();
   bool is_ptx = module->target == TARGET_PTX, wants_text = work->options->want_text;
   int number = module_number(work, index);
@@ -129,6 +130,7 @@ static void compile_all(Work *work) {
 static int count_pieces(const Program *program, const CodegenOptions *options) {
   const int few = 8, enough = 60; /* nodes: below, another module costs more than it saves */
   if (options->want_text && options->target == TARGET_CPU) return 1;
+  if (codegen_is_portable(options)) return 1; /* one text of C */
   int nodes = program->train->nodes.count;
   if (nodes < enough) return nodes < few ? 1 : 2;
   /* for a GPU many, so that threads end together though some kernels take LLVM very long */

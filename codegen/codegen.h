@@ -7,7 +7,7 @@ typedef enum { TARGET_CPU, TARGET_PTX } Target;
 typedef struct {
   Target target;
   const char *gpu;     /* "sm_80"; NULL: the lowest the kernels need */
-  const char *cpu;     /* NULL: this machine's; or x86-64-v3 and the like */
+  const char *cpu;     /* NULL: this machine's; or x86-64-v3 and the like; or portable */
   const char *disable; /* choices that are left out: PassOptions.disable */
   int only_tile;       /* PTX, for tests: the tile of products, from 1; 0: the best */
   int only_splits;     /* and into how many parts their sums are split; 0: one */
@@ -40,4 +40,6 @@ void code_free(Code *code);
 void codegen_handle_faults(void);
 /* Are --gpu and --cpu names that ft knows? NULL, or what is wrong (in the arena). */
 const char *codegen_check_options(Arena *arena, const CodegenOptions *options);
+/* --cpu portable: the artifact for inference has its code as C, too. */
+bool codegen_is_portable(const CodegenOptions *options);
 #endif

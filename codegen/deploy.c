@@ -25,6 +25,14 @@ static void keep_kernels(Module *module, const Plan *plan, const PlanGraph *grap
   module->kernels.count = kept;
 }
 
+int deploy_step_kind(const PlanStep *step) {
+  return step->kind == STEP_LAUNCH            ? 0
+         : step->kind == STEP_COPY            ? 1
+         : step->kind == STEP_FILL            ? 2
+         : strcmp(step->name, "gemm") == 0    ? 3
+                                              : 4;
+}
+
 static void write_steps(const Inference *inference, Text *out) {
   const PlanGraph *graph = inference->graph;
   for (int i = 0; i < inference->steps.count; i++) {
@@ -43,38 +51,44 @@ static void write_steps(const Inference *inference, Text *out) {
   text_printf(out, ".Lft_steps:\n");
   for (int i = 0; i < inference->steps.count; i++) {
     const PlanStep *step = &graph->steps.at[inference->steps.at[i]];
-    int kind = step->kind == STEP_LAUNCH ? 0
-               : step->kind == STEP_COPY ? 1
-               : step->kind == STEP_FILL ? 2
-               : !strcmp(step->name, "gemm") ? 3
-                                             : 4;
+    int kind = deploy_step_kind(step);
     text_printf(out, ".quad %d, %s, %" PRId64 ", %d, .Lft_args%d, .Lft_ints%d\n", kind,
                 kind ? "0" : step->name, step->work, step->arg_count, i, i);
   }
 }
 
-static void write_port(const Inference *inference, const PlanTensor *input, int place,
-                       int64_t offset, const Type *type, Text *out) {
+static DeployPort find_port(const Inference *inference, const PlanTensor *input, int place, int64_t offset,
+                            const Type *type) {
   bool is_kept, is_signed = type->dtype == DT_I32 || type->dtype == DT_I64;
   int64_t at = inference_at(inference, place, offset, &is_kept);
   int64_t element = dtype_bytes(type->dtype);
   int64_t samples = type->shape.rank && type->shape.dim[0] ? type->shape.dim[0] : 1;
-  text_printf(out, ".quad %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %d, %d, %" PRId64 "\n",
-              at, type_bytes(type) / samples, is_signed ? -element : element,
-              input ? input->below : 0, input && input->has_ignore ? input->ignore : 0,
-              input && input->has_ignore, !input || input->is_needed_for_predict, type_bytes(type));
+  return (DeployPort){{at, type_bytes(type) / samples, is_signed ? -element : element, input ? input->below : 0,
+                       input && input->has_ignore ? input->ignore : 0, input && input->has_ignore,
+                       !input || input->is_needed_for_predict, type_bytes(type)}};
 }
 
-static int write_outputs(const Inference *inference, Text *out) {
+void deploy_inputs(const Plan *plan, const Inference *inference, DeployPort *out) {
+  for (int i = 0; i < plan->inputs.count; i++) {
+    const PlanTensor *input = &plan->inputs.at[i];
+    out[i] = find_port(inference, input, input->place, input->offset, &input->type);
+  }
+}
+
+int deploy_outputs(const Inference *inference, DeployPort *out) {
   int count = 0;
-  text_printf(out, ".Lft_outputs:\n");
   for (int i = 0; i < inference->graph->outputs.count; i++) {
     const PlanOutput *output = &inference->graph->outputs.at[i];
-    if (output->kind != OUTPUT_RESULT) continue;
-    write_port(inference, NULL, output->place, output->offset, &output->type, out);
-    count++;
+    if (output->kind == OUTPUT_RESULT)
+      out[count++] = find_port(inference, NULL, output->place, output->offset, &output->type);
   }
   return count;
+}
+
+static void write_ports(const char *label, const DeployPort *port, int count, Text *out) {
+  text_printf(out, "%s:\n", label);
+  for (int i = 0; i < count; i++)
+    for (int k = 0; k < DEPLOY_PORT; k++) text_printf(out, ".quad %" PRId64 "\n", port[i].number[k]);
 }
 
 /* What each run copies of the weights; the count. */
@@ -91,18 +105,18 @@ static int write_copies(const Inference *inference, Text *out) {
   return count;
 }
 
-static void write_tables(const Plan *plan, const Inference *inference, Text *out) {
+static void write_tables(Arena *arena, const Plan *plan, const Inference *inference, Text *out) {
   const char *prefix = inference->prefix;
+  DeployPort *port = ARENA_ARRAY(arena, DeployPort, plan->inputs.count + inference->graph->outputs.count);
   text_printf(out, ".section .ft_weights,\"a\",@progbits\n.balign 64\n.Lft_weights:\n.zero %" PRId64 "\n",
               inference->weights + PLAN_ALIGN);
   text_printf(out, ".section .data.rel.ro.ft_deploy,\"aw\",@progbits\n.balign 8\n");
   write_steps(inference, out);
-  text_printf(out, ".Lft_inputs:\n");
-  for (int i = 0; i < plan->inputs.count; i++) {
-    const PlanTensor *input = &plan->inputs.at[i];
-    write_port(inference, input, input->place, input->offset, &input->type, out);
-  }
-  int outputs = write_outputs(inference, out), copies = write_copies(inference, out);
+  deploy_inputs(plan, inference, port);
+  write_ports(".Lft_inputs", port, plan->inputs.count, out);
+  int outputs = deploy_outputs(inference, port);
+  write_ports(".Lft_outputs", port, outputs, out);
+  int copies = write_copies(inference, out);
   text_printf(out,
               ".Lft_tables:\n.quad .Lft_weights, %" PRId64 ", %" PRId64
               ", %d, %d, %d, %d, .Lft_steps, .Lft_inputs, .Lft_outputs, .Lft_copies\n",
@@ -120,11 +134,11 @@ static bool deploy_refuse(Module *module, const char *why) {
   return false;
 }
 
-/* Not loaded with the library: who deploys reads it from the file. */
-static void write_onnx(const Text *onnx, Text *out) {
-  text_printf(out, ".section .ft_onnx,\"\",@progbits\n");
-  for (size_t i = 0; i < onnx->count; i++)
-    text_printf(out, i % 32 ? ",%d" : "\n.byte %d", (unsigned char)onnx->at[i]);
+/* Who deploys reads it from the file. */
+void deploy_section(const char *name, const Text *bytes, Text *out) {
+  text_printf(out, ".section %s,\"\",@progbits\n", name);
+  for (size_t i = 0; i < bytes->count; i++)
+    text_printf(out, i % 32 ? ",%d" : "\n.byte %d", (unsigned char)bytes->at[i]);
   text_printf(out, "\n.text\n");
 }
 
@@ -138,10 +152,11 @@ bool deploy_add(Module *const *modules, int count, const Plan *plan, const Text 
       return deploy_refuse(first, "a kernel has more than 256 operands");
   for (int i = 0; i < count; i++) keep_kernels(modules[i], plan, inference.graph);
   Text text = {0};
-  write_tables(plan, &inference, &text);
-  if (onnx) write_onnx(onnx, &text);
+  write_tables(first->arena, plan, &inference, &text);
+  if (onnx) deploy_section(".ft_onnx", onnx, &text);
   LLVMAppendModuleInlineAsm(first->llvm, text_cstr(&text), text.count);
   first->needs_library = true;
+  if (first->is_portable) VEC_PUSH(first->arena, first->kernels, "ft_deploy_run"); /* which the assembly calls */
   text_free(&text);
   return true;
 }

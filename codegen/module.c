@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* From the build: every kernels/<name>.c as bitcode <name>_host and <name>_ptx, kernels/..._x86.c
- * together as objects x86_v1, x86_v3 and x86_v4; the last row is empty. */
+ * together as objects x86_v1, x86_v3 and x86_v4 and as bitcode x86_portable; the last row is empty. */
 extern const struct EmbeddedFile {
   const char *name, *start, *end;
 } embed_kernels[];
@@ -87,7 +87,8 @@ const char *module_library_object(const Module *module, size_t *bytes) {
   const char *wanted = module->vector_bytes >= 64   ? "x86_v4"
                        : module->vector_bytes >= 32 ? "x86_v3"
                                                     : "x86_v1";
-  const struct EmbeddedFile *file = module->needs_library ? find_embedded(wanted) : NULL;
+  bool is_apart = module->needs_library && !module->is_portable;
+  const struct EmbeddedFile *file = is_apart ? find_embedded(wanted) : NULL;
   if (!file) return NULL;
   *bytes = (size_t)(file->end - file->start);
   return file->start;
@@ -141,9 +142,9 @@ void module_error(Module *module, const char *what, const char *detail) {
   pthread_mutex_unlock(&lock);
 }
 
-static LLVMModuleRef parse_embedded(Module *module, const char *name) {
+static LLVMModuleRef parse_embedded(Module *module, const char *name, const char *form) {
   char full[128];
-  snprintf(full, sizeof full, "%s_%s", name, module->target == TARGET_PTX ? "ptx" : "host");
+  snprintf(full, sizeof full, "%s_%s", name, form);
   const struct EmbeddedFile *file = find_embedded(full);
   LLVMModuleRef parsed = NULL;
   if (file) {
@@ -157,6 +158,8 @@ static LLVMModuleRef parse_embedded(Module *module, const char *name) {
   return NULL;
 }
 
+static const char *bitcode_form(const Module *module) { return module->target == TARGET_PTX ? "ptx" : "host"; }
+
 static void rename_with_prefix(LLVMValueRef value, const char *prefix, const char *suffix) {
   size_t length;
   const char *name = LLVMGetValueName2(value, &length);
@@ -167,7 +170,7 @@ static void rename_with_prefix(LLVMValueRef value, const char *prefix, const cha
 }
 
 bool module_specialise(Module *module, const char *name, const char *prefix, const char *suffix) {
-  LLVMModuleRef parsed = parse_embedded(module, name);
+  LLVMModuleRef parsed = parse_embedded(module, name, bitcode_form(module));
   if (!parsed) return false;
   for (LLVMValueRef f = LLVMGetFirstFunction(parsed); f; f = LLVMGetNextFunction(f))
     rename_with_prefix(f, prefix, suffix);
@@ -188,11 +191,14 @@ static bool is_kernel(const Module *module, const char *name) {
   return false;
 }
 
+static bool link_embedded(Module *module, const char *name, const char *form) {
+  LLVMModuleRef parsed = parse_embedded(module, name, form);
+  return parsed && !LLVMLinkModules2(module->llvm, parsed);
+}
+
 bool module_link(Module *module) {
-  if (module->needs_math) {
-    LLVMModuleRef math = parse_embedded(module, "math");
-    if (!math || LLVMLinkModules2(module->llvm, math)) return false;
-  }
+  if (module->needs_math && !link_embedded(module, "math", bitcode_form(module))) return false;
+  if (module->is_portable && module->needs_library && !link_embedded(module, "x86", "portable")) return false;
   for (LLVMValueRef f = LLVMGetFirstFunction(module->llvm); f; f = LLVMGetNextFunction(f)) {
     size_t length;
     if (LLVMIsDeclaration(f)) continue;

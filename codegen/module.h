@@ -22,6 +22,7 @@ typedef struct {
   bool allows_tf32;           /* PTX: products of f32 may round their operands to tf32 */
   int only_tile, only_splits; /* PTX, for tests: the products' tile, from 1; 0: the best */
   int vector_bytes;           /* host: width of a vector register */
+  bool is_portable;           /* host: written as C, too, so that code of kernels/..._x86.c is in the module */
   VEC(const char *) kernels;  /* names of the entry points */
 } Module;
 

@@ -27,7 +27,9 @@ typedef struct {
 static const Cpu cpus[] = {{"x86-64", 16}, {"x86-64-v2", 16}, {"x86-64-v3", 32}, {"x86-64-v4", 64}};
 enum { CPU_COUNT = sizeof cpus / sizeof *cpus };
 
-static const char cpu_names[] = "x86-64, x86-64-v2, x86-64-v3, x86-64-v4";
+/* Code for the first level, which is written as C, too (codegen/csource.h). */
+static const char cpu_portable[] = "portable";
+static const char cpu_names[] = "portable, x86-64, x86-64-v2, x86-64-v3, x86-64-v4";
 static const char gpu_names[] = "sm_80, sm_86, sm_87, sm_89, sm_90 and sm_90a, and for later GPUs "
                                 "sm_100, sm_103 and sm_120, which run sm_90's PTX";
 
@@ -59,10 +61,16 @@ static const Cpu *native_cpu(void) {
   return &cpus[0];
 }
 
+bool codegen_is_portable(const CodegenOptions *options) {
+  return options->target == TARGET_CPU && options->cpu && !strcmp(options->cpu, cpu_portable);
+}
+
 const char *codegen_check_options(Arena *arena, const CodegenOptions *options) {
   if (options->gpu && !find_gpu(options->gpu))
     return arena_printf(arena, "unknown GPU '%s': ft knows %s", options->gpu, gpu_names);
-  if (options->cpu && strcmp(options->cpu, "native") && !find_cpu(options->cpu))
+  if (codegen_is_portable(options) && !options->is_inference)
+    return "--cpu portable makes what ftrun deploy writes as C: it goes with --inference";
+  if (options->cpu && !codegen_is_portable(options) && strcmp(options->cpu, "native") && !find_cpu(options->cpu))
     return arena_printf(arena, "unknown processor '%s': ft knows native, %s", options->cpu,
                         cpu_names);
   return NULL;
@@ -91,7 +99,8 @@ static void choose_processor(Module *module, const CodegenOptions *options) {
     return;
   }
   bool is_native = !options->cpu || !strcmp(options->cpu, "native");
-  const Cpu *cpu = is_native ? native_cpu() : find_cpu(options->cpu);
+  module->is_portable = codegen_is_portable(options);
+  const Cpu *cpu = is_native ? native_cpu() : module->is_portable ? &cpus[0] : find_cpu(options->cpu);
   module->cpu = cpu->name;
   module->features = "";
   module->vector_bytes = cpu->vector_bytes;
@@ -169,8 +178,16 @@ static const char quick_pipeline[] =
     "always-inline,globaldce,function(sroa<modify-cfg>,early-cse<memssa>,simplifycfg,"
     "loop-mssa(licm),instcombine<no-verify-fixpoint>)";
 
+/* For C: loops stay as they are, since the C compiler knows the processor, and addresses are simple. */
+static const char portable_pipeline[] =
+    "globaldce,always-inline,globaldce,"
+    "function(sroa<modify-cfg>,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,"
+    "loop-mssa(loop-rotate,licm),simplifycfg,sroa<modify-cfg>,gvn,instcombine<no-verify-fixpoint>,"
+    "loop-mssa(licm),early-cse,loop-sink,simplifycfg),globaldce";
+
 static const char *pipeline_of(const Module *module) {
   if (module->target == TARGET_PTX) return "default<O3>";
+  if (module->is_portable) return portable_pipeline;
   return module->options->is_quick ? quick_pipeline : host_pipeline;
 }
 

@@ -4,8 +4,8 @@
 #define FT_KERNELS_INTEGER_TILES_H
 #include "kernels/integer_host.h"
 #include "kernels/lanes_x86.h"
-#include <cpuid.h>
 #if defined __AVX2__
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -58,7 +58,6 @@ ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
   return sum + (WordLanes)low + (WordLanes)high;
 }
 ALWAYS WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) { return pairs_add(sum, a, b); }
-static bool find_vnni(void) { return false; }
 #endif
 ALWAYS WordLanes vnni_part(WordLanes word, int part) {
   (void)part;
@@ -70,6 +69,7 @@ ALWAYS WordLanes pairs_part(WordLanes word, int part) {
   return ((WordLanes)first & 0xffffu) | (WordLanes)second << 16;
 }
 
+#if defined __AVX2__
 /* Asked once: cpuid is slow in a virtual machine. */
 static bool has_vnni(const IntegerProduct *p) {
   static _Atomic int known; /* 1: no, 2: yes */
@@ -77,6 +77,12 @@ static bool has_vnni(const IntegerProduct *p) {
   if (!is) known = is = 1 + find_vnni();
   return p->may_be_vnni && is == 2;
 }
+#else
+static bool has_vnni(const IntegerProduct *p) {
+  (void)p;
+  return false;
+}
+#endif
 
 /* ── register tiles ─────────────────────────────────────────────────────────────────────────── */
 /* sums[i][j] of rows of a, `row` bytes apart, by a strip: segments, `segment` bytes apart in a, of

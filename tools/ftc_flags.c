@@ -18,8 +18,9 @@ static const Flag ftc_flags[] = {
     {"--set", FLAG_TEXT, 1, "KEY=VALUE", FLAG_SETTINGS,
      "set a setting, such as train.batch=64 (may be repeated)"},
     {"--preset", FLAG_TEXT, 1, "NAME", NULL, "choose a preset of the program"},
-    {"--cpu", FLAG_TEXT, 1, "NAME", "native x86-64 x86-64-v2 x86-64-v3 x86-64-v4",
-     "x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or native (default)"},
+    {"--cpu", FLAG_TEXT, 1, "NAME", "native x86-64 x86-64-v2 x86-64-v3 x86-64-v4 portable",
+     "x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or native (default); portable, with --inference: x86-64, and "
+     "the same as C, for ftrun deploy -o X.c"},
     {"--gpu", FLAG_TEXT, 1, "NAME", "sm_80 sm_86 sm_87 sm_89 sm_90 sm_90a sm_100 sm_103 sm_120",
      "sm_80 (default), sm_86, sm_87, sm_89, sm_90, sm_90a; sm_100, sm_103 and sm_120 mean sm_90, "
      "whose PTX they run too"},

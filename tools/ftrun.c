@@ -289,7 +289,7 @@ static int parse_line(Line *line, int argc, char **argv) {
     return flags_fail(&ftrun_line, line->command_index, "%s goes with --find-lr",
                       line->plot ? "--plot" : "--lr-range");
   if (line->command == DEPLOY && line->output_count != 1)
-    return flags_fail(&ftrun_line, line->command_index, "deploy writes one file: -o MODEL.so or MODEL.onnx");
+    return flags_fail(&ftrun_line, line->command_index, "deploy writes one file: -o MODEL.so, MODEL.c or MODEL.onnx");
   bool is_small = line->output_count == 1 && text_ends_with(line->output[0], ".ft");
   if (line->command == SHRINK && !(is_small && text_ends_with(line->train.run.artifact, ".ft")))
     return flags_fail(&ftrun_line, line->command_index,
@@ -440,6 +440,7 @@ static int run_source(Line *line) {
   dev_compile_for(line->train.run.device, &is_ptx, &gpu);
   int code = split_settings(line);
   if (line->command == DEPLOY) push_text(line, line->pass, &line->pass_count, "--inference");
+  if (line->command == DEPLOY && text_ends_with(line->output[0], ".c")) push_pass(line, "--cpu", "portable");
   if (!code) code = folder_open(is_ptx, &artifact);
   if (code) return code;
   is_rank = begin_as_rank(line, folder_leave);

@@ -43,7 +43,8 @@ static const Command ftrun_commands[] = {
      "docs/tune.md."},
     {"deploy", "ftrun deploy MODEL --weights W -o X.so   a library that predicts, with a C header",
      "Writes a shared library that predicts, with the weights in it, and its C header beside it. It needs "
-     "neither ft nor Python; or, with -o X.onnx, an ONNX model. MODEL is a .ft file, or a .so of ftc --inference. docs/deploy.md."},
+     "neither ft nor Python; or, with -o X.c, the same as one C file for any processor; or, with -o X.onnx, an ONNX model. MODEL is a .ft "
+     "file, or a .so of ftc --inference. docs/deploy.md."},
     {"shrink", "ftrun shrink MODEL.ft --weights W -o SMALL.ft   without the channels that are 0",
      "Writes a smaller network that computes the same: MODEL.ft with the widths that are left over where the weights of whole "
      "channels, hidden units or heads are 0 (prune = magnitude(structure=channel)), and beside it SMALL.safetensors, their weights. "

@@ -3,6 +3,7 @@
 #include "runtime/command/deploy.h"
 #include "base/say.h"
 #include "runtime/checkpoint/given.h"
+#include "runtime/command/deploy_c.h"
 #include "runtime/command/deploy_header.h"
 #include "runtime/command/deploy_onnx.h"
 #include "runtime/execute/exec_fetch.h"
@@ -17,11 +18,12 @@ static const char *deploy_name(const char *path) {
 }
 
 static Status check_output(const char *output) {
-  if (text_ends_with(output, ".so") && strlen(deploy_name(output)) > 3) return STATUS_OK;
-  if (text_ends_with(output, ".onnx") && strlen(deploy_name(output)) > 5) return STATUS_OK;
+  static const char *const forms[] = {".so", ".c", ".onnx"};
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+    if (text_ends_with(output, forms[i]) && strlen(deploy_name(output)) > strlen(forms[i])) return STATUS_OK;
   return status_fail(STATUS_USER,
-                     "-o %s: a model is deployed as a .so, a shared library with a C header, or as an .onnx; other "
-                     "forms are not written yet",
+                     "-o %s: a model is deployed as a .so, a shared library with a C header, as a .c with the same "
+                     "header, or as an .onnx; other forms are not written yet",
                      output);
 }
 
@@ -58,7 +60,7 @@ static Status fill_weights(Exec *exec, const Inference *inference, const Artifac
 /* header NULL: there is none. */
 static Status deploy_write(const DeployOptions *options, const Text *library, const Text *header) {
   Text path = {0};
-  text_append(&path, options->output, strlen(options->output) - 3);
+  text_append(&path, options->output, (size_t)(strrchr(options->output, '.') - options->output));
   text_printf(&path, ".h");
   Status status = STATUS_OK;
   char bytes[32];
@@ -93,7 +95,9 @@ static Status deploy_files(const DeployOptions *options, Artifact *artifact, Exe
   int error = text_read_file(library, artifact->path);
   if (error) return status_errno(error, "%s", artifact->path);
   STATUS_TRY(fill_weights(*exec, &inference, artifact, library));
-  deploy_header(artifact->plan, &inference, deploy_name(options->output), header);
+  bool is_c = text_ends_with(options->output, ".c");
+  if (is_c) STATUS_TRY(deploy_c(artifact, deploy_name(options->output), library));
+  deploy_header(artifact->plan, &inference, deploy_name(options->output), is_c, header);
   return deploy_write(options, library, header);
 }
 

@@ -5,7 +5,7 @@
 
 typedef struct {
   RunOptions run;
-  const char *weights, *output; /* output: a .so, beside which the header lies; or an .onnx */
+  const char *weights, *output; /* output: a .so or .c, beside which the header lies; or an .onnx */
   bool dry_run;
 } DeployOptions;
 /* Each file appears whole or not at all, and replaces what was there. */

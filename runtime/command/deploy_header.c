@@ -57,14 +57,16 @@ static int append_outputs(Text *out, const PlanGraph *graph) {
   return count;
 }
 
-void deploy_header(const Plan *plan, const Inference *inference, const char *library, Text *out) {
-  Text upper = {0};
+void deploy_header(const Plan *plan, const Inference *inference, const char *file, bool is_c, Text *out) {
+  Text upper = {0}, runs = {0};
+  if (!is_c) text_printf(&runs, "It runs on processors that have what %s has.", plan->target_cpu);
+  if (is_c) text_printf(&runs, "It runs on any little-endian processor, as fast as its C compiler makes it.");
   append_upper(&upper, inference->prefix);
   const char *name = text_cstr(&upper), *prefix = inference->prefix;
   text_printf(out,
               "/* Written by ftrun deploy: how to call %s, the model %s for prediction.\n *\n"
               " * %s_run predicts samples, 1 to %s_BATCH, whose values lie one behind the other:\n",
-              library, plan->model, prefix, name);
+              file, plan->model, prefix, name);
   append_inputs(out, plan);
   int outputs = append_outputs(out, inference->graph);
   text_printf(
@@ -73,17 +75,18 @@ void deploy_header(const Plan *plan, const Inference *inference, const char *lib
       " * afterwards. The time is that of %s_BATCH samples, however few there are.\n"
       " * Returns 0; -1: samples, a pointer or the workspace is not as it says here; 1 + i: inputs[i] has a\n"
       " * value outside of those named above. The outputs are written on 0 only.\n"
-      " * Any number of threads may call it, each with a workspace of its own: the library allocates\n"
+      " * Any number of threads may call it, each with a workspace of its own: it allocates\n"
       " * nothing, starts no thread and writes no memory but outputs and workspace.\n"
-      " * It runs on processors that have what %s has. */\n"
+      " * %s */\n"
       "#ifndef %s_H\n#define %s_H\n#include <stddef.h>\n#include <stdint.h>\n"
       "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"
       "#define %s_BATCH %" PRId64 "\n#define %s_INPUTS %d\n#define %s_OUTPUTS %d\n#define %s_WORKSPACE "
       "%" PRId64 "\n\n"
       "int %s_run(const void *const *inputs, void *const *outputs, int64_t samples, void *workspace,\n"
       "           size_t workspace_bytes);\n\n#ifdef __cplusplus\n}\n#endif\n#endif\n",
-      name, name, plan->target_cpu, name, name, name,
+      name, name, text_cstr(&runs), name, name, name,
       (int64_t)setting_number(plan->settings, "train.batch"), name, plan->inputs.count, name, outputs,
       name, inference->workspace, prefix);
   text_free(&upper);
+  text_free(&runs);
 }

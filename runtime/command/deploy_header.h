@@ -3,6 +3,6 @@
 #define FT_RUNTIME_DEPLOY_HEADER_H
 #include "plan/plan_inference.h"
 
-/* library: the file's name, without its folder. */
-void deploy_header(const Plan *plan, const Inference *inference, const char *library, Text *out);
+/* file: its name, without its folder; is_c: it is C, not a library. */
+void deploy_header(const Plan *plan, const Inference *inference, const char *file, bool is_c, Text *out);
 #endif
