@@ -5,7 +5,7 @@
 enum { CALL_MOST = 16 };
 
 /* Hints, and ends of lifetimes: they compute nothing. */
-static const char *const hints[] = {"llvm.assume",         "llvm.lifetime.start", "llvm.lifetime.end", "llvm.prefetch",
+static const char *const hints[] = {"llvm.assume",         "llvm.lifetime.start", "llvm.lifetime.end",
                                     "llvm.experimental.noalias.scope.decl", "llvm.donothing", NULL};
 
 /* %s: the operands in order. Those with a row for floats have the C function's name, of the double's. */

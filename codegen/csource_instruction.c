@@ -37,6 +37,13 @@ void csource_set(CSource *c, LLVMValueRef instruction, const char *expression) {
   text_printf(c->code, "%s;\n", expression);
 }
 
+/* The number of bits to shift by, which C must not see beyond the width. */
+static const char *shift_count(CSource *c, LLVMValueRef instruction, const char *b, unsigned width) {
+  LLVMValueRef count = LLVMGetOperand(instruction, 1);
+  if (LLVMIsAConstantInt(count) && LLVMConstIntGetZExtValue(count) < width) return b;
+  return arena_printf(c->arena, "(%s & %uu)", b, width - 1);
+}
+
 /* ── arithmetic ─────────────────────────────────────────────────────────────────────────────── */
 static const char *float_arithmetic(CSource *c, LLVMValueRef instruction, const char *a, const char *b) {
   LLVMTypeKind kind = LLVMGetTypeKind(csource_element(LLVMTypeOf(instruction)));
@@ -87,12 +94,12 @@ static const char *integer_arithmetic(CSource *c, LLVMValueRef instruction, cons
     op = "%";
     break;
   case LLVMShl:
-    return arena_printf(c->arena, "(%s)((%s)%s << (%s & %uu)%s)", to, in, a, b, width - 1, mask);
+    return arena_printf(c->arena, "(%s)((%s)%s << %s%s)", to, in, a, shift_count(c, instruction, b, width), mask);
   case LLVMLShr:
-    return arena_printf(c->arena, "(%s)(%s >> (%s & %uu))", to, a, b, width - 1);
+    return arena_printf(c->arena, "(%s)(%s >> %s)", to, a, shift_count(c, instruction, b, width));
   case LLVMAShr:
     if (width == 1) return a;
-    return arena_printf(c->arena, "(%s)((%s)%s >> (%s & %uu))", to, sign, a, b, width - 1);
+    return arena_printf(c->arena, "(%s)((%s)%s >> %s)", to, sign, a, shift_count(c, instruction, b, width));
   case LLVMSDiv:
   case LLVMSRem:
     if (width == 1) return csource_refuse(c, "a signed division of", "one bit");
@@ -101,6 +108,7 @@ static const char *integer_arithmetic(CSource *c, LLVMValueRef instruction, cons
   default:
     return csource_refuse(c, "the operation", "of this number");
   }
+  if (width == 32 || width == 64) return arena_printf(c->arena, "%s %s %s", a, op, b);
   return arena_printf(c->arena, "(%s)(((%s)%s %s %s)%s)", to, in, a, op, b, mask);
 }
 
@@ -296,6 +304,20 @@ static void csource_shuffle(CSource *c, LLVMValueRef instruction) {
   }
 }
 
+static void csource_member(CSource *c, LLVMValueRef instruction) {
+  bool is_set = LLVMGetInstructionOpcode(instruction) == LLVMInsertValue;
+  const char *group = csource_text(c, LLVMGetOperand(instruction, 0), false);
+  if (LLVMGetNumIndices(instruction) != 1) csource_refuse(c, "a member of", "a member");
+  unsigned at = *LLVMGetIndices(instruction);
+  if (!is_set) {
+    csource_set(c, instruction, arena_printf(c->arena, "%s.m%u", group, at));
+    return;
+  }
+  const char *value = csource_text(c, LLVMGetOperand(instruction, 1), false);
+  csource_set(c, instruction, group);
+  text_printf(c->code, "    %s.m%u = %s;\n", csource_name(instruction), at, value);
+}
+
 /* Bits that become lanes of another width, or a number. */
 static void cast_vector(CSource *c, LLVMValueRef instruction) {
   LLVMValueRef from = LLVMGetOperand(instruction, 0);
@@ -359,6 +381,10 @@ void csource_statement(CSource *c, LLVMValueRef instruction) {
     break;
   case LLVMShuffleVector:
     csource_shuffle(c, instruction);
+    break;
+  case LLVMExtractValue:
+  case LLVMInsertValue:
+    csource_member(c, instruction);
     break;
   case LLVMBitCast:
     if (csource_lanes(type) != csource_lanes(LLVMTypeOf(LLVMGetOperand(instruction, 0)))) {

@@ -53,6 +53,18 @@ static const char *vector_type(CSource *c, LLVMTypeRef type) {
   return name;
 }
 
+/* Of up to two numbers: how C functions give back small structures. */
+static const char *structure_type(CSource *c, LLVMTypeRef type) {
+  const char *name = "ft_group", *fields = "";
+  for (unsigned i = 0; i < LLVMCountStructElementTypes(type); i++) {
+    LLVMTypeRef field = LLVMStructGetTypeAtIndex(type, i);
+    name = arena_printf(c->arena, "%s_%s", name, csource_short(c, field));
+    fields = arena_printf(c->arena, "%s  %s m%u;\n", fields, csource_type(c, field), i);
+  }
+  if (csource_make(c, name)) text_printf(&c->types, "typedef struct {\n%s} %s;\n", fields, name);
+  return name;
+}
+
 const char *csource_type(CSource *c, LLVMTypeRef type) {
   switch (LLVMGetTypeKind(type)) {
   case LLVMVoidTypeKind:
@@ -67,6 +79,8 @@ const char *csource_type(CSource *c, LLVMTypeRef type) {
     return "char *";
   case LLVMVectorTypeKind:
     return vector_type(c, type);
+  case LLVMStructTypeKind:
+    return structure_type(c, type);
   case LLVMIntegerTypeKind:
     return arena_printf(c->arena, "uint%s_t", csource_short(c, type) + 1);
   default:
@@ -137,6 +151,7 @@ const char *csource_text(CSource *c, LLVMValueRef value, bool by_lane) {
   if (is_vector_constant(value)) return vector_text(c, value, by_lane);
   if (LLVMIsUndef(value) || LLVMIsPoison(value) || LLVMIsNull(value)) {
     if (LLVMGetTypeKind(type) == LLVMPointerTypeKind) return "((char *)0)";
+    if (LLVMGetTypeKind(type) == LLVMStructTypeKind) return arena_printf(c->arena, "((%s){0})", csource_type(c, type));
     return csource_width(type) ? integer_text(c, 0, csource_width(type)) : LLVMIsUndef(value) ? "0.0f" : float_text(c, value);
   }
   if (LLVMIsAConstantInt(value))

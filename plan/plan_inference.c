@@ -1,6 +1,7 @@
 /* plan_inference: see plan_inference.h. A step is needed if it writes bytes that a needed step behind it
  * reads, or that an output has. Bytes that are written over meanwhile count as well: that keeps a step too
- * many at most. */
+ * many at most. What a kernel has in the workspace may come from its launch before: a product that its epilogue
+ * reads. */
 #include "plan/plan_inference.h"
 #include <ctype.h>
 #include <string.h>
@@ -131,7 +132,7 @@ const char *inference_find(Arena *arena, const Plan *plan, Inference *out) {
     VEC_PUSH(arena, out->steps, s);
     for (int i = 0; i < step->arg_count; i++) {
       const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
-      if (i < step->input_count) VEC_PUSH(arena, needed, buffer);
+      if (i < step->input_count || buffer->place == PLACE_WORKSPACE) VEC_PUSH(arena, needed, buffer);
       touch(arena, plan, out, buffer, i >= step->input_count);
     }
   }
