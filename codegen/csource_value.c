@@ -103,7 +103,7 @@ const char *csource_name(LLVMValueRef value) {
 }
 
 /* ── constants ──────────────────────────────────────────────────────────────────────────────── */
-static const char *float_text(CSource *c, LLVMValueRef value) {
+static const char *float_constant(CSource *c, LLVMValueRef value) {
   LLVMBool loses;
   bool is_float = LLVMGetTypeKind(LLVMTypeOf(value)) == LLVMFloatTypeKind;
   double number = LLVMConstRealGetDouble(value, &loses);
@@ -113,7 +113,7 @@ static const char *float_text(CSource *c, LLVMValueRef value) {
                       (uint64_t)LLVMConstIntGetZExtValue(bits));
 }
 
-static const char *integer_text(CSource *c, uint64_t value, unsigned width) {
+static const char *integer_constant(CSource *c, uint64_t value, unsigned width) {
   return width > 32 ? arena_printf(c->arena, "%" PRIu64 "ull", value)
                     : arena_printf(c->arena, "%" PRIu64 "u", value);
 }
@@ -152,13 +152,13 @@ const char *csource_text(CSource *c, LLVMValueRef value, bool by_lane) {
   if (LLVMIsUndef(value) || LLVMIsPoison(value) || LLVMIsNull(value)) {
     if (LLVMGetTypeKind(type) == LLVMPointerTypeKind) return "((char *)0)";
     if (LLVMGetTypeKind(type) == LLVMStructTypeKind) return arena_printf(c->arena, "((%s){0})", csource_type(c, type));
-    return csource_width(type) ? integer_text(c, 0, csource_width(type)) : LLVMIsUndef(value) ? "0.0f" : float_text(c, value);
+    return csource_width(type) ? integer_constant(c, 0, csource_width(type)) : LLVMIsUndef(value) ? "0.0f" : float_constant(c, value);
   }
   if (LLVMIsAConstantInt(value))
-    return integer_text(c, LLVMConstIntGetZExtValue(value), csource_width(type));
+    return integer_constant(c, LLVMConstIntGetZExtValue(value), csource_width(type));
   if (LLVMIsAConstantFP(value)) {
-    if (LLVMGetTypeKind(type) != LLVMHalfTypeKind) return float_text(c, value);
-    return integer_text(c, LLVMConstIntGetZExtValue(LLVMConstBitCast(value, c->module->i16)), 16);
+    if (LLVMGetTypeKind(type) != LLVMHalfTypeKind) return float_constant(c, value);
+    return integer_constant(c, LLVMConstIntGetZExtValue(LLVMConstBitCast(value, c->module->i16)), 16);
   }
   if (LLVMIsAFunction(value))
     return arena_printf(c->arena, "((char *)(uintptr_t)%s)", csource_symbol(c, value));
