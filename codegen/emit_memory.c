@@ -25,10 +25,8 @@ static bool converts_f16(const Emitter *emitter) {
   return emitter->module->target == TARGET_CPU && emitter->module->vector_bytes >= 32;
 }
 
-/* By a function of kernels/math.h; is_raw: from i16, else to it. */
-static LLVMValueRef convert_f16(Emitter *emitter, bool is_raw, LLVMValueRef value) {
-  const char *symbol = is_raw ? "ft_f32_from_f16" : "ft_f16_from_f32";
-  LLVMTypeRef to = is_raw ? emitter->module->f32 : emitter->module->i16;
+/* By a function of kernels/math.h. */
+static LLVMValueRef convert_f16(Emitter *emitter, const char *symbol, LLVMTypeRef to, LLVMValueRef value) {
   LLVMTypeRef from = LLVMTypeOf(value), type = LLVMFunctionType(to, &from, 1, false);
   LLVMValueRef function = module_function(emitter->module, symbol, type);
   return LLVMBuildCall2(emitter->builder, type, function, &value, 1, "");
@@ -112,7 +110,7 @@ LLVMValueRef emit_from_memory(Emitter *emitter, DType dtype, LLVMValueRef raw) {
     if (emitter->module->target == TARGET_PTX)
       return emit_intrinsic(emitter, "llvm.convert.from.fp16", emit_register_type(emitter, dtype),
                             &raw, 1);
-    if (!converts_f16(emitter)) return convert_f16(emitter, true, raw);
+    if (!converts_f16(emitter)) return convert_f16(emitter, "ft_f32_from_f16", emitter->module->f32, raw);
     return LLVMBuildFPExt(emitter->builder, raw, emit_register_type(emitter, dtype), "");
   case DT_BF16:
     return widen_bf16(emitter, raw);
@@ -128,7 +126,7 @@ LLVMValueRef emit_to_memory(Emitter *emitter, DType dtype, LLVMValueRef value) {
   case DT_F16:
     if (emitter->module->target == TARGET_PTX)
       return emit_intrinsic(emitter, "llvm.convert.to.fp16", LLVMTypeOf(value), &value, 1);
-    if (!converts_f16(emitter)) return convert_f16(emitter, false, value);
+    if (!converts_f16(emitter)) return convert_f16(emitter, "ft_f16_from_f32", emitter->module->i16, value);
     return LLVMBuildFPTrunc(emitter->builder, value, emit_memory_type(emitter, dtype), "");
   case DT_BF16:
     return narrow_bf16(emitter, value);
