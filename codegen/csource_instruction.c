@@ -81,8 +81,8 @@ static const char *integer_arithmetic(CSource *c, LLVMValueRef instruction, cons
   case LLVMAnd:
     op = "&";
     break;
-  case LLVMOr:
-    op = "|";
+  case LLVMOr: /* of bits that do not meet: compilers know addresses by their sums */
+    op = LLVMGetIsDisjoint(instruction) ? "+" : "|";
     break;
   case LLVMXor:
     op = "^";
@@ -108,7 +108,7 @@ static const char *integer_arithmetic(CSource *c, LLVMValueRef instruction, cons
   default:
     return csource_refuse(c, "the operation", "of this number");
   }
-  if (width == 32 || width == 64) return arena_printf(c->arena, "%s %s %s", a, op, b);
+  if (width >= 32) return arena_printf(c->arena, "%s %s %s", a, op, b);
   return arena_printf(c->arena, "(%s)(((%s)%s %s %s)%s)", to, in, a, op, b, mask);
 }
 
