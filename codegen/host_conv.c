@@ -65,13 +65,13 @@ static bool conv_product_of(const HostKernel *kernel, const Node *conv, ConvProd
       conv->input[0]->type.dtype != DT_F32 || conv->input[1]->type.dtype != DT_F32)
     return false;
   ConvForm f = conv_form(conv);
-  if (!conv_has_runs(&f) || kernel->module->vector_bytes < 32) return false;
+  if (!conv_has_runs(&f) || !module_has_tiles(kernel->module)) return false;
   *p = conv->op == OP_CONV ? forward_of(&f) : gradient_of(&f);
   if (conv->op != OP_CONV && f.stride[0] * f.stride[1] != 1) return false;
   join_pixel_rows(p);
   bool is_empty = !shape_elements(&conv->type.shape) || !conv_depth(p);
   return !is_empty && p->pad_top >= 0 && p->pad_left >= 0 &&
-         conv_choose(p, kernel->module->vector_bytes);
+         conv_choose(p, kernel->module->vector_bytes, conv_room(kernel->module->is_portable));
 }
 
 /* A deployed model has no library. Else oneDNN is as fast, and faster where Winograd's algorithm saves

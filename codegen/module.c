@@ -39,6 +39,8 @@ bool module_leaves_out(const Module *module, const char *choice) {
   return pass_is_listed(module->options->disable, choice);
 }
 
+bool module_has_tiles(const Module *module) { return module->vector_bytes >= 32 || module->is_portable; }
+
 void module_parameter(Module *module, LLVMValueRef function, int parameter, const char *name,
                       uint64_t value) {
   add_enum_attribute(module, function, (unsigned)parameter + 1, name, value);

@@ -70,6 +70,8 @@ LLVMValueRef module_constant(Module *module, const char *name, LLVMValueRef *fie
 /* An internal function (epilogues and other callbacks of a kernel body in C): always inlined. */
 LLVMValueRef module_helper(Module *module, const char *name, LLVMTypeRef type);
 
+/* Whether registers, or a C compiler in their place, are for the tiles of kernels/conv_x86.c. */
+bool module_has_tiles(const Module *module);
 /* Whether --disable names this choice (passes/pass.h, PassOptions.disable). */
 bool module_leaves_out(const Module *module, const char *choice);
 

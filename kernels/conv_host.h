@@ -6,10 +6,11 @@
 #include "kernels/gemm_host.h"
 
 enum {
-  CONV_ROOM = 1 << 16,      /* floats of an image's rows that a work item copies, at most, … */
-  CONV_GOOD_ROOM = 1 << 14, /* … and where it can choose */
-  CONV_MOST_LINES = 32,     /* rows of results of a work item */
-  CONV_JOINED = 1 << 12     /* floats of rows that become one where windows are single pixels */
+  CONV_ROOM = 1 << 16,          /* floats of an image's rows that a work item copies, at most, … */
+  CONV_GOOD_ROOM = 1 << 14,     /* … and where it can choose */
+  CONV_PORTABLE_ROOM = 1 << 13, /* both where it is written as C, for small machines */
+  CONV_MOST_LINES = 32,         /* rows of results of a work item */
+  CONV_JOINED = 1 << 12         /* floats of rows that become one where windows are single pixels */
 };
 
 /* tile[i * stride + j] = the sum over `segments` runs of k neighbours of a, `segment` apart, by column j of
@@ -55,10 +56,14 @@ static inline int64_t conv_seen(const ConvProduct *p, int64_t lines) {
   return (lines - 1) * p->stride_height + (p->kernel_height - 1) * p->dilation_height + 1;
 }
 
-/* Chooses tiles and work items on registers of vector_bytes (32, 64). False: the windows of one row of
- * results need more room than there is. */
-static inline bool conv_choose(ConvProduct *p, int vector_bytes) {
+/* What the kernel has. */
+static inline int64_t conv_room(bool is_portable) { return is_portable ? CONV_PORTABLE_ROOM : CONV_ROOM; }
+
+/* Chooses tiles and work items on registers of vector_bytes, with so much room at most. False: the windows of
+ * one row of results need more. */
+static inline bool conv_choose(ConvProduct *p, int vector_bytes, int64_t room) {
   enum { FEW = 8 };
+  int64_t good = room < CONV_GOOD_ROOM ? room : CONV_GOOD_ROOM;
   GemmTile tile = gemm_choose(p->images * p->out_height, p->out_width, p->outs, conv_depth(p),
                               false, false, vector_bytes);
   p->rows = tile.rows;
@@ -66,10 +71,10 @@ static inline bool conv_choose(ConvProduct *p, int vector_bytes) {
   p->in_place = !p->pad_top && !p->pad_left && conv_line(p) <= p->width * p->channels &&
                 conv_seen(p, p->out_height) <= p->height;
   p->lines = p->out_height < CONV_MOST_LINES ? p->out_height : CONV_MOST_LINES;
-  while (p->lines > 1 && conv_seen(p, p->lines) * conv_line(p) > CONV_GOOD_ROOM)
+  while (p->lines > 1 && conv_seen(p, p->lines) * conv_line(p) > good)
     p->lines = (p->lines + 1) / 2;
   while (p->lines > 1 && conv_items(p) < FEW) p->lines = (p->lines + 1) / 2;
-  return p->rows > 0 && (p->in_place || conv_seen(p, p->lines) * conv_line(p) <= CONV_ROOM);
+  return p->rows > 0 && (p->in_place || conv_seen(p, p->lines) * conv_line(p) <= room);
 }
 
 /* Packs strips [begin, end). */

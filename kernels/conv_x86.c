@@ -144,8 +144,14 @@ static void conv_row(const ConvProduct *p, void *const *args, const float *a, in
   }
 }
 
+#ifdef FT_PORTABLE
+enum { ROOM = CONV_PORTABLE_ROOM };
+#else
+enum { ROOM = CONV_ROOM };
+#endif
+
 void conv_run(const ConvProduct *p, void *const *args, int64_t begin, int64_t end) {
-  _Alignas(64) float room[CONV_ROOM];
+  _Alignas(64) float room[ROOM];
   int64_t down = (p->out_height + p->lines - 1) / p->lines, strips = conv_strips(p);
   int64_t row = p->in_place ? p->width * p->channels : conv_line(p);
   for (; begin < end; begin++) {
