@@ -336,6 +336,14 @@ static const char *selected(CSource *c, LLVMValueRef instruction) {
                       csource_text(c, LLVMGetOperand(instruction, 2), true));
 }
 
+/* As LLVM prints it. */
+static const char *instruction_words(CSource *c, LLVMValueRef instruction) {
+  char *printed = LLVMPrintValueToString(instruction);
+  const char *kept = arena_strdup(c->arena, printed ? printed : "?");
+  LLVMDisposeMessage(printed);
+  return kept;
+}
+
 static void csource_plain(CSource *c, LLVMValueRef instruction) {
   const char *a = csource_text(c, LLVMGetOperand(instruction, 0), true);
   const char *b = LLVMGetNumOperands(instruction) > 1 ? csource_text(c, LLVMGetOperand(instruction, 1), true) : NULL;
@@ -349,7 +357,7 @@ static void csource_plain(CSource *c, LLVMValueRef instruction) {
               : opcode == LLVMFCmp               ? float_comparison(c, instruction, a, b)
               : opcode == LLVMSelect             ? selected(c, instruction)
               : LLVMIsACastInst(instruction)     ? conversion(c, instruction, a)
-                                                 : csource_refuse(c, "the instruction", LLVMPrintValueToString(instruction)));
+                                                 : csource_refuse(c, "the instruction", instruction_words(c, instruction)));
 }
 
 void csource_statement(CSource *c, LLVMValueRef instruction) {

@@ -14,11 +14,10 @@ unsigned csource_width(LLVMTypeRef type) {
   return LLVMGetTypeKind(type) == LLVMIntegerTypeKind ? LLVMGetIntTypeWidth(type) : 0;
 }
 
-static const char *csource_type_text(LLVMTypeRef type) {
-  char *text = LLVMPrintTypeToString(type);
-  static _Thread_local char kept[200];
-  snprintf(kept, sizeof kept, "%s", text ? text : "?");
-  LLVMDisposeMessage(text);
+static const char *type_words(CSource *c, LLVMTypeRef type) {
+  char *printed = LLVMPrintTypeToString(type);
+  const char *kept = arena_strdup(c->arena, printed ? printed : "?");
+  LLVMDisposeMessage(printed);
   return kept;
 }
 
@@ -40,7 +39,7 @@ const char *csource_short(CSource *c, LLVMTypeRef type) {
     if (width == 64) return "u64";
   } /* fall through */
   default:
-    return csource_refuse(c, "the type", csource_type_text(type));
+    return csource_refuse(c, "the type", type_words(c, type));
   }
 }
 
@@ -84,7 +83,7 @@ const char *csource_type(CSource *c, LLVMTypeRef type) {
   case LLVMIntegerTypeKind:
     return arena_printf(c->arena, "uint%s_t", csource_short(c, type) + 1);
   default:
-    return csource_refuse(c, "the type", csource_type_text(type));
+    return csource_refuse(c, "the type", type_words(c, type));
   }
 }
 
@@ -248,7 +247,7 @@ static void image_fill(CSource *c, Image *image, uint64_t at, LLVMValueRef value
     LLVMTypeRef integer = LLVMIntTypeInContext(c->module->context, (unsigned)bytes * 8);
     image_number(image, at, LLVMConstIntGetZExtValue(LLVMConstBitCast(value, integer)), bytes);
   } else {
-    csource_refuse(c, "constant data of", csource_type_text(type));
+    csource_refuse(c, "constant data of", type_words(c, type));
   }
 }
 
