@@ -295,3 +295,9 @@ ST, STT = "frontend/statistics.c", "py test/e2e/running_statistics.py"
 defect("statistics-count", ST, 'arith_binary(b, "+", value_tensor(count), value_int(1), call->loc)', 'arith_binary(b, "+", value_tensor(count), value_int(2), call->loc)', STT)
 defect("statistics-first", ST, "tensor_select(b, is_first, value, next.node, call->loc)", "tensor_select(b, is_first, next.node, next.node, call->loc)", STT)
 defect("statistics-others", ST, "return !statistics_only(b);", "return true;", STT)
+CS, CST = "codegen/csource_instruction.c", "unit codegen_csource"
+defect("csource-phis", "codegen/csource.c", "bool meet = phis_meet(from, to);", "bool meet = from == to && !phis_meet(from, to);", CST)
+defect("csource-shift", CS, '"(%s)((%s)%s >> %s)", to, sign, a,', '"(%s)((%s)%s >> %s)", to, in, a,', CST)
+defect("csource-unordered", CS, '[LLVMRealUGT] = {"<=", true}', '[LLVMRealUGT] = {">", false}', CST)
+defect("csource-lanes", CS, "csource_text(c, from[from_lane >= lanes], false)", "csource_text(c, from[0], false)", CST)
+defect("inference-workspace", "plan/plan_inference.c", "i < step->input_count || buffer->place == PLACE_WORKSPACE", "i < step->input_count", "py test/e2e/deploy_c.py")
