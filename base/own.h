@@ -19,6 +19,7 @@
 #define OWN_EVAL "@eval."             /* states: sums over the batches of an evaluation */
 #define OWN_DECODE "@decode."         /* states: the position in a text, and what is kept of it */
 #define OWN_LOSS_SCALE "@loss_scale"  /* state, and what a step gives out of it */
+#define OWN_FLOAT8 "@float8."         /* states: the scales of 8-bit operands, and what they follow from */
 #define OWN_LR "@lr" /* what a training step gives out beside the loss and metrics */
 #define OWN_SKIPPED "@skipped_steps"
 #define OWN_GRAD_NORM "@grad_norm"

@@ -61,6 +61,8 @@ typedef enum {
     ROLE_BY_PART | ROLE_BY_UPDATE)                                                                 \
   /* fp16's, and the counts by which it changes */                                                 \
   X(LOSS_SCALE, "loss_scale", ROLE_OF_STATE | ROLE_BY_UPDATE)                                      \
+  /* scales of operands of 8-bit products, and the largest numbers that they follow from */         \
+  X(FLOAT8, "float8", ROLE_OF_STATE | ROLE_BY_UPDATE)                                              \
   /* what the schedule remembers of evaluations */                                                 \
   X(PLATEAU, "plateau", ROLE_OF_STATE | ROLE_ONE)                                                  \
   /* of an evaluation, over its batches */                                                         \

@@ -103,7 +103,7 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
       known = plan->states.count;
       VEC_PUSH(plan->arena, plan->states, tensor);
     }
-    if (is_eval && leaf->role == ROLE_MODEL) plan->states.at[known].is_saved = true;
+    if (is_eval && (leaf->role == ROLE_MODEL || leaf->role == ROLE_FLOAT8)) plan->states.at[known].is_saved = true;
   }
 }
 

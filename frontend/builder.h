@@ -174,6 +174,7 @@ typedef struct Builder {
     const char *prefix, *path;
     int renamed;
   } here;
+  bool is_in_attention; /* attention is being written in products */
   int stops; /* applications at work of stop_gradient(layer) */
   struct {
     bool is_on;
@@ -193,6 +194,8 @@ typedef struct Builder {
     VEC(const Node *) mixed; /* what takes a label's partner into account */
   } mix;                     /* of this graph: mix.c */
   VEC(Node *) weights;       /* by node: see weight.c */
+  Lookup product_places;     /* of this graph: an index to product_uses, by the key that applications share */
+  VEC(int) product_uses;     /* how many products of that key there are so far */
   VEC(Declared) declared;    /* params and states of this graph, in order */
   Loc number_loss;           /* where loss is a number so far, or nowhere */
   VEC(GroupRule) group_rules;

@@ -131,9 +131,12 @@ static Value run_attention(Call *call) {
   if (!inputs[0] || !inputs[1] || !inputs[2]) return value_error();
   Shape result = shape;
   result.dim[shape.rank - 1] = v->type.shape.dim[shape.rank - 1];
-  if (more.cap > 0 || more.bias || more.dropout > 0)
-    return value_tensor(tensor_reshape(b, attention_written(b, inputs, &more, call->loc), result,
-                                       call->loc));
+  if (more.cap > 0 || more.bias || more.dropout > 0) {
+    b->is_in_attention = true;
+    Node *written = attention_written(b, inputs, &more, call->loc);
+    b->is_in_attention = false;
+    return value_tensor(tensor_reshape(b, written, result, call->loc));
+  }
   Attr attrs[2] = {attr_bool(ATTR_CAUSAL, causal), attr_float(ATTR_SCALE, scale)};
   Node *whole = tensor_node(b, OP_ATTENTION, inputs, mask ? 4 : 3, attrs, 2, NULL, call->loc);
   if (!whole) return value_error();

@@ -367,6 +367,8 @@ Graph *build_graph(Builder *b, const Ast *model, bool training) {
   b->streams = b->instances = b->evaluations = 0;
   b->seed = b->step = NULL;
   memset(&b->mix, 0, sizeof b->mix);
+  b->product_places = (Lookup){.arena = b->arena};
+  memset(&b->product_uses, 0, sizeof b->product_uses);
   b->declared.count = b->weights.count = b->copies.count = b->running.count = b->matrices.count = 0;
   bool fine = build_model(b, model);
   fine = fine && !b->exhausted && recipe_prune_outputs(b, b->graph);
@@ -433,6 +435,8 @@ static bool has_evaluated(Builder *b) {
 }
 
 static bool build_graphs(Builder *b, const Ast *model) {
+  b->program->products = ARENA_NEW(b->arena, Lookup);
+  b->program->products->arena = b->arena;
   b->program->train = build_graph(b, model, true);
   if (!b->program->train || !statistics_check(b) || !recipe_check_groups(b) || !widths_check(b) || !quantize_check(b)) return false;
   Declared *train = b->declared.at;

@@ -80,6 +80,7 @@ typedef struct Program {
   VEC(TuneLine) tune; /* what the tune block says */
   VEC(LayerTap) taps;
   VEC(MatrixTap) matrix_taps;
+  Lookup *products; /* of fp8 with delayed scaling: their numbers, by layer and place in the text (tensor.c) */
 } Program;
 
 /* The compiler's graphs, in the order of the plan's; NULL where there is none. */

@@ -28,7 +28,7 @@ static const Choice precisions[] = {
      "loss_scale initial:loss_scale growth:loss_scale.growth every:loss_scale.every "
      "backoff:loss_scale.backoff",
      "train."},
-    {"fp8", "", "train."},
+    {"fp8", "scaling:fp8.scaling history:fp8.history margin:fp8.margin", "train."},
     {0},
 };
 static const Choice recomputes[] = {
@@ -298,6 +298,18 @@ bool recipe_set_defaults(Builder *b) {
   return set_defaults(b, recipe_chosen_optimizer(b), true);
 }
 
+/* Of delayed scaling alone, unless current scaling was asked for in so many words. */
+static bool check_float8(Builder *b, Loc loc) {
+  const SettingValue *settings = b->program->settings;
+  static const char *const keys[] = {"train.fp8.history", "train.fp8.margin"};
+  for (int i = 0; i < 2 && !settings[setting_find("train.fp8.scaling")].is_set; i++)
+    if (settings[setting_find(keys[i])].is_set)
+      return (diag_error(b->diag, loc, "fp8's %s is one of delayed scaling: say fp8(scaling=delayed, %s=%.0f)", strrchr(keys[i], '.') + 1,
+                         strrchr(keys[i], '.') + 1, choice_number(b, keys[i])),
+              false);
+  return true;
+}
+
 static bool check_precision(Builder *b, Loc loc) {
   bool fine = true, is_known = false;
   for (const Choice *c = precisions; c->name; c++)
@@ -306,6 +318,7 @@ static bool check_precision(Builder *b, Loc loc) {
     fine = (diag_error(b->diag, loc, "precision is f32, tf32, bf16, fp16 or fp8, not '%s'",
                        setting_text(b->program->settings, "train.precision")),
             false);
+  fine = check_float8(b, loc) && fine;
   bool is_narrow = is_chosen(b, "train.parameters", "bf16");
   if (!is_narrow && !is_chosen(b, "train.parameters", "f32"))
     fine = (diag_error(b->diag, loc, "parameters are kept as f32 or bf16, not '%s'",

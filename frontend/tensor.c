@@ -46,11 +46,14 @@ int64_t tensor_flops(const Node *node) {
   }
 }
 
-/* What the layer at work wants; a function works for the layer that calls it. */
+/* What the layer at work wants; a function works for the layer that calls it. Products that attention is written in
+ * are of the type that attention has otherwise. */
 static const char *precision_here(const Builder *b) {
   const Frame *frame = b->frame;
   while (frame && !frame->instance) frame = frame->up;
-  return frame ? frame->instance->precision : NULL;
+  const char *own = frame ? frame->instance->precision : NULL;
+  const char *precision = own ? own : setting_text(b->program->settings, "train.precision");
+  return b->is_in_attention && !strcmp(precision, "fp8") ? "bf16" : own;
 }
 
 /* ── for people: what a node is a part of ─────────────────────────────────────────────────── */
@@ -85,6 +88,22 @@ static const char *function_here(const Builder *b, Op op, Node *const *inputs, i
   return b->function ? b->function : b->std_block;
 }
 
+/* The number by which a product finds the scales of its operands: the same in all graphs, of whatever other products
+ * these have, and another one for each application of a layer. */
+static void number_product(Builder *b, Node *product, const char *precision, Loc loc) {
+  const SettingValue *settings = b->program->settings;
+  const Origin *origin = &product->origin;
+  if (!precision) precision = setting_text(settings, "train.precision");
+  if (strcmp(precision, "fp8") != 0 || strcmp(setting_text(settings, "train.fp8.scaling"), "delayed") != 0) return;
+  const char *key = arena_printf(b->arena, "%s %u:%u:%u %u:%u:%u", origin->layer ? origin->layer : "", origin->loc.file,
+                                 origin->loc.line, origin->loc.column, loc.file, loc.line, loc.column);
+  int place = lookup_add_text(&b->product_places, key, b->product_uses.count);
+  if (place == b->product_uses.count) VEC_PUSH(b->arena, b->product_uses, 0);
+  key = arena_printf(b->arena, "%s %d", key, b->product_uses.at[place]++);
+  int number = lookup_add_text(b->program->products, key, b->program->products->entries.count);
+  node_set_attr(b->graph, product, attr_int(ATTR_STREAM, number));
+}
+
 Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr *attrs,
                   int attr_count, const Type *given, Loc loc) {
   for (int i = 0; i < count; i++)
@@ -111,6 +130,7 @@ Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr 
   if (b->frame) b->frame->flops += tensor_flops(node);
   const char *precision = op_info[op].op_class == CLASS_CONTRACT ? precision_here(b) : NULL;
   if (precision) node_set_attr(b->graph, node, attr_str(ATTR_PRECISION, precision));
+  if (op == OP_DOT) number_product(b, node, precision, loc);
   return weight_follow(b, node, loc) ? node : NULL;
 }
 

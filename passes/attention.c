@@ -5,6 +5,7 @@
 #include "passes/attention.h"
 #include "passes/pass.h"
 #include <math.h>
+#include <string.h>
 
 bool attention_is_whole(const Node *node, bool for_gpu) {
   DType dtype = node->input[node->op == OP_ATTENTION_GRAD]->type.dtype;
@@ -15,6 +16,7 @@ bool attention_is_whole(const Node *node, bool for_gpu) {
 
 typedef struct {
   bool for_gpu, is_plain;
+  const SettingValue *settings;
   Node *(*results)[3]; /* by old node */
 } Writing;
 
@@ -113,6 +115,13 @@ static void write_backward(const Written *w, const Node *old, Node *const *input
   results[2] = make_dot(w->graph, in_groups(w, p), in_groups(w, dy), true, false);
 }
 
+/* Of its products: attention has no 8-bit form, and is of bf16 there. NULL: as the setting says. */
+static const char *products_precision(const SettingValue *settings, const Node *old) {
+  const char *own = node_str(old, ATTR_PRECISION);
+  const char *precision = own || !settings ? own : setting_text(settings, "train.precision");
+  return precision && !strcmp(precision, "fp8") ? "bf16" : own;
+}
+
 static Node *attention_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Writing *writing = context;
   if (old->op == OP_RESULT)
@@ -128,7 +137,7 @@ static Node *attention_visit(Graph *fresh, const Node *old, Node **inputs, void 
     write_backward(&w, old, inputs, results);
   else
     write_forward(&w, old, results);
-  const char *precision = node_str(old, ATTR_PRECISION);
+  const char *precision = products_precision(writing->settings, old);
   for (int i = first; i < fresh->nodes.count; i++) {
     if (precision && fresh->nodes.at[i]->op == OP_DOT)
       node_set_attr(fresh, fresh->nodes.at[i], attr_str(ATTR_PRECISION, precision));
@@ -138,7 +147,7 @@ static Node *attention_visit(Graph *fresh, const Node *old, Node **inputs, void 
 
 Graph *pass_attention(PassContext *context, Graph *graph) {
   if (!graph_find_op(graph, OP_ATTENTION) && !graph_find_op(graph, OP_ATTENTION_GRAD)) return graph;
-  Writing writing = {.for_gpu = context->for_gpu, .is_plain = context->is_plain};
+  Writing writing = {.for_gpu = context->for_gpu, .is_plain = context->is_plain, .settings = context->settings};
   writing.results =
       arena_alloc(context->scratch, sizeof *writing.results * (size_t)graph->nodes.count);
   return graph_rewrite(graph, attention_visit, &writing);

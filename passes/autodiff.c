@@ -41,6 +41,18 @@ static void add_to_gradient(Graph *graph, const Node *of, Node **sum, Node *term
   *sum = *sum ? make_binary(graph, OP_ADD, *sum, term) : term;
 }
 
+/* Contractions from `first` on are of the type that the layer wants, and have the histories of the product. */
+static void follow_layer(Graph *graph, const Node *node, int first) {
+  const char *precision = node_str(node, ATTR_PRECISION);
+  const Attr *stream = node->op == OP_DOT ? node_attr(node, ATTR_STREAM) : NULL;
+  for (int i = first; i < graph->nodes.count; i++) {
+    Node *made = graph->nodes.at[i];
+    if (op_info[made->op].op_class != CLASS_CONTRACT) continue;
+    if (precision) node_set_attr(graph, made, attr_str(ATTR_PRECISION, precision));
+    if (stream) node_set_attr(graph, made, *stream);
+  }
+}
+
 /* Runs the rule of one node; false if there is none or it failed. */
 static bool autodiff_step_back(Graph *graph, Diag *diag, Node *node, const bool *active,
                                Node **gradient) {
@@ -61,10 +73,7 @@ static bool autodiff_step_back(Graph *graph, Diag *diag, Node *node, const bool 
   int errors = diag->errors, first = graph->nodes.count;
   go_back_to(graph, node);
   gradient_rule[node->op](&rule);
-  const char *precision = node_str(node, ATTR_PRECISION);
-  for (int i = first; precision && i < graph->nodes.count; i++) /* they follow the layer */
-    if (op_info[graph->nodes.at[i]->op].op_class == CLASS_CONTRACT)
-      node_set_attr(graph, graph->nodes.at[i], attr_str(ATTR_PRECISION, precision));
+  follow_layer(graph, node, first);
   for (int i = 0; i < node->input_count; i++)
     if (needed[i] && rule.dx[i])
       add_to_gradient(graph, node->input[i], &gradient[node->input[i]->id], rule.dx[i]);

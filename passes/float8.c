@@ -1,5 +1,6 @@
 /* float8: see float8.h. */
 #include "passes/float8.h"
+#include "passes/float8_delayed.h"
 #include <string.h>
 
 /* Below this the scale stays: it and its inverse are finite, where all numbers are 0 too. */
@@ -13,7 +14,12 @@ typedef struct {
   PassContext *context;
   Lookup made; /* by number of a node in the fresh graph, and op of its rounding: an index to */
   VEC(Float8) values;
+  Histories *histories; /* NULL: the scales are of the tensors themselves */
 } Float8Pass;
+
+static bool is_delayed(const SettingValue *settings) {
+  return settings && !strcmp(setting_text(settings, "train.fp8.scaling"), "delayed");
+}
 
 bool float8_is_product(const PassContext *context, const Node *node) {
   if (node->op != OP_DOT || node->type.dtype != DT_F32 || !shape_elements(&node->type.shape) ||
@@ -22,35 +28,47 @@ bool float8_is_product(const PassContext *context, const Node *node) {
   if (context->of & (PASS_OF_DECODE | PASS_OF_PREFILL)) return false;
   const char *own = node_str(node, ATTR_PRECISION);
   if (!own && context->settings) own = setting_text(context->settings, "train.precision");
-  return own && strcmp(own, "fp8") == 0;
+  bool has_scales = !is_delayed(context->settings) || node_attr(node, ATTR_STREAM);
+  return own && strcmp(own, "fp8") == 0 && has_scales;
 }
 
-static Node *largest_size(Graph *graph, Node *x) {
+static bool is_reordered(const Node *node) {
+  return node->op == OP_RESHAPE || node->op == OP_TRANSPOSE;
+}
+
+const Node *float8_operand(const Node *node) {
+  while (is_reordered(node)) node = node->input[0];
+  return node;
+}
+
+Node *float8_largest(Graph *graph, Node *x) {
   int64_t axes[MAX_RANK];
   int rank = x->type.shape.rank;
   for (int i = 0; i < rank; i++) axes[i] = i;
   return make_reduce(graph, OP_RMAX, make_unary(graph, OP_ABS, x), axes, rank);
 }
 
-static Float8 float8_of(Float8Pass *p, Graph *graph, Node *x) {
-  Op op = x->origin.is_backward ? OP_ROUND_E5M2 : OP_ROUND_E4M3;
+static Node *current_scale(Graph *graph, Node *x, Op rounding) {
+  Node *largest = float8_largest(graph, x);
+  largest = make_binary(graph, OP_MAX, largest, make_like(graph, largest, LEAST_LARGEST));
+  double end = rounding == OP_ROUND_E4M3 ? FLOAT8_LARGEST_E4M3 : FLOAT8_LARGEST_E5M2;
+  return make_binary(graph, OP_DIV, make_like(graph, largest, end), largest);
+}
+
+/* x stands in the new graph for `old`. */
+static Float8 float8_of(Float8Pass *p, Graph *graph, const Node *old, Node *x) {
+  bool is_gradient = p->histories ? histories_is_gradient(p->histories, old) : x->origin.is_backward;
+  Op op = is_gradient ? OP_ROUND_E5M2 : OP_ROUND_E4M3;
   int key[2] = {x->id, (int)op};
   int index = lookup_add(&p->made, key, sizeof key, p->values.count);
   if (index < p->values.count) return p->values.at[index];
-  Node *largest = largest_size(graph, x);
-  largest = make_binary(graph, OP_MAX, largest, make_like(graph, largest, LEAST_LARGEST));
-  double end = op == OP_ROUND_E4M3 ? 448 : 57344;
-  Node *scale = make_binary(graph, OP_DIV, make_like(graph, largest, end), largest);
+  Node *scale = p->histories ? histories_scale(p->histories, graph, old, x) : current_scale(graph, x, op);
   Float8 made = {
       .rounded = make_unary(graph, op, make_binary(graph, OP_MUL, x, scale)),
       .inverse = make_binary(graph, OP_DIV, make_like(graph, scale, 1), scale),
   };
   VEC_PUSH(p->context->scratch, p->values, made);
   return made;
-}
-
-static bool is_reordered(const Node *node) {
-  return node->op == OP_RESHAPE || node->op == OP_TRANSPOSE;
 }
 
 /* A view of `base` as one of what was made of it. */
@@ -67,7 +85,7 @@ static Node *float8_visit(Graph *fresh, const Node *old, Node **inputs, void *co
   for (int k = 0; k < 2; k++) {
     Node *base = inputs[k];
     while (is_reordered(base)) base = base->input[0];
-    Float8 value = float8_of(p, fresh, base);
+    Float8 value = float8_of(p, fresh, float8_operand(old->input[k]), base);
     operand[k] = view_again(fresh, inputs[k], base, value.rounded);
     Shape one = {.rank = old->type.shape.rank};
     for (int i = 0; i < one.rank; i++) one.dim[i] = 1;
@@ -77,25 +95,34 @@ static Node *float8_visit(Graph *fresh, const Node *old, Node **inputs, void *co
   return make_binary(fresh, OP_MUL, graph_copy_node(fresh, old, operand), factor);
 }
 
-/* A tensor's scale follows from all of it, and a rank has a part. */
+/* A tensor's scale follows from all of it, and a rank has a part: only of delayed scaling is it a number that ranks can
+ * agree on behind the step. */
 static bool is_refused(const PassContext *context, const Node *node) {
   const SettingValue *settings = context->settings;
-  if (!settings || (setting_ranks(settings) == 1 && setting_tensor(settings) == 1 &&
-                    setting_pipeline(settings) == 1))
-    return false;
-  diag_error(context->diag, node->origin.loc,
-             "precision = fp8 scales a tensor by the largest of all its numbers, and of several "
-             "ranks each sees only its own: leave out `distributed`, or say precision = bf16");
+  if (!settings) return false;
+  bool is_cut = setting_tensor(settings) > 1 || setting_pipeline(settings) > 1;
+  if (!is_cut && (setting_ranks(settings) == 1 || is_delayed(settings))) return false;
+  if (is_cut && is_delayed(settings))
+    diag_error(context->diag, node->origin.loc,
+               "precision = fp8 goes with distributed.data, and not with distributed.%s, where a rank has a part of the "
+               "layers: say precision = bf16",
+               setting_tensor(settings) > 1 ? "tensor" : "pipeline");
+  else
+    diag_error(context->diag, node->origin.loc,
+               "precision = fp8 scales a tensor by the largest of all its numbers, and of several ranks each sees only its "
+               "own: say fp8(scaling=delayed)%s, or precision = bf16, or leave out `distributed`",
+               is_cut ? " and distributed.data alone" : "");
   return true;
 }
 
 Graph *float8_scale(PassContext *context, Graph *graph) {
-  Float8Pass p = {.context = context, .made = {.arena = context->scratch}};
-  for (int i = 0; i < graph->nodes.count; i++) {
-    const Node *node = graph->nodes.at[i];
-    if (!float8_is_product(context, node)) continue;
-    if (is_refused(context, node)) return NULL;
-    return pass_dce(context, graph_rewrite(graph, float8_visit, &p));
-  }
-  return graph;
+  const Node *first = NULL;
+  for (int i = graph->nodes.count - 1; i >= 0; i--)
+    if (float8_is_product(context, graph->nodes.at[i])) first = graph->nodes.at[i];
+  if (!first) return graph;
+  if (is_refused(context, first)) return NULL;
+  Float8Pass p = {.context = context, .made = {.arena = context->scratch}, .histories = histories_find(context, graph)};
+  Graph *scaled = graph_rewrite(graph, float8_visit, &p);
+  if (p.histories) histories_update(p.histories, scaled);
+  return pass_dce(context, scaled);
 }

@@ -267,6 +267,7 @@ static Node *contraction(Precision *p, const Node *node) {
   Attr result = attr_int(ATTR_RESULT, DT_F32);
   Type type = {is_summed ? DT_F32 : narrow, node->type.shape};
   Node *made = graph_copy_with(p->fresh, node, inputs, &type, &result, is_summed);
+  node_drop_attr(made, ATTR_STREAM); /* it has its scales */
   const char *rest = float8_is_product(p->context, node)
                          ? " of 8-bit floats, its f32 sums are divided by the scales"
                      : is_last_gradient(p, node) ? ", its f32 sums are a gradient"

@@ -380,7 +380,7 @@ static bool read_state(Parser *p) {
     return words_fail(&p->words, "what is given lies in a frozen place, and no other state does");
   if (is_given && t.type.dtype != DT_F32 && t.type.dtype != DT_BF16)
     return words_fail(&p->words, "what is given is f32 or bf16");
-  if (t.is_saved && t.role != ROLE_MODEL)
+  if (t.is_saved && t.role != ROLE_MODEL && t.role != ROLE_FLOAT8)
     return words_fail(&p->words, "\"%s\" is not the model's", t.name);
   if (!follows(p, p->plan->states.at, p->plan->states.count, &t)) return false;
   VEC_PUSH(p->words.arena, p->plan->states, t);

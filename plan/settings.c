@@ -61,6 +61,8 @@ static const struct {
     {"train.beta1", 0, 1},
     {"train.beta2", 0, 1},
     {"train.eps", 0, INFINITY},
+    {"train.fp8.history", 1, 1 << 16},
+    {"train.fp8.margin", 0, 64},
     {"train.prune.sparsity", 0, 1},
     {"train.prune.initial", 0, 1},
     {"train.prune.every", 1, 9007199254740992.0},
@@ -110,6 +112,7 @@ static const struct {
   const char *key, *choices;
 } choices[] = {
     {"train.precision", "f32 tf32 bf16 fp16 fp8"},
+    {"train.fp8.scaling", "current delayed"},
     {"train.recompute", "none pointwise block auto"},
 #define OPTIMIZER(name, arguments, defaults, buffers, rest) #name " "
     {

@@ -198,6 +198,16 @@ static Status set_from(CkptPlaces *places, const CkptInit *init, const PlanTenso
              : status;
 }
 
+/* Weights of a training in another precision, or of another tool: numbers are as large as the formats' own. */
+static void tell_scales(const Plan *plan, const WeightFiles *files, Text *notes) {
+  for (int i = 0; i < plan->states.count; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    if (state->role != ROLE_FLOAT8 || !state->is_saved || safetensors_find(&files->all, state->name)) continue;
+    text_printf(notes, "%s%s has no %s: operands of 8-bit products are not scaled, but by what a training finds in its steps",
+                notes->count ? "\n" : "", files->named, state->name);
+  }
+}
+
 static Status load_from(Exec *exec, const CkptInit *init, WeightFiles *files, Text *notes) {
   const Plan *plan = exec_plan(exec);
   CkptPlaces places = {0};
@@ -212,6 +222,7 @@ static Status load_from(Exec *exec, const CkptInit *init, WeightFiles *files, Te
     if (plan->states.at[i].is_saved) status = set_from(&places, init, &plan->states.at[i], files);
   if (status == STATUS_OK) status = ckpt_places_write(&places);
   if (status == STATUS_OK && notes) tell_fit(init, files, &c, notes);
+  if (status == STATUS_OK && notes) tell_scales(plan, files, notes);
   ckpt_places_free(&places);
   comparison_free(&c);
   return status;

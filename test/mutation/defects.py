@@ -286,11 +286,18 @@ defect("bucket-last-large", "passes/allreduce.c", "int64_t most = behind > size.
        "lit passes/allreduce_early.ft")
 defect("cluster-stride", "simulate/cluster.c", "together = fabric.local / mesh_stride(mesh, axis);", "together = fabric.local;", "unit simulate_cluster")
 F, FT = "passes/float8.c", "py test/e2e/float8_gpt.py"
-defect("float8-format", F, "x->origin.is_backward ? OP_ROUND_E5M2 : OP_ROUND_E4M3", "x->id < 0 ? OP_ROUND_E5M2 : OP_ROUND_E4M3", FT)
-defect("float8-end", F, "op == OP_ROUND_E4M3 ? 448 : 57344", "op == OP_ROUND_E4M3 ? 448 : 49152", FT)
+defect("float8-format", F, "is_gradient ? OP_ROUND_E5M2 : OP_ROUND_E4M3", "is_gradient && x->id < 0 ? OP_ROUND_E5M2 : OP_ROUND_E4M3", FT)
+defect("float8-end", F, "rounding == OP_ROUND_E4M3 ? FLOAT8_LARGEST_E4M3 : FLOAT8_LARGEST_E5M2", "rounding == OP_ROUND_E4M3 ? FLOAT8_LARGEST_E4M3 : 49152", FT)
 defect("float8-scale-of-another", F, "factor = factor ? make_binary(fresh, OP_MUL, factor, inverse) : inverse;",
        "factor = factor && old->origin.is_backward ? factor : factor ? make_binary(fresh, OP_MUL, factor, inverse) : inverse;", FT)
 defect("float8-rounded-gradient", "passes/precision.c", "p->share[i] = is_gradient ? NULL : share;", "p->share[i] = is_gradient && i < 0 ? NULL : share;", FT)
+FD, FDT = "passes/float8_delayed.c", "py test/e2e/float8_delayed.py"
+defect("float8-delayed-now", FD, "make_reduce(graph, OP_RMAX, history, (int64_t[]){0}, 1)", "make_reduce(graph, OP_RMAX, make_state(graph, ROLE_FLOAT8, HISTORY, history->type, 0), (int64_t[]){0}, 1)", FDT)
+defect("float8-delayed-first", FD, "make_select(graph, is_first, make_like(graph, before, 0), before);", "make_select(graph, is_first, before, before);", FDT)
+defect("float8-delayed-part", FD, "largest = make_binary(graph, OP_MAX, before, largest);", "largest = make_binary(graph, OP_MAX, largest, largest);", FDT)
+defect("float8-delayed-ranks", FD, "setting_ranks(settings) != 1 ? make_all_reduce", "setting_ranks(settings) < 0 ? make_all_reduce", FDT)
+defect("float8-delayed-unknown", FD, "make_binary(graph, OP_AND, is_some, make_unary(graph, OP_ISFINITE, largest))", "is_some", FDT)
+defect("float8-delayed-twice", "frontend/tensor.c", "b->product_uses.at[place]++);", "b->product_uses.at[place]);", FDT)
 ST, STT = "frontend/statistics.c", "py test/e2e/running_statistics.py"
 defect("statistics-count", ST, 'arith_binary(b, "+", value_tensor(count), value_int(1), call->loc)', 'arith_binary(b, "+", value_tensor(count), value_int(2), call->loc)', STT)
 defect("statistics-first", ST, "tensor_select(b, is_first, value, next.node, call->loc)", "tensor_select(b, is_first, next.node, next.node, call->loc)", STT)
