@@ -187,6 +187,11 @@ class DeployC(unittest.TestCase):
         self.assertFalse(os.path.exists(self.path("no.c")) or os.path.exists(self.path("no.h")))
         self.assertIn("nothing written", self.ft("deploy", "portable.so", "--weights", "one.safetensors", "-o", "no.c", "--dry-run").stdout)
         self.assertFalse(os.path.exists(self.path("no.c")))
+        for name in 'a"b.c', "a\\b.c", "a\nb.c":
+            done = self.ft("deploy", "portable.so", "--weights", "one.safetensors", "-o", name, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("includes its header by name", done.stderr)
+            self.assertFalse(os.path.exists(self.path(name)))
         for flags in (["-o", "x.so", "--cpu", "portable"], ["--emit=llvm", "--cpu", "portable"]):
             done = support.run("ftc", "one.ft", *flags, cwd=self.folder, check=False)
             self.assertEqual(done.returncode, 2)
