@@ -15,8 +15,10 @@ typedef struct {
 
 static Product product_of(const HostKernel *kernel, const Node *dot) {
   Product p = {dot_form(dot), host_operand_type(dot->input[0]->type.dtype)};
-  p.tile = gemm_choose(p.form.batch, p.form.m, p.form.n, p.form.k, p.form.ta, p.type,
-                       kernel->module->vector_bytes);
+  int bytes = kernel->module->vector_bytes;
+  bool is_few = gemm_is_few(p.form.m, p.form.n, p.form.k, p.form.ta, p.form.tb, p.type);
+  p.tile = is_few ? gemm_choose_few(p.form.batch, p.form.m, p.form.n, p.form.k, bytes)
+                  : gemm_choose(p.form.batch, p.form.m, p.form.n, p.form.k, p.form.ta, p.type, bytes);
   return p;
 }
 
@@ -27,7 +29,9 @@ bool host_gemm_suits(const HostKernel *kernel, const Node *dot) {
   Product p = product_of(kernel, dot);
   if (p.type != OPERAND_F32) return true;
   return kernel->module->vector_bytes >= 32 && p.tile.rows > 0 && p.form.k > 0 &&
-         p.form.batch * p.form.m * p.form.n > 0 && (p.form.m >= 8 || !p.form.tb);
+         p.form.batch * p.form.m * p.form.n > 0 &&
+         (p.form.m >= 8 || !p.form.tb ||
+          gemm_is_few(p.form.m, p.form.n, p.form.k, p.form.ta, p.form.tb, p.type));
 }
 
 /* ── the epilogue ───────────────────────────────────────────────────────────────────────────── */

@@ -17,42 +17,49 @@ typedef struct {
   _Alignas(64) float strip[GEMM_FEW * GEMM_MAX_VECTORS * GEMM_LANES];
 } FewRoom;
 
+ALWAYS const void *few_at(int type, const void *x, int64_t i) {
+  return (const char *)x + i * operand_bytes(type);
+}
+
 /* ── a matrix [k, n] ────────────────────────────────────────────────────────────────────────── */
 /* `count` elements, zeros behind them. */
-ALWAYS Lanes load_part(int type, const uint16_t *from, int64_t count) {
-  uint16_t part[GEMM_LANES] = {0};
-  for (int64_t i = 0; i < count; i++) part[i] = from[i];
+ALWAYS Lanes load_part(int type, const void *from, int64_t count) {
+  uint32_t part[GEMM_LANES] = {0}; /* as many f32 */
+  if (type == OPERAND_F32)
+    for (int64_t i = 0; i < count; i++) part[i] = ((const uint32_t *)from)[i];
+  else
+    for (int64_t i = 0; i < count; i++) ((uint16_t *)part)[i] = ((const uint16_t *)from)[i];
   return lanes_load_as(type, part, 0);
 }
 
 /* sums[r * GEMM_BLOCK_COLUMNS + j] of `vectors` vectors of columns; is_part: the last has `rest` columns. */
 ALWAYS void few_across(int type, int rows, int vectors, bool is_part, int64_t rest,
-                       const GemmProduct *p, const uint16_t *a, const uint16_t *b, float *sums) {
+                       const GemmProduct *p, const void *a, const void *b, float *sums) {
   int64_t a_row = p->ta ? 1 : p->k, a_k = p->ta ? p->m : 1;
   Lanes sum[GEMM_FEW][FEW_VECTORS];
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int j = 0; j < vectors; j++) sum[r][j] =
       (Lanes)0.0f;
 #pragma clang loop unroll(disable)
   for (int64_t k = 0; k < p->k; k++) {
-    const uint16_t *ahead = b + (k + FEW_AHEAD < p->k ? FEW_AHEAD * p->n : 0);
+    const void *ahead = few_at(type, b, k + FEW_AHEAD < p->k ? FEW_AHEAD * p->n : 0);
     UNROLL for (int j = 0; j < vectors; j++) {
       bool is_last = is_part && j == vectors - 1;
-      if (j % 2 == 0) __builtin_prefetch(ahead + j * GEMM_LANES);
-      Lanes right = is_last ? load_part(type, b + j * GEMM_LANES, rest)
+      if (j % 2 == 0) __builtin_prefetch(few_at(type, ahead, j * GEMM_LANES));
+      Lanes right = is_last ? load_part(type, few_at(type, b, j * GEMM_LANES), rest)
                             : lanes_load_as(type, b, j * GEMM_LANES);
       UNROLL for (int r = 0; r < rows; r++) sum[r][j] +=
           (Lanes)lanes_at(type, a, r * a_row) * right;
     }
-    a += a_k;
-    b += p->n;
+    a = few_at(type, a, a_k);
+    b = few_at(type, b, p->n);
   }
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int j = 0; j < vectors; j++)
       lanes_store(sums + r * GEMM_BLOCK_COLUMNS + j * GEMM_LANES, sum[r][j]);
 }
 
 /* `columns` columns, as many vectors at a time as there are registers for, then half as many, and so on. */
-ALWAYS void few_rows_across(int type, int rows, const GemmProduct *p, const uint16_t *a,
-                            const uint16_t *b, int64_t columns, float *sums) {
+ALWAYS void few_rows_across(int type, int rows, const GemmProduct *p, const void *a, const void *b,
+                            int64_t columns, float *sums) {
 #if defined __AVX512F__
   const int most = rows == 1 ? 16 : rows == 2 ? 8 : 4;
 #else
@@ -61,7 +68,7 @@ ALWAYS void few_rows_across(int type, int rows, const GemmProduct *p, const uint
   int64_t j = 0;
 #define FEW_STEP(vectors)                                                                          \
   while (vectors <= most && j + vectors * GEMM_LANES <= columns) {                                 \
-    few_across(type, rows, vectors, false, 0, p, a, b + j, sums + j);                              \
+    few_across(type, rows, vectors, false, 0, p, a, few_at(type, b, j), sums + j);                 \
     j += vectors * GEMM_LANES;                                                                     \
   }
   FEW_STEP(16)
@@ -69,14 +76,14 @@ ALWAYS void few_rows_across(int type, int rows, const GemmProduct *p, const uint
   FEW_STEP(4)
   FEW_STEP(2)
   FEW_STEP(1)
-  if (j < columns) few_across(type, rows, 1, true, columns - j, p, a, b + j, sums + j);
+  if (j < columns) few_across(type, rows, 1, true, columns - j, p, a, few_at(type, b, j), sums + j);
 }
 
 /* ── a matrix [n, k] ────────────────────────────────────────────────────────────────────────── */
 /* sums[r * GEMM_BLOCK_COLUMNS] of one column, whose k are contiguous as are those of a's rows. One column after the other: hardware
  * prefetches what is read from one end to the other. */
-ALWAYS void few_column(int type, int rows, const GemmProduct *p, const uint16_t *a,
-                       const uint16_t *b, float *sums) {
+ALWAYS void few_column(int type, int rows, const GemmProduct *p, const void *a, const void *b,
+                       float *sums) {
   int64_t k = 0;
   Lanes sum[GEMM_FEW][FEW_CHAINS];
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int i = 0; i < FEW_CHAINS; i++) sum[r][i] =
@@ -91,9 +98,9 @@ ALWAYS void few_column(int type, int rows, const GemmProduct *p, const uint16_t 
 #pragma clang loop unroll(disable)
   for (; k < p->k; k += GEMM_LANES) {
     int64_t rest = p->k - k < GEMM_LANES ? p->k - k : GEMM_LANES;
-    Lanes right = load_part(type, b + k, rest);
+    Lanes right = load_part(type, few_at(type, b, k), rest);
     UNROLL for (int r = 0; r < rows; r++) sum[r][0] +=
-        load_part(type, a + r * p->k + k, rest) * right;
+        load_part(type, few_at(type, a, r * p->k + k), rest) * right;
   }
   UNROLL for (int r = 0; r < rows; r++) sums[r * GEMM_BLOCK_COLUMNS] =
       lanes_sum((sum[r][0] + sum[r][1]) + (sum[r][2] + sum[r][3]));
@@ -120,14 +127,14 @@ ALWAYS void few_block(int type, int rows, const GemmProduct *p, void *const *arg
   int64_t width = p->vectors * GEMM_LANES, column = block->strip * width;
   int64_t columns =
       block->last_strip * width < p->n ? block->last_strip * width - column : p->n - column;
-  const uint16_t *a =
-      (const uint16_t *)args[p->arg_a] + block->batch * p->m * p->k + row * (p->ta ? 1 : p->k);
-  const uint16_t *b = (const uint16_t *)args[p->arg_b] + block->batch * p->k * p->n;
+  const void *a =
+      few_at(type, args[p->arg_a], block->batch * p->m * p->k + row * (p->ta ? 1 : p->k));
+  const void *b = few_at(type, args[p->arg_b], block->batch * p->k * p->n);
   if (p->tb)
     for (int64_t j = 0; j < columns; j++)
-      few_column(type, rows, p, a, b + (column + j) * p->k, room->sums + j);
+      few_column(type, rows, p, a, few_at(type, b, (column + j) * p->k), room->sums + j);
   else
-    few_rows_across(type, rows, p, a, b + column, columns, room->sums);
+    few_rows_across(type, rows, p, a, few_at(type, b, column), columns, room->sums);
   few_finish(rows, p, args, block, row, column, columns, room);
 }
 
@@ -138,6 +145,10 @@ typedef void FewBlock(const GemmProduct *p, void *const *args, const Block *bloc
                                      int64_t row, FewRoom *room) {                                 \
     few_block(type, rows, p, args, block, row, room);                                              \
   }
+FEW_BLOCK(f32_, OPERAND_F32, 1)
+FEW_BLOCK(f32_, OPERAND_F32, 2)
+FEW_BLOCK(f32_, OPERAND_F32, 3)
+FEW_BLOCK(f32_, OPERAND_F32, 4)
 FEW_BLOCK(bf16_, OPERAND_BF16, 1)
 FEW_BLOCK(bf16_, OPERAND_BF16, 2)
 FEW_BLOCK(bf16_, OPERAND_BF16, 3)
@@ -146,20 +157,19 @@ FEW_BLOCK(f16_, OPERAND_F16, 1)
 FEW_BLOCK(f16_, OPERAND_F16, 2)
 FEW_BLOCK(f16_, OPERAND_F16, 3)
 FEW_BLOCK(f16_, OPERAND_F16, 4)
-static FewBlock *const few_block_of[2][GEMM_FEW] = {
-    {few_block_bf16_1, few_block_bf16_2, few_block_bf16_3, few_block_bf16_4},
-    {few_block_f16_1, few_block_f16_2, few_block_f16_3, few_block_f16_4}};
+static FewBlock *const few_block_of[3][GEMM_FEW] = {
+    [OPERAND_F32] = {few_block_f32_1, few_block_f32_2, few_block_f32_3, few_block_f32_4},
+    [OPERAND_BF16] = {few_block_bf16_1, few_block_bf16_2, few_block_bf16_3, few_block_bf16_4},
+    [OPERAND_F16] = {few_block_f16_1, few_block_f16_2, few_block_f16_3, few_block_f16_4}};
 
 bool gemm_few_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
-  bool is_bf16 = p->type == OPERAND_BF16;
   FewRoom room;
-  if (p->m > GEMM_FEW || !p->depth || p->type == OPERAND_F32 || (p->ta && p->tb && p->m > 1))
-    return false;
+  if (!p->depth || !gemm_is_few(p->m, p->n, p->k, p->ta, p->tb, p->type)) return false;
   for (; begin < end; begin++) {
     Block block = gemm_block(p, begin);
-    int64_t row = block.tile_row * p->rows,
-            last = block.last_row * p->rows < p->m ? block.last_row * p->rows : p->m;
-    few_block_of[!is_bf16][last - row - 1](p, args, &block, row, &room);
+    int64_t row = block.tile_row * p->rows;
+    int64_t last = block.last_row * p->rows < p->m ? block.last_row * p->rows : p->m;
+    few_block_of[p->type][last - row - 1](p, args, &block, row, &room);
   }
   return true;
 }

@@ -9,7 +9,7 @@
 
 enum { GEMM_LANES = 16, GEMM_MAX_ROWS = 14, GEMM_MAX_VECTORS = 4, GEMM_MAX_PANEL = 1 << 16 };
 enum { GEMM_BLOCK_DEPTH = 224, GEMM_BLOCK_TILES = 8, GEMM_BLOCK_COLUMNS = 256 };
-enum { GEMM_FEW = 4 };         /* so many rows by a matrix of bf16 or f16 read it as it lies */
+enum { GEMM_FEW = 4 };         /* so many rows read a matrix where it lies: gemm_is_few */
 enum { GEMM_BF16_ROWS = 256 }; /* of a block of bf16: as many tiles as have so many rows */
 
 typedef struct {
@@ -65,6 +65,13 @@ static inline int64_t gemm_tile_cycles(int64_t rows, int64_t vectors, int64_t k,
   int64_t each = multiplies > loads ? multiplies : loads;
   each = each > 8 ? each : 8;
   return each * k / 2 + 24 + 3 * rows * vectors * split;
+}
+
+/* Few rows by a matrix that is read once, where it lies (gemm_few_x86.c): narrow ones, and those of f32 that no cache of a core holds and
+ * whose columns are contiguous. */
+static inline bool gemm_is_few(int64_t m, int64_t n, int64_t k, bool ta, bool tb, int64_t type) {
+  if (m > GEMM_FEW || (ta && tb && m > 1)) return false;
+  return type != OPERAND_F32 || (tb && n * k >= 1 << 18);
 }
 
 /* A gradient of weights sums over many samples, and a's columns are far apart in memory, so that
@@ -129,14 +136,19 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
         best.work = batch * (down + !!bottom) * (across + !!right);
       }
     }
-  if (type != OPERAND_F32 && m <= GEMM_FEW && n >= GEMM_MAX_VECTORS * GEMM_LANES && vector_bytes >= 64) {
-    best.rows = m; /* blocks of whole lines of b: gemm_few_x86.c */
-    best.vectors = GEMM_MAX_VECTORS;
-  }
   if (is_deep && best.rows)
     gemm_choose_blocks(&best, batch, m, n, k,
                        type == OPERAND_BF16 ? GEMM_BF16_ROWS / best.rows : GEMM_BLOCK_TILES);
   return best;
+}
+
+/* The blocks of a product of few rows: of whole lines of b, where registers are wide. */
+static inline GemmTile gemm_choose_few(int64_t batch, int64_t m, int64_t n, int64_t k, int vector_bytes) {
+  GemmTile tile = {.rows = (int)m, .vectors = vector_bytes >= 64 ? GEMM_MAX_VECTORS : 1};
+  int64_t columns = (n + GEMM_LANES - 1) / GEMM_LANES;
+  if (tile.vectors > columns) tile.vectors = (int)columns;
+  gemm_choose_blocks(&tile, batch, m, n, k, GEMM_BLOCK_TILES);
+  return tile;
 }
 
 /* Work items [begin, end) of a product: tiles, or blocks of tiles. */

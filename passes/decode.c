@@ -257,6 +257,12 @@ static Node *product_of_row(Decode *d, const Node *old, Node *const *inputs, boo
   return make_reshape(g, sum, shape);
 }
 
+/* A large parameter [k, n] lies [n, k] in memory for generation (passes/storage_choose.c), which the kernel for products reads. */
+static bool is_turned_in_memory(const Node *matrix, bool turned) {
+  enum { LARGE = 1 << 18 };
+  return matrix->op == OP_PARAM && matrix->type.shape.rank == 2 && !turned && shape_elements(&matrix->type.shape) >= LARGE;
+}
+
 static Node *decode_dot(Decode *d, const Node *old, Factors *out) {
   int rank = old->type.shape.rank, leading = rank - 2;
   bool turned[2] = {node_int(old, ATTR_TRANS_A, 0), node_int(old, ATTR_TRANS_B, 0)};
@@ -287,7 +293,7 @@ static Node *decode_dot(Decode *d, const Node *old, Factors *out) {
     return decode_refuse(d, old, "compares positions: use attention(..., causal=true)");
   Shape shape = factors_shape(out, d->texts, d->width);
   if (d->sums_products && !node_str(old, ATTR_PRECISION) && !d->is_rounded[old->input[1]->id] &&
-      shape_elements(&shape) == shape.dim[rank - 1] && !turned[0])
+      shape_elements(&shape) == shape.dim[rank - 1] && !turned[0] && !is_turned_in_memory(inputs[1], turned[1]))
     return product_of_row(d, old, inputs, turned[1]);
   return decode_node(d, old, inputs, shape);
 }

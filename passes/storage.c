@@ -105,12 +105,30 @@ static Node *stored_broadcast(Turn *t, const Node *node, int form) {
   return make_broadcast(t->fresh, value, shape_as(t, form));
 }
 
+static int users_of(const Graph *graph, const Node *node) {
+  int users = 0;
+  for (int i = 0; i < graph->nodes.count; i++)
+    for (int k = 0; k < graph->nodes.at[i]->input_count; k++) users += graph->nodes.at[i]->input[k] == node;
+  for (int i = 0; i < graph->roots.count; i++) users += graph->roots.at[i].node == node;
+  return users;
+}
+
+/* A gradient that nobody else reads is computed in the stored order: transpose(a b) is transpose(b) transpose(a). */
+static Node *turned_product(Turn *t, const Node *dot, int form) {
+  const Storage *storage = &t->forms.at[form];
+  bool is_turn = dot->op == OP_DOT && dot->type.shape.rank == 2 && storage->view.rank == 2 && storage->perm[0] == 1;
+  if (!is_turn || !shape_equal(&storage->view, &dot->type.shape) || users_of(t->old, dot) != 1) return NULL;
+  t->fresh->origin = dot->origin;
+  return make_dot_like(t->fresh, dot, plain_of(t, dot->input[1]), plain_of(t, dot->input[0]),
+                       !node_int(dot, ATTR_TRANS_B, 0), !node_int(dot, ATTR_TRANS_A, 0));
+}
+
 static Node *made_stored(Turn *t, const Node *node, int form) {
   Type type = {node->type.dtype, shape_as(t, form)};
   bool has_form = t->form[node->id] == form;
   if (node->op == OP_CONST) return graph_copy_as(t->fresh, node, NULL, &type);
   if (node->op == OP_BROADCAST) return stored_broadcast(t, node, form);
-  if (!has_form) return NULL;
+  if (!has_form) return turned_product(t, node, form);
   if (node->op == OP_PARAM || node->op == OP_STATE) return stored_leaf(t, node);
   if (storage_is_view(node)) return forms_get(&t->values, node->input[0], form);
   if (node->op == OP_TRANSPOSE)

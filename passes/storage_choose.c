@@ -1,7 +1,9 @@
 /* storage_choose: which params are stored in another order than the program's. All graphs share the
  * places, so the train graph decides and the others follow. Each consumer votes for the order in
  * which it reads the param, and the gradient for the order in which it is computed; the order with
- * the most votes wins, and each vote for another one costs a transpose. */
+ * the most votes wins, and each vote for another one costs a transpose. Generation, on a CPU, reads all
+ * matrices for each token, and reads them fastest where what a result sums over is contiguous: it has the say
+ * over those that it multiplies by few rows. */
 #include "passes/storage.h"
 #include "passes/narrow.h"
 #include <string.h>
@@ -115,6 +117,42 @@ static void count_gradients(Election *e) {
   }
 }
 
+/* ── generation ─────────────────────────────────────────────────────────────────────────────── */
+enum { FEW_ROWS = 4 }; /* for which the kernels read a matrix once: kernels/gemm_few_x86.c */
+
+/* The matrix [k, n] that this product multiplies few rows by; NULL: it is another product. */
+static const Node *matrix_of_few_rows(const Node *dot) {
+  if (dot->op != OP_DOT || dot->type.shape.rank != 2 || node_int(dot, ATTR_TRANS_B, 0)) return NULL;
+  const Node *matrix = dot->input[1];
+  while (matrix->op == OP_CAST) matrix = matrix->input[0];
+  return matrix->op == OP_PARAM && dot->type.shape.dim[0] <= FEW_ROWS ? matrix : NULL;
+}
+
+static Storage turned_storage(const Node *matrix) {
+  return (Storage){.view = matrix->type.shape, .perm = {1, 0}};
+}
+
+/* In the decode graph; votes: more than a training has. */
+static void count_generation(Election *e, const Graph *decode) {
+  enum { VOTES = 8 };
+  for (int i = 0; i < decode->nodes.count; i++) {
+    const Node *matrix = matrix_of_few_rows(decode->nodes.at[i]);
+    int param = matrix ? lookup_find_text(&e->number, node_str(matrix, ATTR_NAME)) : -1;
+    if (param < 0) continue;
+    Storage turned = turned_storage(matrix);
+    votes_of(e, param)[form_index(e, &turned)] += VOTES;
+  }
+}
+
+static void find_forms_of_generation(Election *e, const Graph *decode) {
+  for (int i = 0; i < decode->nodes.count; i++) {
+    const Node *matrix = matrix_of_few_rows(decode->nodes.at[i]);
+    if (!matrix) continue;
+    Storage turned = turned_storage(matrix);
+    form_index(e, &turned);
+  }
+}
+
 /* Of a param that is trained as a matrix, rows must stay rows; of one that is pruned, all is numbered. */
 static bool storage_is_allowed(const Node *param, const Storage *storage) {
   if (node_storage(param).view.rank) return false; /* the pass was here */
@@ -146,13 +184,16 @@ static void elect(PassContext *context, const Graph *graph, Storage *out) {
                 .number = {.arena = arena},
                 .param_of = ARENA_ARRAY(arena, int, count),
                 .form_of = ARENA_ARRAY(arena, int, count)};
+  const Graph *decode = context->program && !context->for_gpu ? context->program->decode : NULL;
   election_find_forms(&e);
+  if (decode) find_forms_of_generation(&e, decode);
   e.votes = ARENA_ARRAY(arena, int, e.params.count *(e.forms.count + 1));
   for (int i = 0; i < count; i++)
     for (int k = 0; k < graph->nodes.at[i]->input_count; k++)
       count_reader(&e, graph->nodes.at[i], graph->nodes.at[i]->input[k]);
   for (int i = 0; i < graph->roots.count; i++) count_reader(&e, NULL, graph->roots.at[i].node);
   count_gradients(&e);
+  if (decode) count_generation(&e, decode);
   for (int i = 0; i < count; i++)
     if (graph->nodes.at[i]->op == OP_PARAM) out[i] = elected(&e, e.param_of[i]);
 }

@@ -126,8 +126,9 @@ defect("matrix-unread", "frontend/builtin_shape.c", "if (call->builtin->which) t
 defect("matrix-order", "runtime/command/quantize_layers.c", "return layer->is_turned ? i % r->columns * r->rows + i / r->columns : i;", "return i;", R)
 defect("matrix-scales", "runtime/checkpoint/weight_packed.c", "p->rows_of_scale = p->rows / of->dim[0];", "p->rows_of_scale = p->rows;", R)
 R = "py test/num/few_rows.py"
-defect("few-rest", "kernels/gemm_few_x86.c", "for (int64_t i = 0; i < count; i++) part[i] = from[i];", "for (int64_t i = 0; i + 1 < count; i++) part[i] = from[i];", R)
-defect("few-batch", "kernels/gemm_few_x86.c", "(const uint16_t *)args[p->arg_b] + block->batch * p->k * p->n;", "(const uint16_t *)args[p->arg_b];", R)
+defect("few-rest", "kernels/gemm_few_x86.c", "((uint16_t *)part)[i] = ((const uint16_t *)from)[i];", "((uint16_t *)part)[i] = i ? ((const uint16_t *)from)[i] : 0;", R)
+defect("turned-gradient", "passes/storage.c", "plain_of(t, dot->input[1]), plain_of(t, dot->input[0]),", "plain_of(t, dot->input[0]), plain_of(t, dot->input[1]),", "py test/e2e/generate.py")
+defect("few-batch", "kernels/gemm_few_x86.c", "few_at(type, args[p->arg_b], block->batch * p->k * p->n)", "few_at(type, args[p->arg_b], 0)", R)
 
 # ── codegen: the CPU ──
 defect("kept-elsewhere", "codegen/own_index.c", "is_other[input] |= !is_reduce && (is_other[i] || (is_own[i] && !hands_on(node)));",

@@ -1,4 +1,4 @@
-"""Products of few rows by a matrix of bf16 or f16 (kernels/gemm_few_x86.c) against sums in f64 of the rounded operands: up to four rows and five, which
+"""Products of few rows by a matrix of bf16 or f16, or a large one of f32 (kernels/gemm_few_x86.c) against sums in f64 of the rounded operands: up to four rows and five, which
 take the other way, matrices [k, n] and [n, k], a first operand [k, m], sizes around vectors and blocks, an epilogue, batches of products, AVX-512
 and AVX2. The bound is that of a sum of f32 numbers, rounded once more. With one thread and with several the bits are the same."""
 import os
@@ -21,6 +21,8 @@ train {{ batch = {batch}; epochs = 1; optimizer = sgd(lr=0.1); precision = {prec
 
 
 def rounded(x, precision):
+    if precision == "f32":
+        return x.astype("f8")
     if precision == "fp16":
         return x.astype("f2").astype("f8")
     bits = numpy.ascontiguousarray(x, "f4").view("u4")
@@ -38,7 +40,7 @@ class FewRows(support.Case):
         with open(self.path("m.ft"), "w") as file:
             file.write(MODEL.format(x=", ".join(["B", *dims]), w=", ".join(map(str, w.shape)), z=z, batch=samples, precision=precision))
         exact, size = want(rounded(x, precision), rounded(w, precision)), want(numpy.abs(x).astype("f8"), numpy.abs(w).astype("f8"))
-        unit = 2.0**-8 if precision == "bf16" else 2.0**-11  # the result is rounded to the operands' type
+        unit = {"bf16": 2.0**-8, "fp16": 2.0**-11, "f32": 0}[precision]  # the result is rounded to the operands' type
         bound = 2 * max(w.shape + x.shape) * 2.0**-24 * size + unit * numpy.abs(exact) + 2.0**-25
         for cpu in cpus:
             support.run("ftc", self.path("m.ft"), "--cpu", cpu, "-o", self.path("m.so"))
@@ -63,6 +65,13 @@ class FewRows(support.Case):
                 with self.subTest(m=m, k=k, n=n, turned=turned, precision=precision):
                     x, w = self.arrays((m, k), (n, k) if turned else (k, n))
                     self.check(precision, x, w, "x @ transpose(w)" if turned else "x @ w", lambda x, w: x @ (w.T if turned else w), ("native", "x86-64-v3") if number % 3 == 0 else ("native",))
+
+    def test_f32(self):
+        """Of f32 only large matrices [n, k]."""
+        for m, k, n in ((1, 1030, 515), (2, 600, 1000), (4, 257, 1999), (3, 4, 70000), (1, 200, 100)):
+            with self.subTest(m=m, k=k, n=n):
+                x, w = self.arrays((m, k), (n, k))
+                self.check("f32", x, w, "x @ transpose(w)", lambda x, w: x @ w.T)
 
     def test_batches_and_epilogues(self):
         x, w = self.arrays((3, 4, 40), (40, 70))
