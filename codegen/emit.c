@@ -105,47 +105,33 @@ void emit_bind_value(Emitter *emitter, const Node *node, LLVMValueRef value) {
 
 /* ── pulling ────────────────────────────────────────────────────────────────────────────────── */
 /* See emit.h. A skeleton that computes neighbours gives their indices a constant last digit. */
-int emit_lane_of(const Emitter *emitter, DType dtype, const Index *index) {
+int emit_lane_of(const Emitter *emitter, const Index *index) {
   if (emitter->module->target != TARGET_PTX || !index->count) return -1;
   const Digit *last = &index->digit[index->count - 1];
   bool is_group = last->extent <= 8 && !(last->extent & (last->extent - 1)) &&
-                  last->extent * dtype_bytes(dtype) <= 16 && LLVMIsAConstantInt(last->value);
+                  LLVMIsAConstantInt(last->value);
   return is_group ? (int)LLVMConstIntGetZExtValue(last->value) : -1;
-}
-
-static LLVMValueRef element_of_group(Emitter *emitter, LLVMValueRef group, unsigned lane) {
-  LLVMBuilderRef b = emitter->builder;
-  if (LLVMGetTypeKind(LLVMTypeOf(group)) == LLVMVectorTypeKind)
-    return LLVMBuildExtractElement(b, group, LLVMConstInt(emitter->module->i32, lane, 0), "");
-  LLVMValueRef shift = LLVMConstInt(LLVMTypeOf(group), 8 * lane, false);
-  return LLVMBuildTrunc(b, LLVMBuildLShr(b, group, shift, ""), emitter->module->i8, "");
 }
 
 /* All neighbours in one access. */
 static LLVMValueRef load_group(Emitter *emitter, const Node *node, const Index *index, int lane) {
   DType dtype = node->type.dtype;
-  unsigned width = (unsigned)index->digit[index->count - 1].extent;
-  int arg = (int)node_int(node, ATTR_INDEX, 0);
+  int width = (int)index->digit[index->count - 1].extent;
   Index first = *index;
   first.digit[first.count - 1].value = emit_index_const(emitter, 0);
-  LLVMTypeRef type = emit_is_one_number(dtype, width)
-                         ? emitter->module->i64
-                         : LLVMVectorType(emit_memory_type(emitter, dtype), width);
-  LLVMValueRef pointer = emitter->pointer[arg], at = index_linear(emitter, &first);
+  LLVMValueRef pointer = emitter->pointer[node_int(node, ATTR_INDEX, 0)];
+  LLVMValueRef at = index_linear(emitter, &first);
   LLVMValueRef group = recall_op(emitter, LLVMLoad, pointer, at);
-  if (!group) {
-    LLVMValueRef address = emit_at(emitter, emit_memory_type(emitter, dtype), pointer, at);
-    group = LLVMBuildLoad2(emitter->builder, type, address, "");
-    LLVMSetAlignment(group, width * (unsigned)dtype_bytes(dtype));
-    remember_op(emitter, LLVMLoad, pointer, at, group);
-  }
-  return emit_from_memory(emitter, dtype, element_of_group(emitter, group, (unsigned)lane));
+  if (!group)
+    group = remember_op(emitter, LLVMLoad, pointer, at,
+                        emit_load_group(emitter, pointer, dtype, at, width));
+  return emit_group_element(emitter, dtype, group, lane);
 }
 
 LLVMValueRef pull_arg(Emitter *emitter, const Node *node, const Index *index) {
   if (emitter->load) return emitter->load(emitter, node, index, emitter->load_user);
   int arg = (int)node_int(node, ATTR_INDEX, 0);
-  int lane = emit_lane_of(emitter, node->type.dtype, index);
+  int lane = emit_lane_of(emitter, index);
   if (lane >= 0) return load_group(emitter, node, index, lane);
   return emit_load_at(emitter, emitter->pointer[arg], node->type.dtype,
                       index_linear(emitter, index));

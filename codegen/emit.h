@@ -12,6 +12,7 @@
  * From kernels/math.c (bitcode math_host, math_ptx) it calls, for exp expm1 log log1p sin cos tanh
  * sigmoid erf pow: float ft_<op>_f32(float[, float]), double ft_<op>_f64(double[, double]); and
  *   float ft_random_f32(int64_t seed, int64_t step, int64_t stream, int64_t element);
+ * and, of functions that passes/approximate.c marks, float ft_<op>_approximate_f32(float).
  * sqrt, rsqrt, floor, ceil, round, abs, min and max are LLVM intrinsics. */
 #ifndef FT_CODEGEN_EMIT_H
 #define FT_CODEGEN_EMIT_H
@@ -101,11 +102,16 @@ LLVMValueRef emit_load_at(Emitter *emitter, LLVMValueRef pointer, DType dtype,
 void emit_store_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef element,
                    LLVMValueRef value);
 /* The place of `index` in the group of neighbours that a GPU moves in one access; the group's size
- * is the power of two that the last digit counts. -1: it is in no group. emit_store_group stores a
- * whole group, and `index` is that of its first element. */
-int emit_lane_of(const Emitter *emitter, DType dtype, const Index *index);
-void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, const Index *index,
-                      LLVMValueRef *value);
+ * is the power of two that the last digit counts. -1: it is in no group. */
+int emit_lane_of(const Emitter *emitter, const Index *index);
+/* `width` neighbours, at most 8, from element `at` on, a multiple of width, in one access where
+ * they are 16 bytes or less: as they lie in memory, and one of them as a register value. */
+LLVMTypeRef emit_group_type(Emitter *emitter, DType dtype, int width);
+LLVMValueRef emit_load_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef at,
+                             int width);
+LLVMValueRef emit_group_element(Emitter *emitter, DType dtype, LLVMValueRef group, int lane);
+void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef at,
+                      int width, LLVMValueRef *value);
 /* The address of an element of this type; of one that is known. */
 LLVMValueRef emit_at(Emitter *emitter, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index);
 LLVMValueRef emit_at_number(Emitter *emitter, LLVMTypeRef type, LLVMValueRef base, int64_t number);

@@ -46,6 +46,7 @@ LLVMTypeRef emit_memory_type(Emitter *emitter, DType dtype) {
 }
 
 /* bf16 is the upper half of an f32. */
+static const uint32_t BF16_HIGH = 0xffff0000;
 static LLVMValueRef widen_bf16(Emitter *emitter, LLVMValueRef raw) {
   LLVMTypeRef word = emitter->module->i32;
   LLVMValueRef bits = LLVMBuildZExt(emitter->builder, raw, word, "");
@@ -58,9 +59,19 @@ static bool is_bf16(LLVMValueRef value) {
   if (!LLVMIsABitCastInst(value)) return false;
   LLVMValueRef bits = LLVMGetOperand(value, 0);
   if (LLVMGetTypeKind(LLVMTypeOf(bits)) == LLVMVectorTypeKind) return true;
-  if (!LLVMIsAInstruction(bits) || LLVMGetInstructionOpcode(bits) != LLVMShl) return false;
-  LLVMValueRef raw = LLVMGetOperand(bits, 0);
-  return LLVMIsAZExtInst(raw) && LLVMGetIntTypeWidth(LLVMTypeOf(LLVMGetOperand(raw, 0))) == 16;
+  if (!LLVMIsAInstruction(bits)) return false;
+  LLVMOpcode op = LLVMGetInstructionOpcode(bits);
+  if (op != LLVMShl && op != LLVMAnd) return false;
+  LLVMValueRef by = LLVMGetOperand(bits, 1);
+  return LLVMIsAConstantInt(by) && LLVMConstIntGetZExtValue(by) == (op == LLVMShl ? 16 : BF16_HIGH);
+}
+
+/* What round_bf16_ptx rounded to this, or the value. */
+static LLVMValueRef before_rounding(LLVMValueRef value) {
+  if (!LLVMIsABitCastInst(value)) return value;
+  LLVMValueRef pair = LLVMGetOperand(value, 0);
+  bool is_pair = LLVMIsACallInst(pair) && LLVMGetTypeKind(LLVMTypeOf(pair)) == LLVMVectorTypeKind;
+  return is_pair ? LLVMGetOperand(pair, 0) : value;
 }
 
 /* Rounds an f32 to bf16, as an f32. A GPU's instruction rounds to a pair of bf16, one of which is
@@ -171,18 +182,67 @@ static LLVMValueRef join_bytes(Emitter *emitter, DType dtype, LLVMValueRef *valu
   return all;
 }
 
-void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, const Index *index,
-                      LLVMValueRef *value) {
-  int width = (int)index->digit[index->count - 1].extent;
+/* On a GPU an even number of bf16 is words of two. */
+static bool is_words(const Emitter *emitter, DType dtype, int width) {
+  return emitter->module->target == TARGET_PTX && dtype == DT_BF16 && width % 2 == 0;
+}
+
+/* Two as a word, rounded by one instruction. */
+static LLVMValueRef join_bf16(Emitter *emitter, LLVMValueRef *value) {
+  LLVMValueRef pair[2] = {before_rounding(value[1]), before_rounding(value[0])};
+  LLVMValueRef word = emit_intrinsic(emitter, "llvm.nvvm.ff2bf16x2.rn", NULL, pair, 2);
+  return LLVMBuildBitCast(emitter->builder, word, emitter->module->i32, "");
+}
+
+LLVMTypeRef emit_group_type(Emitter *emitter, DType dtype, int width) {
+  if (emit_is_one_number(dtype, (unsigned)width)) return emitter->module->i64;
+  if (is_words(emitter, dtype, width))
+    return LLVMVectorType(emitter->module->i32, (unsigned)width / 2);
+  return LLVMVectorType(emit_memory_type(emitter, dtype), (unsigned)width);
+}
+
+LLVMValueRef emit_load_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef at,
+                             int width) {
+  LLVMValueRef address = emit_at(emitter, emit_memory_type(emitter, dtype), pointer, at);
+  LLVMTypeRef type = emit_group_type(emitter, dtype, width);
+  LLVMValueRef group = LLVMBuildLoad2(emitter->builder, type, address, "");
+  LLVMSetAlignment(group, (unsigned)(width * dtype_bytes(dtype)));
+  return group;
+}
+
+LLVMValueRef emit_group_element(Emitter *emitter, DType dtype, LLVMValueRef group, int lane) {
+  LLVMBuilderRef b = emitter->builder;
+  LLVMValueRef raw;
+  if (dtype == DT_BF16 && LLVMGetElementType(LLVMTypeOf(group)) == emitter->module->i32) {
+    LLVMTypeRef word = emitter->module->i32;
+    raw = LLVMBuildExtractElement(b, group, LLVMConstInt(word, (unsigned)lane / 2, false), "");
+    raw = lane % 2 ? LLVMBuildAnd(b, raw, LLVMConstInt(word, BF16_HIGH, false), "")
+                   : LLVMBuildShl(b, raw, LLVMConstInt(word, 16, false), "");
+    return LLVMBuildBitCast(b, raw, emitter->module->f32, "");
+  }
+  if (LLVMGetTypeKind(LLVMTypeOf(group)) == LLVMVectorTypeKind) {
+    LLVMValueRef place = LLVMConstInt(emitter->module->i32, (unsigned)lane, false);
+    raw = LLVMBuildExtractElement(b, group, place, "");
+  } else {
+    LLVMValueRef shift = LLVMConstInt(LLVMTypeOf(group), 8 * (unsigned)lane, false);
+    raw = LLVMBuildTrunc(b, LLVMBuildLShr(b, group, shift, ""), emitter->module->i8, "");
+  }
+  return emit_from_memory(emitter, dtype, raw);
+}
+
+void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef at,
+                      int width, LLVMValueRef *value) {
   LLVMTypeRef type = emit_memory_type(emitter, dtype);
-  LLVMValueRef group = LLVMGetUndef(LLVMVectorType(type, (unsigned)width));
+  LLVMValueRef group = LLVMGetUndef(emit_group_type(emitter, dtype, width));
   bool is_number = emit_is_one_number(dtype, (unsigned)width);
+  int step = is_words(emitter, dtype, width) ? 2 : 1;
   if (is_number) group = join_bytes(emitter, dtype, value);
-  for (int e = 0; e < width && !is_number; e++)
-    group =
-        LLVMBuildInsertElement(emitter->builder, group, emit_to_memory(emitter, dtype, value[e]),
-                               LLVMConstInt(emitter->module->i32, (unsigned)e, false), "");
-  LLVMValueRef address = emit_at(emitter, type, pointer, index_linear(emitter, index));
+  for (int e = 0; e < width && !is_number; e += step)
+    group = LLVMBuildInsertElement(
+        emitter->builder, group,
+        step == 2 ? join_bf16(emitter, value + e) : emit_to_memory(emitter, dtype, value[e]),
+        LLVMConstInt(emitter->module->i32, (unsigned)(e / step), false), "");
+  LLVMValueRef address = emit_at(emitter, type, pointer, at);
   LLVMSetAlignment(LLVMBuildStore(emitter->builder, group, address),
                    (unsigned)(width * dtype_bytes(dtype)));
 }

@@ -106,7 +106,7 @@ int nvptx_width_among(const Job *job, int64_t extent, const bool *among, bool ha
   for (int i = 0; !body && i < job->operand_count; i++)
     widest = wider(widest, &job->node->input[i]->type);
   for (int i = 0; has_results && i < job->result_count; i++)
-    widest = wider(widest, &job->result_type[i]);
+    if (!among || job->is_whole[i]) widest = wider(widest, &job->result_type[i]);
   for (int i = 0; body && i < body->nodes.count; i++) {
     const Node *node = body->nodes.at[i];
     OpClass op_class = op_info[node->op].op_class;
@@ -137,7 +137,7 @@ void entry_store_group(Entry *entry, int result, const Index *index, int count) 
   Emitter *emitter = &entry->emitter;
   const Node *node = entry->job->node->body->roots.at[result].node;
   LLVMValueRef value[8];
-  bool is_group = count > 1 && emit_lane_of(emitter, node->type.dtype, &index[0]) == 0 &&
+  bool is_group = count > 1 && emit_lane_of(emitter, &index[0]) == 0 &&
                   index->digit[index->count - 1].extent == count;
   if (!is_group) {
     for (int e = 0; e < count; e++) entry_store_result(entry, result, &index[e]);
@@ -145,7 +145,7 @@ void entry_store_group(Entry *entry, int result, const Index *index, int count) 
   }
   for (int e = 0; e < count; e++) value[e] = emit_value(emitter, node, &index[e]);
   emit_store_group(emitter, emitter->pointer[entry->job->operand_count + result], node->type.dtype,
-                   index, value);
+                   index_linear(emitter, index), count, value);
 }
 
 /* ── the door ───────────────────────────────────────────────────────────────────────────────── */

@@ -338,9 +338,9 @@ static void store_lanes(Contract *c, Emitter *emitter, int i, const Index index[
     if (body) emit_bind_value(emitter, c->node, sum[e]);
     value[e] = body ? emit_value(emitter, node, &index[e]) : sum[e];
   }
-  if (lanes == 4 && emit_lane_of(emitter, dtype, &index[0]) == 0 &&
+  if (lanes == 4 && emit_lane_of(emitter, &index[0]) == 0 &&
       index[0].digit[index[0].count - 1].extent == 4)
-    emit_store_group(emitter, pointer, dtype, &index[0], value);
+    emit_store_group(emitter, pointer, dtype, index_linear(emitter, &index[0]), 4, value);
   else
     for (int e = 0; e < lanes; e++)
       emit_store_at(emitter, pointer, dtype, index_linear(emitter, &index[e]), value[e]);

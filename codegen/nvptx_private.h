@@ -41,6 +41,8 @@ bool nvptx_loop_rows(Job *job, const Domain *domain);
 /* A loop kernel that turns what it reads through shared memory; false, and nothing is made, where
  * there is nothing to turn. */
 bool nvptx_transpose(Job *job);
+/* A row kernel of which a thread's share of a row does not fit into registers. */
+bool nvptx_long(Job *job, const Domain *domain, const Reductions *reductions, bool is_heavy);
 bool nvptx_column(Job *job);
 bool nvptx_contract(Job *job, const Node *contraction);
 bool nvptx_scatter(Job *job);
@@ -107,6 +109,20 @@ void entry_push_digits(Entry *entry, const Domain *domain, bool is_reduced, LLVM
                        int width, int lane, Index *index);
 int64_t domain_elements(const Domain *domain, int reduced); /* 0 kept, 1 reduced, -1 all */
 
+/* ── nvptx_row.c: rows ── */
+/* Neighbouring elements that a thread takes at once: 16 bytes of the widest operand or result of the
+ * domain's size. Loops keep what all rows share in registers, so that its type does not count: but
+ * for windows, which read it at places of their own. */
+int nvptx_row_width(const Job *job, int64_t inner, int64_t elements, int64_t length, bool is_loop);
+/* What the `team` threads that have a row (1 to 1024; the block's teams lie side by side) found of a
+ * reduction, together; all of them end with it. */
+LLVMValueRef nvptx_combine(Entry *entry, const Reduction *one, LLVMValueRef value,
+                           LLVMValueRef thread, int team);
+/* If the reduction is a pick (reductions.h): finishes it, from the row's one element. */
+bool nvptx_pick(Entry *entry, const Domain *domain, const Index *row, Reduction *one);
+/* Stores the results that rows have once, where `condition` holds: of one thread of a row. */
+void nvptx_store_rows(Entry *entry, const Index *row, LLVMValueRef condition);
+
 void entry_store_result(Entry *entry, int result, const Index *index);
 /* `count` neighbours, at most 8, in one access where that can be. */
 void entry_store_group(Entry *entry, int result, const Index *index, int count);
@@ -117,6 +133,7 @@ void entry_store_group(Entry *entry, int result, const Index *index, int count);
 int nvptx_shared(Job *job, int64_t rows, Entry *entry, const Index *index);
 /* Elements that a thread takes side by side: 16 bytes of the widest type, dividing `extent`. */
 int nvptx_width(const Job *job, int64_t extent);
-/* The same for a part of the body: the nodes `among` (by id), with results or without. */
+/* The same for a part of the body: the nodes `among` (by id), with the results of the domain's size
+ * or without. */
 int nvptx_width_among(const Job *job, int64_t extent, const bool *among, bool has_results);
 #endif

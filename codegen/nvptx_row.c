@@ -1,11 +1,10 @@
 /* nvptx_row: kernels whose reductions run over the last dimensions, and kernels without reductions
  * of which all rows share operands. A team of 1 to 1024 threads has a row: lanes of a warp a short
  * one, a block a long one. Each thread's share of the row is unrolled and stays in registers
- * through all stages, so a softmax or a layer norm reads its row once; only rows beyond what
- * registers hold are read again by each stage, in loops. Of many rows a block has several, one
- * after the other, and keeps what they share. Sums combine in a fixed order: lanes by butterfly,
- * warps one after the other (online variants such as Milakov and Gimelshein 2018 would save nothing
- * where the row stays). */
+ * through all stages, so a softmax or a layer norm reads its row once; longer rows are
+ * nvptx_long.c's. Of many rows a block has several, one after the other, and keeps what they share.
+ * Sums combine in a fixed order: lanes by butterfly, warps one after the other (online variants
+ * such as Milakov and Gimelshein 2018 would save nothing where the row stays). */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
 
@@ -18,6 +17,7 @@ enum {
   FILLED = 132 * 512, /* threads that keep a GPU busy */
   MOST_KEPT = 64,     /* registers for what rows share */
   SECTOR = 32,        /* bytes that memory moves at once */
+  LONG_ODD = 1536,    /* elements: from here on rows that begin anywhere are nvptx_long's */
 };
 
 typedef struct {
@@ -29,6 +29,7 @@ typedef struct {
   int team, width; /* threads per row; neighbouring elements a thread takes at once */
   int64_t share;   /* elements per thread, a multiple of width */
   bool is_unrolled;
+  bool meets; /* the last stage's sums were combined behind a barrier */
   LLVMValueRef thread, lane, row, row_valid; /* lane: in the team; row_valid NULL: always */
   LLVMValueRef before; /* places of the lanes before the row's first element */
   Index row_index;
@@ -81,15 +82,14 @@ static Index element_index(Row *r, LLVMValueRef group, int e) {
   return index;
 }
 
-/* All threads of a team end with the same value. */
-static LLVMValueRef combine_team(Row *r, const Reduction *one, LLVMValueRef value) {
-  Entry *entry = &r->entry;
-  int lanes = r->team < WARP ? r->team : WARP;
+LLVMValueRef nvptx_combine(Entry *entry, const Reduction *one, LLVMValueRef value,
+                           LLVMValueRef thread, int team) {
+  int lanes = team < WARP ? team : WARP;
   for (int mask = lanes / 2; mask >= 1; mask /= 2)
     value = reduction_step(&entry->emitter, one, value, entry_shuffle(entry, value, mask));
-  if (r->team <= WARP) return value;
-  int warps = r->team / WARP, all = entry->threads / WARP;
-  LLVMValueRef thread = r->thread, warp = entry_div(entry, thread, WARP);
+  if (team <= WARP) return value;
+  int warps = team / WARP, all = entry->threads / WARP;
+  LLVMValueRef warp = entry_div(entry, thread, WARP);
   LLVMValueRef first = entry_is_zero(entry, entry_rem(entry, thread, WARP));
   LLVMBasicBlockRef after = entry_begin_if(entry, first);
   LLVMValueRef shared = entry_share(entry, "warp_part", all, warp, value);
@@ -97,7 +97,7 @@ static LLVMValueRef combine_team(Row *r, const Reduction *one, LLVMValueRef valu
   entry_barrier(entry);
   LLVMValueRef total = NULL, team_warp = entry_const(entry, 0);
   if (warps < all) /* the first warp of this team */
-    team_warp = entry_mul(entry, entry_div(entry, thread, r->team), warps);
+    team_warp = entry_mul(entry, entry_div(entry, thread, team), warps);
   for (int i = 0; i < warps; i++) {
     LLVMValueRef place = entry_add(entry, team_warp, entry_const(entry, i));
     LLVMValueRef part = entry_shared_at(entry, shared, LLVMTypeOf(value), place);
@@ -106,47 +106,48 @@ static LLVMValueRef combine_team(Row *r, const Reduction *one, LLVMValueRef valu
   return total;
 }
 
-static void stage_unrolled(Row *r, int stage) {
+bool nvptx_pick(Entry *entry, const Domain *domain, const Index *row, Reduction *one) {
+  Pick pick;
+  if (!reduction_is_pick(one, &pick)) return false;
+  LLVMValueRef place = emit_value(&entry->emitter, pick.place, row);
+  LLVMTypeRef type = LLVMTypeOf(place);
+  LLVMValueRef end = LLVMConstInt(type, (uint64_t)domain_elements(domain, 1), false);
+  LLVMValueRef is_there = LLVMBuildICmp(entry->b, LLVMIntULT, place, end, "");
+  place = LLVMBuildSelect(entry->b, is_there, place, LLVMConstNull(type), "");
+  Index index = *row;
+  entry_push_digits(entry, domain, true,
+                    LLVMBuildIntCast2(entry->b, place, entry->index, false, ""), 1, 0, &index);
+  LLVMValueRef value = emit_value(&entry->emitter, pick.value, &index);
+  LLVMValueRef none = reduction_identity(&entry->emitter, one);
+  value = LLVMBuildSelect(entry->b, is_there, value, none, "");
+  value = reduction_step(&entry->emitter, one, none, value); /* -0 is 0 in a sum */
+  reduction_finish(&entry->emitter, one, NULL, value);
+  return true;
+}
+
+/* Picks first: they read, and behind the last barrier others may write. */
+static void do_stage_unrolled(Row *r, int stage) {
+  Entry *entry = &r->entry;
   Reductions *all = &r->reductions;
+  r->meets = false;
+  for (int i = 0; i < all->count; i++)
+    if (all->at[i].stage == stage) nvptx_pick(entry, &r->domain, &r->row_index, &all->at[i]);
   for (int i = 0; i < all->count; i++) {
     Reduction *one = &all->at[i];
-    if (one->stage != stage) continue;
+    if (one->stage != stage || one->value) continue;
     LLVMValueRef sum = NULL;
     for (int64_t e = 0; e < r->share; e++) {
       LLVMValueRef value =
-          reduction_element(&r->entry.emitter, all, one, &r->index[e], NULL, r->valid[e]);
-      sum = sum ? reduction_step(&r->entry.emitter, one, sum, value) : value;
+          reduction_element(&entry->emitter, all, one, &r->index[e], NULL, r->valid[e]);
+      sum = sum ? reduction_step(&entry->emitter, one, sum, value) : value;
     }
-    if (!sum) sum = reduction_identity(&r->entry.emitter, one);
-    one->value = combine_team(r, one, sum);
+    if (!sum) sum = reduction_identity(&entry->emitter, one);
+    one->value = nvptx_combine(entry, one, sum, r->thread, r->team);
+    r->meets = r->team > WARP;
   }
-}
-
-static void stage_loop(Row *r, int stage) {
-  Entry *entry = &r->entry;
-  Reductions *all = &r->reductions;
-  LLVMValueRef sum[KERNEL_MOST_ACCUMULATORS];
-  Reduction *which[KERNEL_MOST_ACCUMULATORS];
-  int count = 0;
   for (int i = 0; i < all->count; i++)
-    if (all->at[i].stage == stage) {
-      which[count] = &all->at[i];
-      sum[count++] = reduction_identity(&entry->emitter, &all->at[i]);
-    }
-  Loop loop;
-  LLVMValueRef chunk =
-      entry_begin_loop(entry, &loop, entry_const(entry, 0), entry_const(entry, r->share / r->width),
-                       entry_const(entry, 1), sum, count);
-  for (int e = 0; e < r->width; e++) {
-    LLVMValueRef valid, group = group_at(r, chunk, &valid);
-    Index index = element_index(r, group, e);
-    for (int i = 0; i < count; i++)
-      sum[i] =
-          reduction_step(&entry->emitter, which[i], sum[i],
-                         reduction_element(&entry->emitter, all, which[i], &index, NULL, valid));
-  }
-  entry_end_loop(entry, &loop, sum);
-  for (int i = 0; i < count; i++) which[i]->value = combine_team(r, which[i], sum[i]);
+    if (all->at[i].stage == stage && all->at[i].value)
+      reduction_finish(&entry->emitter, &all->at[i], NULL, all->at[i].value);
 }
 
 static void make_elements(Row *r, const Index *index, int64_t count) {
@@ -178,11 +179,28 @@ static bool has_domain_result(Job *job) {
   return false;
 }
 
+void nvptx_store_rows(Entry *entry, const Index *row, LLVMValueRef condition) {
+  Job *job = entry->job;
+  /* one thread overwrites what all have to read before, such as the step counter */
+  bool overwrites = false;
+  for (int i = 0; i < job->result_count; i++)
+    overwrites |= !job->is_whole[i] && job->alias && job->alias[i] >= 0;
+  if (overwrites) entry_barrier(entry);
+  LLVMBasicBlockRef after = entry_begin_if(entry, condition);
+  for (int i = 0; i < job->result_count; i++)
+    if (!job->is_whole[i])
+      emit_value(&entry->emitter, job->node->body->roots.at[i].node, row);
+  for (int i = 0; i < job->result_count; i++)
+    if (!job->is_whole[i]) entry_store_result(entry, i, row);
+  entry_end_if(entry, after);
+}
+
 static void store_results(Row *r) {
   Entry *entry = &r->entry;
   Job *job = entry->job;
   /* sums over several warps were combined behind a barrier, but shuffles do not order memory */
   if (is_in_place(job) && !is_loop(r) && r->team <= WARP) entry_warp_barrier(entry);
+  if (is_in_place(job) && !is_loop(r) && r->team > WARP && !r->meets) entry_barrier(entry);
   if (has_domain_result(job)) {
     if (r->is_unrolled) {
       for (int64_t e = 0; e < r->share && is_loop(r); e++)
@@ -201,19 +219,8 @@ static void store_results(Row *r) {
       entry_end_loop(entry, &loop, NULL);
     }
   }
-  /* one thread overwrites what all have to read before, such as the step counter */
-  bool overwrites = false;
-  for (int i = 0; i < job->result_count; i++)
-    overwrites |= !job->is_whole[i] && job->alias && job->alias[i] >= 0;
-  if (overwrites) entry_barrier(entry);
-  LLVMValueRef first = entry_is_zero(entry, r->lane);
-  LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, r->row_valid, first));
-  for (int i = 0; i < job->result_count; i++)
-    if (!job->is_whole[i])
-      emit_value(&entry->emitter, job->node->body->roots.at[i].node, &r->row_index);
-  for (int i = 0; i < job->result_count; i++)
-    if (!job->is_whole[i]) entry_store_result(entry, i, &r->row_index);
-  entry_end_if(entry, after);
+  nvptx_store_rows(entry, &r->row_index,
+                   entry_and(entry, r->row_valid, entry_is_zero(entry, r->lane)));
 }
 
 static void set_team(Row *r, int team) {
@@ -235,19 +242,27 @@ static void choose_align(Row *r) {
   r->align = is_odd ? elements : 1;
 }
 
-/* Neighbouring elements that a thread takes at once: 16 bytes of the widest operand. Loops keep
- * what all rows share in registers, so that its type does not count: but for windows, which read it
- * at places of their own. */
-static int nvptx_row_width(const Row *r, int64_t inner) {
-  const Job *job = r->entry.job;
+int nvptx_row_width(const Job *job, int64_t inner, int64_t elements, int64_t length,
+                    bool is_loop) {
   const Graph *body = job->node->body;
-  bool *among = ARENA_ARRAY(job->scratch, bool, body->nodes.count), keeps = is_loop(r);
+  bool *among = ARENA_ARRAY(job->scratch, bool, body->nodes.count), has_windows = false;
   for (int i = 0; i < body->nodes.count; i++) {
     const Node *node = body->nodes.at[i];
-    keeps &= op_info[node->op].op_class != CLASS_WINDOW;
-    among[i] = node->op != OP_ARG || shape_elements(&node->type.shape) > r->length;
+    int64_t count = shape_elements(&node->type.shape);
+    has_windows |= op_info[node->op].op_class == CLASS_WINDOW;
+    among[i] = node->op != OP_ARG || (is_loop ? count > length : count >= elements);
   }
-  return nvptx_width_among(job, inner, keeps ? among : NULL, true);
+  return nvptx_width_among(job, inner, is_loop && has_windows ? NULL : among, true);
+}
+
+static bool row_is_heavy(const Job *job) {
+  return job->node->body->nodes.count >= HEAVY_NODES || job->operand_count > 4;
+}
+
+/* Would a thread of a long row take several neighbours, where it has one here? */
+static bool row_begins_anywhere(const Row *r) {
+  return r->width == 1 && r->length >= LONG_ODD &&
+         nvptx_row_width(r->entry.job, 8, r->rows * r->length, r->length, false) > 1;
 }
 
 static void choose_team(Row *r, int kept) {
@@ -255,9 +270,9 @@ static void choose_team(Row *r, int kept) {
   int64_t inner = 1;
   for (int i = 0; i < r->domain.count; i++)
     if (r->domain.is_reduced[i]) inner = r->domain.extent[i];
-  r->width = nvptx_row_width(r, inner);
+  r->width = nvptx_row_width(job, inner, r->rows * r->length, r->length, is_loop(r));
   choose_align(r);
-  bool is_heavy = job->node->body->nodes.count >= HEAVY_NODES || job->operand_count > 4;
+  bool is_heavy = row_is_heavy(job);
   int64_t most = is_heavy ? HEAVY_SHARE : LIGHT_SHARE,
           in_warp = is_heavy ? LIGHT_SHARE : 2 * LIGHT_SHARE;
   while (kept * in_warp > MOST_KEPT && in_warp > most) in_warp /= 2;
@@ -275,7 +290,7 @@ static void choose_team(Row *r, int kept) {
   while (is_loop(r) && kept && r->team < ROW_THREADS && r->share > r->width)
     set_team(r, r->team * 2);
   r->is_unrolled = r->share <= (r->team <= WARP ? in_warp : most);
-  if (!r->is_unrolled) set_team(r, r->rows < FILLED / MOST_THREADS ? widest : ROW_THREADS);
+  if (!r->is_unrolled) set_team(r, ROW_THREADS);
 }
 
 /* How many rows' worth of teams the grid has: rows of a team follow each other by a stride that
@@ -322,15 +337,7 @@ static void do_rows(Row *r, LLVMValueRef *group) {
   entry_push_digits(entry, &r->domain, false, r->row, 1, 0, &r->row_index);
   for (int64_t e = 0; r->is_unrolled && e < r->share; e++)
     r->index[e] = element_index(r, group[e], (int)(e % r->width));
-  for (int stage = 1; stage <= r->reductions.stages; stage++) {
-    if (r->is_unrolled)
-      stage_unrolled(r, stage);
-    else
-      stage_loop(r, stage);
-    for (int i = 0; i < r->reductions.count; i++)
-      if (r->reductions.at[i].stage == stage)
-        reduction_finish(&entry->emitter, &r->reductions.at[i], NULL, r->reductions.at[i].value);
-  }
+  for (int stage = 1; stage <= r->reductions.stages; stage++) do_stage_unrolled(r, stage);
   store_results(r);
 }
 
@@ -339,6 +346,8 @@ static bool emit_row(Row *r) {
   Job *job = entry->job;
   int kept = nvptx_shared(job, r->rows, NULL, NULL);
   choose_team(r, kept);
+  if (!is_loop(r) && (!r->is_unrolled || (!kept && row_begins_anywhere(r))))
+    return nvptx_long(job, &r->domain, &r->reductions, row_is_heavy(job));
   int threads = r->team > ROW_THREADS ? r->team : ROW_THREADS;
   while (threads > WARP && r->team <= WARP && threads / 2 / r->team >= r->rows) threads /= 2;
   if (is_in_place(job) && !is_loop(r) && r->rows % (threads / r->team)) {

@@ -47,6 +47,36 @@ void reductions_find(Arena *scratch, const Graph *body, Reductions *out) {
   }
 }
 
+/* Does it hold each element's place along `axis`? */
+static bool counts_along(const Node *node, int axis) {
+  while (node->op == OP_BROADCAST) node = node->input[0];
+  bool is_integer = node->type.dtype == DT_I32 || node->type.dtype == DT_I64;
+  return node->op == OP_IOTA && is_integer && node_int(node, ATTR_AXIS, 0) == axis;
+}
+
+bool reduction_is_pick(const Reduction *one, Pick *out) {
+  const Node *chosen = one->node->input[0];
+  if (one->op != OP_SUM || one->moment || !one->is_final || chosen->op != OP_SELECT) return false;
+  const Node *equal = chosen->input[0], *none = chosen->input[2];
+  while (none->op == OP_BROADCAST) none = none->input[0];
+  if (equal->op != OP_EQ || none->op != OP_CONST || node_float(none, ATTR_VALUE, 1) != 0)
+    return false;
+  const Shape *in = &chosen->type.shape, *sum = &one->node->type.shape;
+  int axis = -1;
+  for (int d = 0; d < in->rank; d++) {
+    if (in->dim[d] == sum->dim[d]) continue;
+    if (axis >= 0) return false;
+    axis = d;
+  }
+  for (int i = 0; i < 2 && axis >= 0; i++) {
+    const Node *place = equal->input[i];
+    if (!counts_along(equal->input[1 - i], axis) || place->op != OP_BROADCAST) continue;
+    *out = (Pick){place->input[0], chosen->input[1]};
+    return shape_equal(&out->place->type.shape, sum);
+  }
+  return false;
+}
+
 LLVMValueRef reduction_identity(Emitter *emitter, const Reduction *one) {
   return emit_reduce_identity(emitter, one->op, one->dtype);
 }

@@ -20,12 +20,19 @@ typedef struct {
   Moment moment;
   LLVMValueRef value; /* when finished */
 } Reduction;
+/* A sum that has one term at most: sum(select(eq(iota, place), value, 0)) over the iota's dimension
+ * alone, where all of a row share the integer `place`. So the value there is all of it. */
+typedef struct {
+  const Node *place, *value; /* of the rows' shape; of the domain's */
+} Pick;
 typedef struct {
   Reduction at[KERNEL_MOST_ACCUMULATORS];
   int count, stages;
   int *level; /* by node id: how many stages must have run before it can be computed */
 } Reductions;
 void reductions_find(Arena *scratch, const Graph *body, Reductions *out);
+
+bool reduction_is_pick(const Reduction *one, Pick *out);
 
 LLVMValueRef reduction_identity(Emitter *emitter, const Reduction *one);
 LLVMValueRef reduction_step(Emitter *emitter, const Reduction *one, LLVMValueRef a, LLVMValueRef b);

@@ -51,9 +51,9 @@ ADAMW = "  param w: [B, N] = normal(1)\n  loss = sum(w * x * t)"
 SIGNIFICANT = 0.05
 CASES = {
     "pointwise": (POINTWISE, SMALL, False, (100, 1024)),
-    "softmax": (SOFTMAX, SMALL, False, (64, 127, 256, 333, 1000, 1023, 1024, 2048, 4096)),
+    "softmax": (SOFTMAX, SMALL, False, (64, 127, 256, 333, 1000, 1023, 1024, 2048, 4096, 16001)),
     "softmax and its gradient": (SOFTMAX_BACK, SMALL, False, (64, 256, 333, 1023, 1024, 3000, 4096)),
-    "cross entropy with its gradient": (ENTROPY, SMALL, True, (256, 333, 1000, 1023, 1024, 4096)),
+    "cross entropy with its gradient": (ENTROPY, SMALL, True, (256, 333, 1000, 1023, 1024, 4096, 5001, 16001)),
     "layer norm": (NORM, LARGE, False, (256, 1024)),
     "layer norm and its gradients": (NORM_BACK, LARGE, False, (256, 768, 1023)),
     "batch norm and its gradients": (BATCH_NORM, LARGE, False, (256,)),
