@@ -318,8 +318,10 @@ POINT(math) {
   LLVMTypeRef type = emit_register_type(p->emitter, node->type.dtype), types[2] = {type, type};
   unsigned count = (unsigned)node->input_count;
   char name[64];
-  snprintf(name, sizeof name, "ft_%s_%s", op_info[node->op].text,
-           node->type.dtype == DT_F64 ? "f64" : "f32");
+  bool is_approximate =
+      module->target == TARGET_PTX && node_attr(node, ATTR_KIND) != NULL;
+  snprintf(name, sizeof name, "ft_%s%s_%s", op_info[node->op].text,
+           is_approximate ? "_approximate" : "", node->type.dtype == DT_F64 ? "f64" : "f32");
   LLVMTypeRef signature = LLVMFunctionType(type, types, count, false);
   return LLVMBuildCall2(p->builder, signature, module_function(module, name, signature), p->in,
                         count, "");

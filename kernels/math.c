@@ -293,7 +293,10 @@ MATH double ft_sigmoid_f64(double x) {
 
 /* Near 0 an odd polynomial; beyond, 1 - exp(-q) with q = -log(erfc), in powers of
  * |x| - 1: rounding in q counts most where exp(-q) is largest. */
-MATH float ft_erf_f32(float x) {
+typedef struct {
+  float small, q;
+} ErfF32;
+HELPER ErfF32 erf_parts_f32(float x) {
   float magnitude = abs_f32(x), z = x * x;
   float tail = 0x1.61d5e6p-14f;
   tail = tail * z - 0x1.abd6b0p-11f;
@@ -312,8 +315,13 @@ MATH float ft_erf_f32(float x) {
   q = q * t + 0x1.afabc2p-1f;
   q = q * t + 0x1.51c9b0p1f;
   q = q * t + 0x1.d97fc0p0f;
-  float large = 1.0f - ft_exp_f32(-q);
-  return copy_sign_f32(magnitude < 0.921875f ? small : large, x);
+  return (ErfF32){small, q};
+}
+
+MATH float ft_erf_f32(float x) {
+  ErfF32 parts = erf_parts_f32(x);
+  float large = 1.0f - ft_exp_f32(-parts.q);
+  return copy_sign_f32(abs_f32(x) < 0.921875f ? parts.small : large, x);
 }
 
 MATH double ft_erf_f64(double x) {
@@ -562,32 +570,7 @@ MATH float ft_random_f32(int64_t seed, int64_t step, int64_t stream, int64_t ele
 #include "kernels/float8.h"
 
 /* ── 16-bit floats ───────────────────────────────────────────────────────────────────────────── */
-
-MATH float ft_f32_from_f16(uint16_t half) {
-  uint32_t magnitude = half & 0x7fffu, sign = (uint32_t)(half & 0x8000u) << 16;
-  uint32_t normal = (magnitude << 13) + (112u << 23);
-  uint32_t special = normal + (112u << 23);
-  uint32_t subnormal = bits_f32((float)(int32_t)magnitude * 0x1p-24f);
-  uint32_t bits = magnitude < 0x400u ? subnormal : normal;
-  bits = magnitude >= 0x7c00u ? special : bits;
-  return f32_bits(bits | sign);
-}
-
-MATH uint16_t ft_f16_from_f32(float x) {
-  uint32_t bits = bits_f32(x), magnitude = bits & 0x7fffffffu, sign = (bits >> 16) & 0x8000u;
-  uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1)) >> 13;
-  /* adding 1/2 makes the unit in the last place 2^-24, the smallest subnormal */
-  uint32_t subnormal = bits_f32(f32_bits(magnitude) + 0.5f) - bits_f32(0.5f);
-  uint32_t half = magnitude < (113u << 23) ? subnormal : normal;
-  half = magnitude >= 0x477ff000u ? 0x7c00u : half; /* 65520 and more */
-  half = magnitude > 0x7f800000u ? 0x7e00u | (magnitude >> 13 & 0x3ffu) : half;
-  return (uint16_t)(half | sign);
-}
-
-MATH float ft_f32_from_bf16(uint16_t half) { return f32_bits((uint32_t)half << 16); }
-
-MATH uint16_t ft_bf16_from_f32(float x) {
-  uint32_t bits = bits_f32(x);
-  uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
-  return (uint16_t)(x != x ? (bits >> 16) | 0x40u : rounded);
-}
+#include "kernels/float16.h"
+#ifdef __NVPTX__
+#include "kernels/approximate.h"
+#endif

@@ -32,6 +32,11 @@ float ft_cos_f32(float x);
 float ft_pow_f32(float x, float y);
 float ft_sqrt_f32(float x);
 float ft_rsqrt_f32(float x);
+/* On a GPU, for what is rounded to 16 bits: kernels/approximate.h. */
+float ft_exp_approximate_f32(float x);
+float ft_tanh_approximate_f32(float x);
+float ft_sigmoid_approximate_f32(float x);
+float ft_erf_approximate_f32(float x);
 /* To the nearest number of an 8-bit float format, half to even; at most its largest. */
 float ft_round_e4m3_f32(float x);
 float ft_round_e5m2_f32(float x);

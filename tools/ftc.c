@@ -29,7 +29,7 @@ enum { EXIT_USER = 1, EXIT_USAGE = 2, EXIT_MACHINE = 3, MAX_WORDS = 256 };
 
 typedef struct {
   const char *input, *output, *emit, *memory, *stage, *shrink, *taps[MAX_WORDS];
-  bool asks_auto, find_batch, summary, hypers,
+  bool asks_auto, exact_math, find_batch, summary, hypers,
       is_done; /* done: --help and the like have said it all */
   const char *defines[MAX_WORDS], *sets[MAX_WORDS], *applied[MAX_WORDS];
   int applied_count;
@@ -113,6 +113,11 @@ static int add_disable(Request *r, const char *value) {
   return 0;
 }
 SWITCHES(set_check_memory, codegen.check_memory)
+static int set_exact_math(Request *r, const char *value) {
+  (void)value;
+  r->exact_math = true;
+  return add_disable(r, "approximate");
+}
 static int set_time_passes(Request *r, const char *value) {
   (void)value;
   r->passes.time_passes = r->codegen.time_passes = true;
@@ -174,6 +179,7 @@ static const Action actions[] = {
     {"--disable", add_disable},
     {"--time-passes", set_time_passes},
     {"--check-memory", set_check_memory},
+    {"--exact-math", set_exact_math},
     {"--allow-paths", set_allow_paths},
     {"--lsp", serve_editor},
     {"--list-ops", list_ops},
@@ -257,6 +263,8 @@ static int check_request(Request *request) {
     return fail_usage(
         "%s", "--check-memory is for the CPU; 'ftrun --device sim' checks every access of a "
               ".ptx");
+  if (!is_ptx && request->exact_math)
+    return fail_usage("%s", "--exact-math is for a GPU: on the CPU no function is approximate");
   if (!request->emit && request->output && !is_ptx && !has_extension(request->output, ".so"))
     return fail_usage("the output's name tells the target: it must end in .so, .ptx or .ft, not '%s'",
                       request->output);

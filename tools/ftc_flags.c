@@ -75,6 +75,9 @@ static const Flag ftc_flags[] = {
      "leave out passes (fuse, schedule, memplan: do no more than is needed) or kinds of kernels; "
      "the names are listed below "
      "(may be repeated)"},
+    {"--exact-math", FLAG_SWITCH, 1, NULL, NULL,
+     "GPU: no approximate exp, tanh, sigmoid and erf where results or operands have 16 bits "
+     "(docs/cuda.md)"},
     {"--check-memory", FLAG_SWITCH, 1, NULL, NULL,
      "CPU: every access of a generated kernel asks whether it is inside of its tensor; if not, the "
      "run ends with exit code 3 "

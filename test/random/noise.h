@@ -24,6 +24,8 @@ typedef struct {
  * together), four for elementary functions (kernels/math.h), four for sums of rounded terms. */
 #define NOISE_PLAIN 0x1p-23
 #define NOISE_ELEMENTARY 0x1p-22
+/* Those that a GPU approximates (passes/approximate.c): tanh the most. */
+#define NOISE_APPROXIMATE 0x1p-18
 #define NOISE_SUM 0x1p-22
 #define NOISE_TF32 0x1p-11
 #define NOISE_ATTENTION 0x1p-20
@@ -172,7 +174,10 @@ static inline void noise_after(const Node *node, const Tensor *const *inputs, Te
     noise_of_largest(noise, value, noise_of_attention(noise, node->input[0]));
   if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) return;
   if (op_class == CLASS_POINTWISE)
-    noise_relative(noise, value, op_has(node->op, TRAIT_ELEMENTARY) || node->op == OP_DIV ? NOISE_ELEMENTARY : NOISE_PLAIN);
+    noise_relative(noise, value,
+                   node_attr(node, ATTR_KIND)                                  ? NOISE_APPROXIMATE
+                   : op_has(node->op, TRAIT_ELEMENTARY) || node->op == OP_DIV ? NOISE_ELEMENTARY
+                                                                              : NOISE_PLAIN);
   else if (op_class == CLASS_CONTRACT)
     noise_sum(noise, node, inputs, value, noise->is_tf32 ? NOISE_TF32 : NOISE_SUM);
   else if (node->op == OP_SUM || node->op == OP_MEAN || node->op == OP_SPREAD ||

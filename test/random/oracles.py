@@ -22,7 +22,7 @@ def choices():
 
 
 HOPPER = ("wgmma", "attention_wgmma", "tma")
-GPU = (*HOPPER, "transpose_tiles", "column_sums", "slope_epilogues", "channels", "moments", "masks")
+GPU = (*HOPPER, "transpose_tiles", "column_sums", "slope_epilogues", "channels", "moments", "masks", "approximate")
 CPU = ("concat_parts", "widen")
 TILES, PLAIN_TILES = 26, 10  # of 16 bits on sm_90a: the first are mma.sync's, then wgmma's, then those with tensor maps
 
@@ -40,7 +40,7 @@ PRODUCTS = {"Linear", "SwiGLU", "matmul", "matmul_transposed", "Conv2d", "conv2d
 WANTS = {  # what a program must have for a choice to matter to it: one of these operations, and this of its recipe
     **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma"], ({"attention"}, None)),
     **dict.fromkeys(["layout", "channels"], ({"Conv2d", "conv2d"}, None)),
-    **dict.fromkeys(["precision", "widen", "narrow", "wgmma", "tma", "amx", "dpbf16", "widened"], (PRODUCTS, "16")),
+    **dict.fromkeys(["precision", "widen", "narrow", "approximate", "wgmma", "tma", "amx", "dpbf16", "widened"], (PRODUCTS, "16")),
     **dict.fromkeys(["moments", "column_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),
     "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
     **dict.fromkeys(["integers", "vnni"], ({"QuantLinear"}, None)),
