@@ -303,13 +303,10 @@ static int parse_line(Line *line, int argc, char **argv) {
 /* ── compiling a .ft file ─────────────────────────────────────────────────────────────────── */
 
 static int split_settings(Line *line) {
-  static const char layers[] =
-      "train.log.layers="; /* of both: the step may have to tell a factor */
   int kept = 0;
   for (int i = 0; i < line->set_count; i++) {
     bool is_static = study_is_static(line->set[i]);
-    if (is_static || !strncmp(line->set[i], layers, sizeof layers - 1))
-      push_pass(line, "--set", line->set[i]);
+    if (is_static || study_is_compilers_too(line->set[i])) push_pass(line, "--set", line->set[i]);
     if (!is_static) line->set[kept++] = line->set[i];
   }
   line->set_count = kept;

@@ -59,6 +59,10 @@ static int keep_for_trainings(Rounds *r, const Flag *flag, const char *value, ch
   }
   if (!strcmp(name, "--set") && !strncmp(value, "train.checkpoint.", 17))
     return rounds_wrong(r, "--set %s: the trainings of a lottery keep the checkpoints that it needs, and no others", value);
+  if (!strcmp(name, "--set") && study_is_compilers_too(value)) {
+    r->pass[r->pass_count++] = name;
+    r->pass[r->pass_count++] = value;
+  }
   if (!strcmp(name, "--device")) r->device = value;
   if (!strcmp(name, "--data")) r->places.data_dir = value;
   if (!strcmp(name, "--allow-paths")) r->places.allow_paths = true;

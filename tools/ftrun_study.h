@@ -31,6 +31,9 @@ typedef struct {
 
 /* Is "key=value" a setting that is compiled in, and so the compiler's? */
 bool study_is_static(const char *assignment);
+/* … or one that can change when a training starts, if the compiler made memory for it (the average of weights, a momentum) or may tell
+ * a factor: of a .ft file both are told. */
+bool study_is_compilers_too(const char *assignment);
 /* The exit code; failures have been told. */
 int study_run(TuneOptions *options);
 #endif

@@ -16,11 +16,33 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool study_is_static(const char *assignment) {
+static int assigned_setting(const char *assignment) {
   char key[128];
   snprintf(key, sizeof key, "%.*s", (int)strcspn(assignment, "="), assignment);
-  int index = setting_find(key);
+  return setting_find(key);
+}
+
+bool study_is_static(const char *assignment) {
+  int index = assigned_setting(assignment);
   return index >= 0 && setting_info[index].when == WHEN_STATIC;
+}
+
+/* Does an optimizer keep something only where this is not 0? */
+static bool is_buffers(const char *key) {
+  char list[64], *rest = NULL;
+  for (int i = 0; i < optimizer_count; i++) {
+    snprintf(list, sizeof list, "%s", optimizer_info[i].buffers);
+    for (char *word = strtok_r(list, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+      if (!strncmp(key, "train.", 6) && !strcmp(key + 6, word)) return true;
+  }
+  return false;
+}
+
+bool study_is_compilers_too(const char *assignment) {
+  int index = assigned_setting(assignment);
+  if (index < 0 || setting_info[index].when == WHEN_STATIC) return false;
+  const char *key = setting_info[index].key;
+  return !strcmp(key, "train.log.layers") || !strcmp(key, "train.ema") || is_buffers(key);
 }
 
 /* In what `ftc --hypers` prints: a title, the heads of columns, and a line for each hyper, up to an empty one. */

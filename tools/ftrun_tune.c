@@ -63,6 +63,10 @@ static int pass_to_trials(TuneOptions *o, const Flag *flag, const char *value, c
     return 0;
   }
   o->has_threads |= !strcmp(flag->name, "--threads");
+  if (!strcmp(flag->name, "--set") && study_is_compilers_too(value)) {
+    o->pass[o->pass_count++] = flag->name;
+    o->pass[o->pass_count++] = value;
+  }
   if (!strcmp(flag->name, "--device")) o->device = value;
   if (!strcmp(flag->name, "--data")) o->places.data_dir = value;
   if (!strcmp(flag->name, "--allow-paths")) o->places.allow_paths = true;

@@ -176,6 +176,7 @@ static Status go_on_from(Training *training, const CkptInfo *info, const char *u
   if (info->begins_pruning) log_say(training->log, "%s comes from a training without pruning, which begins now", used);
   log_say(training->log, "resumed from %s: step %lld of %lld", used, (long long)info->step,
           (long long)training->total_steps);
+  if (status == STATUS_OK) status = train_check_prune(training, info, used);
   return status;
 }
 
@@ -183,6 +184,7 @@ static Status go_on_from(Training *training, const CkptInfo *info, const char *u
 static Status start_anew(Training *training) {
   log_say(training->log, "%s holds no checkpoint yet: the training starts",
           training->options->resume);
+  STATUS_TRY(train_check_prune(training, NULL, NULL));
   return log_cut(training->log, 0, false);
 }
 
@@ -294,7 +296,7 @@ static Status start_values(Training *training) {
   comm_doing(training->ranks.comm, &values);
   STATUS_TRY(train_given(training));
   STATUS_TRY(train_initialise(training));
-  return training->options->resume ? train_resume(training) : STATUS_OK;
+  return training->options->resume ? train_resume(training) : train_check_prune(training, NULL, NULL);
 }
 
 static Status start_trace(Training *training) {

@@ -125,6 +125,9 @@ STATUS_CHECKED Status train_given(Training *training);
 /* Are they those that the checkpoint `used` was trained with? */
 STATUS_CHECKED Status train_check_given(const Training *training, const CkptInfo *info,
                                         const char *used);
+/* Says so where `prune` chooses nothing in the steps to come, or less than its sparsity; refuses it where pruning begins with this
+ * run. info and used: of the checkpoint that is resumed, or NULL. */
+STATUS_CHECKED Status train_check_prune(Training *training, const CkptInfo *info, const char *used);
 /* What chose the samples of the training data; longer text is cut. */
 void train_drawn(const Training *training, char out[240]);
 CkptInfo train_checkpoint_info(const Training *training, int64_t step);

@@ -153,6 +153,20 @@ class Prune(support.Case):
         self.assertIn("structure=channel prunes nothing: no layer's channels are read by another layer, those of 'a.weight' are outputs of the model",
                       done.stderr)
 
+    def test_set_of_a_model(self):
+        """What the compiler makes memory for, and a training may change: `ftrun model.ft --set` is for both."""
+        self.built("none", "sgd(lr=0.1)")
+        ends = []
+        for how in ("set", "file"):
+            end = self.path(f"{how}.safetensors")
+            with open(self.path("model.ft"), "w") as f:
+                f.write(MODEL % ("sgd(lr=0.1, momentum=0.9)" if how == "file" else "sgd(lr=0.1)", "none", "ema = 0.8" if how == "file" else ""))
+            sets = ["--set", "train.momentum=0.9", "--set", "train.ema=0.8"] if how == "set" else []
+            support.run("ftrun", self.path("model.ft"), "--data", self.folder, "--save-ema", end, *sets)
+            ends.append(support.read_safetensors(end))
+        for name, value in ends[0].items():
+            self.assertTrue(numpy.array_equal(value, ends[1][name]), name)
+
     def test_set_without_effect(self):
         plain = self.built("none")
         for assignment, words in (("train.prune.sparsity=0.9", 'ftc --set "train.prune=magnitude"'), ("train.grow.share=0.5", 'ftc --set "train.grow=batch(16)"')):
@@ -187,6 +201,35 @@ class Prune(support.Case):
         for name in WEIGHTS:
             self.assertGreater((ends[0][name] == 0).sum(), 0)
             self.assertTrue(numpy.array_equal(ends[0][name], ends[1][name]), name)
+
+    def test_prunes_nothing(self):
+        """A schedule that has no choice in the steps at hand, or ends behind them, is told; where pruning begins with the run it is refused."""
+        plain = self.built("none", "sgd(lr=0.1)")
+        support.run("ftrun", plain, "--data", self.folder, "--stop-at", 6, "--set", f"train.checkpoint.dir={self.path('six')}")
+        for begin, end, goes_on in ((6, 6, False), (2, 6, False), (7, 7, True), (2, 7, True), (16, 0, True), (17, 0, False), (17, 20, False)):
+            with self.subTest(begin=begin, end=end):
+                artifact = self.built(f"magnitude(begin={begin}, end={end}, every=1)", "sgd(lr=0.1)")
+                line = ["ftrun", artifact, "--data", self.folder, "--resume", self.path("six")]
+                if goes_on:
+                    self.assertNotIn("warning", support.run(*line).stderr)
+                else:
+                    self.fails(1, f"after update{'s 2 to 6' if begin == 2 else 's 17 to 20' if end == 20 else f' {begin}'}, and goes on from 6 to 16; --set", *line)
+        # from the start, and with what a checkpoint has pruned already
+        artifact, end, folder = self.built("magnitude(begin=4, end=12, every=3)", "sgd(lr=0.1)"), self.path("end.safetensors"), self.path("four")
+        line = ["ftrun", artifact, "--data", self.folder, "--save", end]
+        for steps, words in ((3, "this training prunes nothing: prune chooses after updates 4 to 12, and it goes from update 1 to 3"), (12, None),
+                             (11, "prune ends after update 12, and this training after 11: its last choice, after 10, leaves 0.492 of the weights 0, not 0.5"),
+                             (4, "its last choice, after 4, leaves 0 of the weights 0, not 0.5")):
+            said = support.run(*line, "--steps", steps).stderr
+            self.assertIn(words or "", said)
+            self.assertEqual("warning" in said, bool(words), said)
+            fc1 = support.read_safetensors(end)["fc1.weight"]
+            left = float(words.split("leaves ")[1].split()[0]) if words and "leaves" in words else 0 if words else 0.5
+            self.assertAlmostEqual((fc1 == 0).mean(), left, delta=1e-3)
+        support.run(*line, "--stop-at", 13, "--set", f"train.checkpoint.dir={folder}")
+        self.assertNotIn("warning", support.run(*line, "--resume", folder).stderr)
+        done = support.run(*line, "--resume", folder, "--set", "train.prune.sparsity=0.9")
+        self.assertIn("this training prunes nothing: prune chooses after updates 4 to 12, and it goes from update 14 to 16", done.stderr)
 
     def test_global(self):
         artifact = self.built(f'magnitude(sparsity=0.8, {WHEN}, scope=global) on ("fc*.weight", "conv.weight")')
