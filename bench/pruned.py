@@ -67,18 +67,21 @@ def train(tools, model, weights, *flags):
 
 
 def one(tools, way, seed, steps):
-    """Accuracy, bytes of the weights, seconds. With half of the channels: half of the steps in which these go, then more steps of the smaller network."""
+    """Accuracy, bytes of the weights, seconds. With half of the channels: half of the steps in which these go, then more steps of the smaller network. The
+    rate begins to fall once: the first run is the front of a longer one, and the second begins without a warmup."""
     model, weights = tools.path(f"{way}.ft"), tools.path(f"{way}-{seed}.safetensors")
     small, begun, left = tools.path(f"small-{seed}.ft"), tools.path(f"small-{seed}.safetensors"), tools.path(f"left-{seed}.safetensors")
     with open(model, "w") as file:
         file.write(program(way))
     is_smaller = way == "channels"
-    seconds = train(tools, model, weights, "--steps", steps // 2 if is_smaller else steps // 2 + MORE * steps // 100 if way == "longer" else steps, "--set", f"train.seed={seed}")
+    whole = steps // 2 + MORE * steps // 100
+    stops = ["--stop-at", steps // 2] if is_smaller else []
+    seconds = train(tools, model, weights, "--steps", whole if is_smaller or way == "longer" else steps, *stops, "--set", f"train.seed={seed}")
     if is_smaller:
         before = tools.seconds()
         tools.run("ftrun", "shrink", model, "--weights", weights, "-o", small)
         seconds += tools.seconds() - before
-        seconds += train(tools, small, left, "--init", begun, "--set", "train.prune=none", "--steps", MORE * steps // 100, "--set", f"train.seed={seed}")
+        seconds += train(tools, small, left, "--init", begun, "--set", "train.prune=none", "--set", "train.schedule.warmup=0", "--steps", MORE * steps // 100, "--set", f"train.seed={seed}")
         model, weights = small, left
     return tools.accuracy(model, weights), os.path.getsize(weights), seconds
 
@@ -108,7 +111,7 @@ class Predicting:
             self.library.rates_open.restype = ctypes.c_void_p
             self.library.rates_predict.restype = ctypes.c_double
         artifact = tools.path(f"{name}-{batch}.so")
-        tools.run("ftc", tools.path(f"{name}.ft"), "--set", f"train.batch={batch}", "-o", artifact)
+        tools.run("ftc", tools.path(f"{name}.ft"), "--set", f"train.batch={batch}", "--set", "train.prune=none", "-o", artifact)
         self.logits = numpy.zeros((batch, 10), "f4")
         self.model = self.library.rates_open(artifact.encode(), tools.path(f"{name}.safetensors").encode())
         if not self.model:

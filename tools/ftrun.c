@@ -431,11 +431,20 @@ static int run_command(Line *line) {
   }
 }
 
+/* The order in memory of pruned parameters is what masks are chosen in, not what is fastest to read. */
+static void leave_out_pruning(Line *line) {
+  bool is_asked = !(line->command & (EVAL | PREDICT | GENERATE | DEPLOY));
+  for (int i = 0; i < line->pass_count; i++) is_asked |= !strncmp(line->pass[i], "train.prune", 11);
+  for (int i = 0; i < line->set_count; i++) is_asked |= !strncmp(line->set[i], "train.prune", 11);
+  if (!is_asked) push_pass(line, "--set", "train.prune=none");
+}
+
 static int run_source(Line *line) {
   const char *source = line->train.run.artifact, *artifact, *gpu;
   bool is_ptx, is_rank, opens_data = line->command == TRAIN && !line->find_batch;
   dev_compile_for(line->train.run.device, &is_ptx, &gpu);
   int code = split_settings(line);
+  leave_out_pruning(line);
   if (line->command == DEPLOY) push_text(line, line->pass, &line->pass_count, "--inference");
   if (line->command == DEPLOY && text_ends_with(line->output[0], ".c")) push_pass(line, "--cpu", "portable");
   if (!code) code = folder_open(is_ptx, &artifact);
