@@ -198,6 +198,8 @@ static void record_layer(Builder *b, int index, Instance *instance, const Frame 
   layer->path = block_path(b, instance);
   const Value *width = block_width(instance, "out");
   layer->width = width ? width->i : 0;
+  const Value *heads = block_width(instance, "head_size") ? block_width(instance, "heads") : NULL;
+  layer->heads = heads ? heads->i : 0;
   layer->flops = frame->flops;
   if (instance->applications == 1)
     for (int i = 0; i < instance->owned.count; i++)

@@ -263,11 +263,14 @@ static void repeat(Builder *b, const Ast *ast) {
     if (ast->text)
       b->frame->prefix =
           arena_printf(b->arena, "%s%s%s.%lld", outer, *outer ? "." : "", ast->text, (long long)i);
+    if (ast->text && widths_leave_out(b)) continue;
     builder_bind(b, ast->name, value_int(i), ast->loc, false);
     Region region = builder_open_region(b, REGION_SETTING);
+    int begin = b->graph->nodes.count;
     build_body(b, ast->kid[2]);
     b->region = region;
     b->evaluations++;
+    if (ast->text) VEC_PUSH(b->arena, b->program->rounds, ((RepeatRound){block_layer(b), b->graph, begin, b->graph->nodes.count}));
   }
   b->frame->prefix = outer;
 }

@@ -322,6 +322,10 @@ const char *block_path(Builder *b, const Instance *instance);
 /* ── widths of layers that the recipe says (widths.c) ── */
 bool widths_read(Builder *b); /* false after an error, as widths_check */
 void widths_apply(Builder *b, Instance *instance);
+/* The round of a `repeat` that begins: is it left out? */
+bool widths_leave_out(Builder *b);
+/* Of a size that is given by name in this layer: what the recipe says, or the same. */
+int64_t widths_size(Builder *b, const char *name, int64_t size);
 bool widths_check(Builder *b);
 /* The argument of that name, a whole number; NULL: the layer has none. */
 Value *block_width(Instance *instance, const char *name);
@@ -493,6 +497,8 @@ bool recipe_check_groups(Builder *b);
 /* Where channels are pruned, those of the last layers are the outputs of the model. They are not pruned, which is told,
  * but where `on` names them. */
 bool recipe_prune_outputs(Builder *b, Graph *graph);
+/* structure=head and layer: which elements are units, and of which parameters (recipe_prune_parts.c). */
+bool recipe_prune_parts(Builder *b, Graph *graph);
 /* With both graphs: do train.checkpoint.best and a plateau's metric name what evaluations give?
  * (recipe_rule.c) */
 bool recipe_check_rules(Builder *b);

@@ -371,7 +371,7 @@ Graph *build_graph(Builder *b, const Ast *model, bool training) {
   memset(&b->product_uses, 0, sizeof b->product_uses);
   b->declared.count = b->weights.count = b->copies.count = b->running.count = b->matrices.count = 0;
   bool fine = build_model(b, model);
-  fine = fine && !b->exhausted && recipe_prune_outputs(b, b->graph);
+  fine = fine && !b->exhausted && recipe_prune_outputs(b, b->graph) && recipe_prune_parts(b, b->graph);
   return fine ? b->graph : NULL;
 }
 

@@ -14,9 +14,25 @@ typedef struct {
   int64_t parameters; /* own ones, not those of inner blocks */
   int64_t flops;      /* forward, of one batch */
   int64_t width;      /* what its block's parameter `out` is; 0: it has none */
+  int64_t heads;      /* what `heads` is, of a block that has a parameter `head_size`, too; else 0 */
   Loc loc;
   int depth;
 } Layer;
+
+/* A round of a `repeat` with names: nodes [begin, end) of the graph, by id. */
+typedef struct {
+  const char *path; /* "h.3" */
+  const Graph *graph;
+  int begin, end;
+} RepeatRound;
+
+/* `rearrange(x, "b t (h d) -> b h t d", h=12)`: a size that the program says. */
+typedef struct {
+  const char *path, *name; /* the layer, "h" */
+  const Node *node;        /* has it as dimension `dim` */
+  int dim;
+  int64_t size, rest; /* rest: of its dimension of x, the others' */
+} GivenSize;
 
 typedef struct {
   const char *name; /* of the hyper */
@@ -81,6 +97,8 @@ typedef struct Program {
   VEC(LayerTap) taps;
   VEC(MatrixTap) matrix_taps;
   Lookup *products; /* of fp8 with delayed scaling: their numbers, by layer and place in the text (tensor.c) */
+  VEC(RepeatRound) rounds;
+  VEC(GivenSize) sizes;
 } Program;
 
 /* The compiler's graphs, in the order of the plan's; NULL where there is none. */

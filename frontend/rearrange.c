@@ -144,8 +144,23 @@ static bool read_sizes(Call *call, const Side *from, int64_t *size) {
     if (!value_to_int(&sizes->items[k + 1], &size[i]) || size[i] < 1)
       return builder_fail(call->b, call->at[2], "the size of '%s' must be a positive integer",
                           sizes->items[k].s);
+    size[i] = widths_size(call->b, sizes->items[k].s, size[i]);
   }
   return true;
+}
+
+/* x has a dimension for each name now. */
+static void note_sizes(Call *call, const Side *from, const Node *x) {
+  const Value *sizes = &call->arg[2];
+  for (int k = 0; sizes->kind == VALUE_TUPLE && k + 1 < sizes->count; k += 2) {
+    int i = find_name(from, sizes->items[k].s);
+    GivenSize given = {.path = block_layer(call->b), .name = from->name[i], .node = x, .dim = i, .size = x->type.shape.dim[i], .rest = 1};
+    if (from->group[i] < 0) continue;
+    given.name = arena_strdup(call->b->arena, given.name);
+    for (int d = 0; d < from->names; d++)
+      if (d != i && from->group[d] == from->group[i]) given.rest *= x->type.shape.dim[d];
+    VEC_PUSH(call->b->arena, call->b->program->sizes, given);
+  }
 }
 
 Value rearrange_run(Call *call) {
@@ -178,6 +193,7 @@ Value rearrange_run(Call *call) {
   }
   x = tensor_broadcast(b, tensor_reshape(b, x, apart, call->loc), whole, call->loc);
   if (!x) return value_error();
+  note_sizes(call, &from, x);
   for (int d = 0; d < to.groups; d++) together.dim[d] = 1;
   for (int i = 0; i < to.names; i++) {
     perm[i] = find_name(&from, to.name[i]);

@@ -25,6 +25,8 @@ Builder *builder_again(const Builder *b, Diag *diag) {
   program->settings = ARENA_ARRAY(b->arena, SettingValue, setting_count);
   memcpy(program->settings, b->program->settings, sizeof(SettingValue) * (size_t)setting_count);
   memset(&program->layers, 0, sizeof program->layers);
+  memset(&program->rounds, 0, sizeof program->rounds);
+  memset(&program->sizes, 0, sizeof program->sizes);
   again->diag = diag;
   again->program = program;
   memset(&again->declared, 0, sizeof again->declared);

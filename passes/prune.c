@@ -101,6 +101,8 @@ static Node *elements_of(Update *u, Node *flat, const Pruned *one) {
 static int64_t prune_parts(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
 static PruneStructure block_of(const Pruned *one, PruneStructure structure) {
+  const Attr *block = node_attr(one->param, ATTR_KERNEL);
+  if (block) return (PruneStructure){PRUNE_BLOCK, block->ints[0], block->ints[1]};
   if (structure.kind == PRUNE_CHANNEL) return (PruneStructure){PRUNE_BLOCK, 1, one->columns};
   return structure;
 }
@@ -227,7 +229,7 @@ static Node *keep_n_of_m(Update *u, const Pruned *one, PruneStructure structure)
 
 /* Layers of as many units are one matrix: fewer kernels. */
 static void choose_units(Update *u, PrunedList *list, PruneStructure structure, Node *sparsity) {
-  bool is_global = strcmp(setting_text(u->settings, "train.prune.scope"), "global") == 0;
+  bool is_global = strcmp(setting_text(u->settings, "train.prune.scope"), "global") == 0 || structure.kind == PRUNE_LAYER;
   Pruned **chosen = ARENA_ARRAY(u->graph->arena, Pruned *, list->count);
   for (int i = 0; i < list->count; i++) {
     Pruned *first = &list->at[i];
@@ -244,6 +246,12 @@ static void choose_units(Update *u, PrunedList *list, PruneStructure structure, 
   }
 }
 
+/* Of a vector beside a matrix: an element for each of its units, or all by its only one. */
+static Node *companion_elements(Update *u, Node *keep, const Pruned *one) {
+  bool is_one = shape_elements(&keep->type.shape) == 1;
+  return is_one ? make_broadcast(u->graph, keep, prune_row(one->elements)) : keep;
+}
+
 /* f32[N]: which elements stay, by the scores of all. */
 static Node *chosen_mask(Update *u, Node *scores, Node *sparsity) {
   PruneStructure structure = structure_of(u);
@@ -258,7 +266,7 @@ static Node *chosen_mask(Update *u, Node *scores, Node *sparsity) {
     Node *is = NULL;
     if (is_leader(&list.at[i])) is = unit_elements(u, list.at[i].keep, &list.at[i], structure);
     for (int k = 0; list.at[i].by && !is && k < list.count; k++)
-      if (strcmp(node_str(list.at[k].param, ATTR_NAME), list.at[i].by) == 0) is = list.at[k].keep;
+      if (strcmp(node_str(list.at[k].param, ATTR_NAME), list.at[i].by) == 0) is = companion_elements(u, list.at[k].keep, &list.at[i]);
     if (is) pieces[i] = prune_number_of(u, is);
   }
   return prune_pack(u, &list, pieces);

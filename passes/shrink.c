@@ -48,6 +48,7 @@ Shrink *shrink_new(Arena *arena, Graph *const *graphs, int count) {
     VEC_PUSH(arena, shrink->graphs, graphs[g]);
     VEC_PUSH(arena, shrink->values, values);
     VEC_PUSH(arena, shrink->live, graph_find_live(graphs[g], arena));
+    VEC_PUSH(arena, shrink->gone, ARENA_ARRAY(arena, bool, graphs[g]->nodes.count));
   }
   return shrink;
 }
@@ -156,8 +157,8 @@ static void tie_conv(const Tying *t) {
     tie_summed(t, 1, !is_transposed);
 }
 
-/* q [B,H,T,D], k [B,G,S,D], v [B,G,S,E], out [B,H,T,E]: heads, and features of v. The scores are scaled by a number that is made
- * of D. */
+/* q [B,H,T,D], k [B,G,S,D], v [B,G,S,E], out [B,H,T,E]: heads go. The scores are scaled by a number that is made of D; E is mostly the
+ * same, by a split into three equal parts. */
 static void tie_attention(const Tying *t) {
   const Node *const *in = (const Node *const *)t->node->input;
   if (node_attr(t->node, ATTR_HEADS) || in[0]->type.shape.dim[1] != in[1]->type.shape.dim[1]) {
@@ -166,10 +167,9 @@ static void tie_attention(const Tying *t) {
   }
   for (int i = 0; i < 3; i++)
     for (int d = 0; d < 2; d++) tie_dim(t, i, d, d);
-  tie_dim(t, 2, 3, 3);
-  keep_dim(t->s, t->node, t->out, 2);
-  for (int i = 0; i < 3; i++) keep_input(t, i, 2);
-  for (int i = 0; i < 2; i++) keep_input(t, i, 3);
+  for (int d = 2; d < 4; d++) keep_dim(t->s, t->node, t->out, d);
+  for (int i = 0; i < 3; i++)
+    for (int d = 2; d < 4; d++) keep_input(t, i, d);
   if (t->node->input_count > 3) keep_whole(t->s, in[3], in_value(t, 3));
 }
 

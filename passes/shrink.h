@@ -24,8 +24,10 @@ typedef struct {
   VEC(Graph *) graphs;
   VEC(ShrinkValue **) values; /* by graph and node */
   VEC(const bool *) live;     /* … is a root made of it? What is not needs nothing, and is not looked at */
+  VEC(bool *) gone;           /* … is it left out whole? (shrink_leave_out) */
+  VEC(const Node **) same;    /* … its operand that has its value, or itself */
   VEC(const Node *) leaves;   /* params and the model's states, one of each name */
-  bool has_changed;
+  bool has_changed, has_gone;
 } Shrink;
 
 Shrink *shrink_new(Arena *arena, Graph *const *graphs, int count);
@@ -38,6 +40,17 @@ void shrink_spread_zeros(Shrink *shrink);
 void shrink_settle(Shrink *shrink);
 void shrink_keep_all(Shrink *shrink, const Node *node, int dim);
 int64_t shrink_kept(const ShrinkValue *value, int dim, int64_t count); /* of the first `count` elements */
+
+/* Settings and the step: the first to read one makes its node, for all. */
+bool shrink_is_of_all(const Node *node);
+
+/* ── nodes that are left out whole, as rounds of a `repeat` (shrink_rounds.c) ── */
+void shrink_find_same(Shrink *shrink); /* once, with the zeros spread */
+/* Would the others do without nodes [begin, end) of graph `index`, reading what is known to be the same? */
+bool shrink_can_leave_out(const Shrink *shrink, int index, int begin, int end);
+void shrink_leave_out(Shrink *shrink, int index, int begin, int end);
+void shrink_leave_nothing_out(Shrink *shrink);
+bool shrink_is_gone(const Shrink *shrink, const Node *node);
 
 typedef struct {
   const Node *node; /* of the large program; NULL: the programs agree */

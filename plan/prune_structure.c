@@ -5,7 +5,7 @@
 
 enum { MOST_TOGETHER = 1 << 20 };
 const char prune_structure_usage[] =
-    "element, channel, \"2:4\" (of each 4 inputs 2 are kept) or a block of rows and columns such as \"4x8\"";
+    "element, channel, head, layer, \"2:4\" (of each 4 inputs 2 are kept) or a block of rows and columns such as \"4x8\"";
 
 /* Digits, moving `at` behind them; 0 if there are none or too many. */
 static int64_t structure_count(const char **at) {
@@ -19,6 +19,8 @@ static int64_t structure_count(const char **at) {
 bool prune_structure_read(const char *text, PruneStructure *out) {
   if (strcmp(text, "element") == 0) return *out = (PruneStructure){.kind = PRUNE_ELEMENT}, true;
   if (strcmp(text, "channel") == 0) return *out = (PruneStructure){.kind = PRUNE_CHANNEL}, true;
+  if (strcmp(text, "head") == 0) return *out = (PruneStructure){.kind = PRUNE_HEAD}, true;
+  if (strcmp(text, "layer") == 0) return *out = (PruneStructure){.kind = PRUNE_LAYER}, true;
   int64_t first = structure_count(&text);
   char mark = *text;
   if (!first || (mark != ':' && mark != 'x')) return false;

@@ -8,7 +8,9 @@ typedef enum {
   PRUNE_ELEMENT, /* "element": each for itself */
   PRUNE_N_OF_M,  /* "2:4": of each 4 inputs of an output 2 are kept */
   PRUNE_BLOCK,   /* "4x8": rows and columns of the matrix [outputs, all else] */
-  PRUNE_CHANNEL  /* "channel": all of an output */
+  PRUNE_CHANNEL, /* "channel": all of an output */
+  PRUNE_HEAD,    /* "head": what reads a head of attention */
+  PRUNE_LAYER    /* "layer": what a residual sum adds */
 } PruneStructureKind;
 
 typedef struct {

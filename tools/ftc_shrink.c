@@ -6,9 +6,12 @@
  *
  * and what it prints are lines of
  *
- *   width LAYER OLD NEW
+ *   width LAYER OLD NEW     or LAYER:NAME, of a size that rearrange is given in the layer, as heads
+ *   round LAYER             of a repeat, left out whole
  *   held LAYER WHY          something could go by the weights, but not by the program
+ *   prune HOW               what the small program's recipe says
  *   flops OLD NEW           of forward, of a batch
+ *   gone NAME               a parameter or state of a round that is left out
  *   tensor NAME             a parameter or state of the program, and behind it, of each dimension that is shorter now,
  *   keep DIM INDEX..        what is left of it
  */
@@ -19,6 +22,13 @@
 #include <string.h>
 
 enum { MOST_ROUNDS = 500 };
+
+/* A size that is given by name. The same one may be given several times in a layer. */
+typedef struct {
+  const GivenSize *given;
+  int64_t kept;
+  bool stays;
+} ShrunkSize;
 
 typedef struct {
   const ShrinkInput *input;
@@ -31,6 +41,9 @@ typedef struct {
   bool is_smaller;
   const char *widths;                        /* the setting, if it is */
   VEC(const char *) held;                    /* lines to print */
+  VEC(const char *) stay;                    /* layers that the user wants as they are */
+  VEC(const char *) rounds;                  /* that are left out */
+  VEC(ShrunkSize) sizes;
   Program small;
 } Shrinking;
 
@@ -86,6 +99,7 @@ static bool read_stay(Shrinking *s, const char *layer) {
     is_there = true;
     if (leaf->type.shape.rank) shrink_keep_all(s->shrink, leaf, 0);
   }
+  VEC_PUSH(s->arena, s->stay, arena_strdup(s->arena, layer));
   return is_there || shrink_fail(s, "there is no layer '%s'", layer);
 }
 
@@ -113,12 +127,92 @@ static bool read_weights(Shrinking *s) {
   return fine;
 }
 
+/* ── rounds of a repeat ─────────────────────────────────────────────────────────────────────── */
+static bool must_stay(const Shrinking *s, const char *path) {
+  for (int i = 0; i < s->stay.count; i++)
+    if (is_in_layer(path, s->stay.at[i]) || is_in_layer(s->stay.at[i], path)) return true;
+  return false;
+}
+
+static bool is_left_out(const Shrinking *s, const char *path) {
+  for (int i = 0; i < s->rounds.count; i++)
+    if (is_in_layer(path, s->rounds.at[i])) return true;
+  return false;
+}
+
+/* Every graph of the program has the round of that path, once. */
+static const RepeatRound *find_round(const Shrinking *s, const char *path, int graph) {
+  const RepeatRound *found = NULL;
+  for (int i = 0; i < s->program->rounds.count; i++) {
+    const RepeatRound *round = &s->program->rounds.at[i];
+    if (round->graph != s->shrink->graphs.at[graph] || strcmp(round->path, path) != 0) continue;
+    if (found) return NULL;
+    found = round;
+  }
+  return found;
+}
+
+static void leave_out_round(Shrinking *s, const char *path) {
+  if (must_stay(s, path) || is_left_out(s, path)) return;
+  for (int pass = 0; pass < 2; pass++)
+    for (int g = 0; g < s->shrink->graphs.count; g++) {
+      const RepeatRound *round = find_round(s, path, g);
+      if (!round || (!pass && !shrink_can_leave_out(s->shrink, g, round->begin, round->end))) return;
+      if (pass) shrink_leave_out(s->shrink, g, round->begin, round->end);
+    }
+  VEC_PUSH(s->arena, s->rounds, path);
+}
+
+/* Outer rounds are noted behind those in them, and take these with them. */
+static void find_rounds(Shrinking *s) {
+  shrink_find_same(s->shrink);
+  for (int i = s->program->rounds.count - 1; i >= 0; i--) leave_out_round(s, s->program->rounds.at[i].path);
+}
+
+/* ── sizes ──────────────────────────────────────────────────────────────────────────────────── */
+static bool is_same_size(const GivenSize *a, const GivenSize *b) {
+  return strcmp(a->path, b->path) == 0 && strcmp(a->name, b->name) == 0;
+}
+
+/* Where what is left of a size is not the same everywhere in the layer, it stays. */
+static bool find_given_sizes(Shrinking *s) {
+  bool is_smaller = false;
+  for (int i = 0; i < s->sizes.count; i++) s->sizes.at[i].kept = 0;
+  for (int i = 0; i < s->program->sizes.count; i++) {
+    const GivenSize *given = &s->program->sizes.at[i];
+    const ShrinkValue *value = shrink_value(s->shrink, given->node);
+    if (!value || shrink_is_gone(s->shrink, given->node) || is_left_out(s, given->path)) continue;
+    int at = 0;
+    while (at < s->sizes.count && !is_same_size(s->sizes.at[at].given, given)) at++;
+    if (at == s->sizes.count) VEC_PUSH(s->arena, s->sizes, (ShrunkSize){.given = given});
+    ShrunkSize *size = &s->sizes.at[at];
+    int64_t kept = shrink_kept(value, given->dim, given->size);
+    size->stays = size->stays || given->size != size->given->size || (size->kept && size->kept != kept);
+    size->kept = size->stays ? size->given->size : kept;
+  }
+  for (int i = 0; i < s->sizes.count; i++) is_smaller |= s->sizes.at[i].kept < s->sizes.at[i].given->size;
+  return is_smaller;
+}
+
+/* Does the layer's block say it by parameters, `heads` and `head_size`? */
+static bool is_in_block(const Shrinking *s, const GivenSize *given) {
+  for (int i = 0; i < s->program->layers.count; i++) {
+    const Layer *layer = &s->program->layers.at[i];
+    if (layer->heads && layer->heads == given->size && strcmp(layer->path, given->path) == 0) return true;
+  }
+  return false;
+}
+
 /* ── widths ─────────────────────────────────────────────────────────────────────────────────── */
-/* The parameter that has the outputs of a layer along *dim: dimension 0, as a bias, but of a transposed convolution. */
+/* The parameter that has the outputs of a layer along *dim: a vector as its bias, or dimension 0, but of a transposed convolution. */
 static const Node *output_leaf(const Shrinking *s, const Layer *layer, int *dim) {
-  *dim = strncmp(layer->block, "ConvTranspose", 13) == 0;
   size_t length = strlen(layer->path);
-  for (int i = 0; i < s->shrink->leaves.count; i++) {
+  int count = s->shrink->leaves.count;
+  for (int k = 0; k < 2 * count; k++) {
+    int i = k % count;
+    bool is_vector = s->shrink->leaves.at[i]->type.shape.rank == 1;
+    if (is_vector != (k < count)) continue;
+    *dim = !is_vector && strncmp(layer->block, "ConvTranspose", 13) == 0;
     const Node *leaf = s->shrink->leaves.at[i];
     const char *name = node_str(leaf, ATTR_NAME);
     bool is_own = strncmp(name, layer->path, length) == 0 && name[length] == '.' && !strchr(name + length + 1, '.');
@@ -152,20 +246,54 @@ static int64_t *find_widths(const Shrinking *s, bool *is_smaller) {
   *is_smaller = false;
   for (int i = 0; i < s->program->layers.count; i++) {
     const Layer *layer = &s->program->layers.at[i];
-    if (!layer->width || !is_first_layer(s, i)) continue;
+    if (!layer->width || !is_first_layer(s, i) || is_left_out(s, layer->path)) continue;
     widths[i] = new_width(s, layer);
     *is_smaller = *is_smaller || widths[i] < layer->width;
   }
   return widths;
 }
 
+static void add_width(Shrinking *s, const char *layer, int64_t width) {
+  if (!has_width(s->widths, layer))
+    s->widths = arena_printf(s->arena, "%s%s%s=%lld", s->widths, *s->widths ? " " : "", layer, (long long)width);
+}
+
+static void write_sizes(Shrinking *s) {
+  for (int i = 0; i < s->sizes.count; i++) {
+    const ShrunkSize *size = &s->sizes.at[i];
+    const char *path = size->given->path;
+    if (size->kept >= size->given->size) continue;
+    if (is_in_block(s, size->given)) {
+      add_width(s, arena_printf(s->arena, "%s:heads", path), size->kept);
+      add_width(s, arena_printf(s->arena, "%s:head_size", path), size->given->rest);
+    } else {
+      add_width(s, arena_printf(s->arena, "%s:%s", path, size->given->name), size->kept);
+    }
+  }
+}
+
+/* What an earlier shrink has said of rounds and sizes. */
+static void write_earlier(Shrinking *s, const char *before) {
+  char *rest = NULL, *text = arena_strdup(s->arena, before);
+  for (char *word = strtok_r(text, " ,\t\n", &rest); word; word = strtok_r(NULL, " ,\t\n", &rest)) {
+    char *equals = strchr(word, '=');
+    *equals = 0;
+    char *colon = strchr(word, ':');
+    const char *path = colon ? arena_strndup(s->arena, word, (size_t)(colon - word)) : word;
+    int64_t width = strtoll(equals + 1, NULL, 10);
+    if ((!width || colon) && !is_left_out(s, path)) add_width(s, word, width);
+  }
+}
+
 static void write_widths(Shrinking *s, const int64_t *widths) {
   const char *before = setting_text(s->program->settings, "train.widths");
   s->widths = "";
+  write_sizes(s);
+  write_earlier(s, before);
+  for (int i = 0; i < s->rounds.count; i++) add_width(s, s->rounds.at[i], 0);
   for (int i = 0; i < s->program->layers.count; i++) {
     const Layer *layer = &s->program->layers.at[i];
-    if (widths[i] && (widths[i] < layer->width || has_width(before, layer->path)))
-      s->widths = arena_printf(s->arena, "%s%s%s=%lld", s->widths, *s->widths ? " " : "", layer->path, (long long)widths[i]);
+    if (widths[i] && (widths[i] < layer->width || has_width(before, layer->path))) add_width(s, layer->path, widths[i]);
   }
 }
 
@@ -191,6 +319,22 @@ static void tell_held(Shrinking *s, const char *layer, const char *why) {
 
 /* Layers with whose new widths it does not compile keep theirs: those without which it has fewer errors. */
 static bool hold_wrong(Shrinking *s, int64_t *widths, int errors) {
+  for (int i = 0; i < s->sizes.count && errors; i++) {
+    ShrunkSize *size = &s->sizes.at[i];
+    int64_t kept = size->kept;
+    if (kept >= size->given->size) continue;
+    size->kept = size->given->size;
+    int left = build_small(s, widths, false);
+    if (left >= errors) {
+      size->kept = kept;
+      continue;
+    }
+    errors = left;
+    size->stays = true;
+    shrink_keep_all(s->shrink, size->given->node, size->given->dim);
+    tell_held(s, size->given->path, arena_printf(s->arena, "with %s=%lld in place of %lld the program does not compile", size->given->name,
+                                                 (long long)kept, (long long)size->given->size));
+  }
   for (int i = 0; i < s->program->layers.count && errors; i++) {
     const Layer *layer = &s->program->layers.at[i];
     int dim;
@@ -230,10 +374,37 @@ static void hold_size(Shrinking *s, const ShrinkDifference *is) {
   shrink_keep_all(s->shrink, is->node, is->dim);
 }
 
+/* The program without the rounds is another one: they stay. */
+static bool hold_rounds(Shrinking *s) {
+  for (int i = 0; i < s->rounds.count; i++)
+    tell_held(s, s->rounds.at[i], "it adds 0, but the program without this round computes something else besides");
+  bool had_any = s->rounds.count > 0;
+  s->rounds.count = 0;
+  shrink_leave_nothing_out(s->shrink);
+  return had_any;
+}
+
+/* With sizes that are given otherwise it is another one. */
+static bool hold_sizes(Shrinking *s) {
+  bool had_any = false;
+  for (int i = 0; i < s->sizes.count; i++) {
+    ShrunkSize *size = &s->sizes.at[i];
+    if (size->kept >= size->given->size) continue;
+    had_any = size->stays = true;
+    shrink_keep_all(s->shrink, size->given->node, size->given->dim);
+    tell_held(s, size->given->path, arena_printf(s->arena, "with %s=%lld in place of %lld the program computes something else besides",
+                                                 size->given->name, (long long)size->kept, (long long)size->given->size));
+  }
+  return had_any;
+}
+
 static bool find_small(Shrinking *s) {
+  find_rounds(s);
   for (int round = 0; round < MOST_ROUNDS; round++) {
     shrink_settle(s->shrink);
     int64_t *widths = find_widths(s, &s->is_smaller);
+    s->is_smaller |= find_given_sizes(s);
+    s->is_smaller |= s->rounds.count > 0;
     if (!s->is_smaller) return true;
     int errors = build_small(s, widths, false);
     if (errors) {
@@ -244,6 +415,7 @@ static bool find_small(Shrinking *s) {
     for (int i = 0, index = 0; i < PROGRAM_GRAPHS && !is.node; i++)
       if (program_graph(s->program, i)) is = shrink_compare(s->shrink, index++, program_graph(&s->small, i));
     if (!is.node) return true;
+    if (is.dim < 0 && (hold_rounds(s) || hold_sizes(s))) continue;
     if (is.dim < 0)
       return shrink_fail(s,
                          "%s: what is computed there depends on a width by more than its shape, so the smaller network would be "
@@ -280,12 +452,26 @@ static void print_shrunk(const Shrinking *s) {
   FILE *out = s->input->out;
   for (int i = 0; i < s->program->layers.count; i++) {
     const Layer *layer = &s->program->layers.at[i];
-    if (is_first_layer(s, i) && new_width(s, layer) < layer->width)
+    if (is_first_layer(s, i) && !is_left_out(s, layer->path) && new_width(s, layer) < layer->width)
       fprintf(out, "width %s %lld %lld\n", layer->path, (long long)layer->width, (long long)new_width(s, layer));
   }
+  for (int i = 0; i < s->sizes.count; i++) {
+    const ShrunkSize *size = &s->sizes.at[i];
+    if (size->kept < size->given->size)
+      fprintf(out, "width %s:%s %lld %lld\n", size->given->path, size->given->name, (long long)size->given->size, (long long)size->kept);
+  }
+  for (int i = s->rounds.count - 1; i >= 0; i--) fprintf(out, "round %s\n", s->rounds.at[i]);
+  const char *prune = setting_text(s->small.settings, "train.prune");
+  if (strcmp(prune, "none") && strcmp(prune, "zeros")) fprintf(out, "prune %s\n", prune);
   fprintf(out, "flops %lld %lld\n", (long long)program_flops(s->program), (long long)program_flops(&s->small));
-  for (int i = 0; i < s->shrink->leaves.count; i++)
-    if (is_shrunk_leaf(s->shrink->leaves.at[i])) print_kept(s, s->shrink->leaves.at[i]);
+  for (int i = 0; i < s->shrink->leaves.count; i++) {
+    const Node *leaf = s->shrink->leaves.at[i];
+    if (!is_shrunk_leaf(leaf)) continue;
+    if (shrink_is_gone(s->shrink, leaf))
+      fprintf(out, "gone %s\n", node_str(leaf, ATTR_NAME));
+    else
+      print_kept(s, leaf);
+  }
 }
 
 /* The file with the widths in it, and with what the command line says. */

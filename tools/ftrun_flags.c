@@ -47,7 +47,7 @@ static const Command ftrun_commands[] = {
      "file, or a .so of ftc --inference. docs/deploy.md."},
     {"shrink", "ftrun shrink MODEL.ft --weights W -o SMALL.ft   without the channels that are 0",
      "Writes a smaller network that computes the same: MODEL.ft with the widths that are left over where the weights of whole "
-     "channels, hidden units or heads are 0 (prune = magnitude(structure=channel)), and beside it SMALL.safetensors, their weights. "
+     "channels, hidden units, heads or rounds of a repeat are 0 (prune = magnitude(structure=channel)), and beside it SMALL.safetensors, their weights. "
      "docs/language.md, Pruning."},
     {"quantize", "ftrun quantize MODEL.ft --weights W -o SMALL.ft   with weights and inputs of 8 or 4 bits",
      "Writes the same network with rounded weights and inputs: MODEL.ft with train.quantize in it, and beside it SMALL.safetensors, its "

@@ -42,7 +42,7 @@ static int ask_compiler(const ShrinkOptions *options, const Text *zeros, Text *a
   return code;
 }
 
-static void print_answer(const char *answer) {
+static void print_answer(const char *answer, const char *output) {
   char *copy = strdup(answer), *rest = NULL;
   bool has_widths = false;
   for (char *line = copy ? strtok_r(copy, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
@@ -53,6 +53,10 @@ static void print_answer(const char *answer) {
       if (!has_widths) printf("%-40s  %8s  %8s\n", "layer", "outputs", "left");
       has_widths = true;
       printf("%-40s  %8s  %8s\n", layer, before ? before : "", after ? after : "");
+    } else if (strcmp(kind, "round") == 0) {
+      printf("%-40s  left out\n", layer);
+    } else if (strcmp(kind, "prune") == 0) {
+      say_note("%s prunes by %s, as much again of what is left: to train it as it is, --set train.prune=none", output, layer);
     } else if (strcmp(kind, "held") == 0) {
       say_note("%s keeps channels that are 0: %s", layer, words);
     }
@@ -78,10 +82,10 @@ static int shrink_with(const ShrinkOptions *options, const WeightFiles *weights,
   shrink_zeros(weights, &tensors);
   text_append(&tensors, text_cstr(&zeros), zeros.count); /* --stay is of tensors that are known */
   int code = ask_compiler(options, &tensors, &answer);
-  if (code == 0) print_answer(text_cstr(&answer));
+  if (code == 0) print_answer(text_cstr(&answer), options->output);
   if (code == 0 && !strstr(text_cstr(&answer), "flops ")) {
-    say_error("nothing of %s can go: it has no channel, hidden unit or head whose weights are all 0 and that nothing else needs; "
-              "train with prune = magnitude(structure=channel) (docs/language.md, Pruning)",
+    say_error("nothing of %s can go: it has no channel, hidden unit, head or round of a repeat whose weights are all 0 and that nothing else needs; "
+              "train with prune = magnitude(structure=channel), head or layer (docs/language.md, Pruning)",
               options->source);
     code = 1;
   }

@@ -71,6 +71,8 @@ static Status read_scan_options(Scan *scan) {
   const char *structure = options->structure ? options->structure : "element";
   if (!prune_structure_read(structure, &scan->structure))
     return status_fail(STATUS_USER, "--structure %s: expected %s", structure, prune_structure_usage);
+  if (scan->structure.kind == PRUNE_HEAD || scan->structure.kind == PRUNE_LAYER)
+    return status_fail(STATUS_USER, "--structure %s: what a %s is, weights alone do not say; a block such as \"128x32\" may be one", structure, structure);
   STATUS_TRY(read_shares(scan));
   scan->all.structure = structure;
   scan->all.has_suggestion = scan->structure.kind != PRUNE_N_OF_M;

@@ -59,7 +59,10 @@ typedef struct {
   SafeTensor to;
   int64_t *index[MAX_RANK]; /* by dimension: which stay; NULL: all */
 } Shrunk;
-typedef VEC(Shrunk) ShrunkList;
+typedef struct {
+  VEC(Shrunk) of;
+  int64_t gone; /* elements of tensors that are not there any more */
+} ShrunkList;
 
 static int64_t elements_left(const Shrunk *x) {
   int64_t count = 1;
@@ -97,12 +100,16 @@ static Status read_answer(Arena *arena, const WeightFiles *weights, const char *
   char *rest = NULL, *text = arena_strdup(arena, answer);
   for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
     char *words = NULL, *kind = strtok_r(line, " ", &words);
-    if (kind && strcmp(kind, "keep") == 0) read_kept(arena, list->count ? &list->at[list->count - 1] : NULL, words);
-    if (!kind || strcmp(kind, "tensor") != 0) continue;
+    if (kind && strcmp(kind, "keep") == 0) read_kept(arena, list->of.count ? &list->of.at[list->of.count - 1] : NULL, words);
+    bool is_gone = kind && strcmp(kind, "gone") == 0;
+    if (!kind || (!is_gone && strcmp(kind, "tensor") != 0)) continue;
     char *name = strtok_r(NULL, " ", &words);
     const SafeTensor *from = name ? safetensors_find(&weights->all, name) : NULL;
     if (!from) return status_fail(STATUS_USER, "%s has no tensor '%s'", weights->named, name ? name : "");
-    VEC_PUSH(arena, *list, ((Shrunk){.from = from, .to = *from}));
+    if (is_gone)
+      list->gone += shape_elements(&from->shape);
+    else
+      VEC_PUSH(arena, list->of, ((Shrunk){.from = from, .to = *from}));
   }
   return STATUS_OK;
 }
@@ -112,10 +119,10 @@ Status shrink_weights(const WeightFiles *weights, const char *answer, const char
   Arena *arena = arena_new();
   ShrunkList list = {0};
   Status status = read_answer(arena, weights, answer, &list);
-  SafeTensor *tensors = ARENA_ARRAY(arena, SafeTensor, list.count);
-  *count = (ShrinkCount){0};
-  for (int i = 0; i < list.count && status == STATUS_OK; i++) {
-    Shrunk *x = &list.at[i];
+  SafeTensor *tensors = ARENA_ARRAY(arena, SafeTensor, list.of.count);
+  *count = (ShrinkCount){.before = list.gone};
+  for (int i = 0; i < list.of.count && status == STATUS_OK; i++) {
+    Shrunk *x = &list.of.at[i];
     x->to.bytes = (size_t)elements_left(x) * (size_t)element_bytes(x->from->element);
     uint8_t *data = ARENA_ARRAY(arena, uint8_t, x->to.bytes);
     copy_left(x, data);
@@ -124,7 +131,7 @@ Status shrink_weights(const WeightFiles *weights, const char *answer, const char
     count->before += shape_elements(&x->from->shape);
     count->after += elements_left(x);
   }
-  if (status == STATUS_OK) status = safetensors_write(output, tensors, list.count, &format, 1, false);
+  if (status == STATUS_OK) status = safetensors_write(output, tensors, list.of.count, &format, 1, false);
   arena_free(arena);
   return status;
 }

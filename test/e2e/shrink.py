@@ -49,6 +49,14 @@ class Shrink(support.Case):
         support.run("ftrun", "predict", artifact, "--weights", weights, "--input", f"x={self.path('x.npy')}", "--output", out)
         return numpy.load(out)
 
+    def assert_same(self, big, weights, small, left):
+        values = []
+        for source, file in ((big, weights), (small, left)):
+            support.run("ftc", source, "-o", self.path("same.so"))
+            values.append(self.predicted(self.path("same.so"), file))
+        self.assertGreater(numpy.abs(values[0]).max(), 1e-3)
+        numpy.testing.assert_allclose(values[1], values[0], rtol=2e-5, atol=2e-5 * numpy.abs(values[0]).max())
+
     def shrunk(self, source, dead, widths, flags=(), more=()):
         """Shrinks, compares, and returns what was said and the small weights."""
         artifact, file = self.weights(source, dead, *flags)
@@ -191,9 +199,70 @@ model M(x: i32[B, T=12], y: i32[B, T]) {
         self.assertEqual(left["l.0.a.out.weight"].shape, (16, 12))
         with open(self.path("small.ft")) as f:
             self.assertIn("hyper L: int = 2", f.read())
-        # with the number of heads written, they stay, and the rest goes
-        said, _ = self.shrunk(self.GPT % (3 * ("h=4",)), dead, {"l.1.f.up": (64, 61), "l.1.f.gate": (32, 28)}, ("-D", "L=2"))
-        self.assertRegex(said, r"l\.0\.a\.qkv keeps channels that are 0: with 36 outputs in place of 48")
+        # with the number of heads written, too
+        widths = {"l.0.a.qkv": (48, 36), "l.0.a:h": (4, 3), "l.1.f.up": (64, 61), "l.1.f.gate": (32, 28)}
+        self.shrunk(self.GPT % (3 * ("h=4",)), dead, widths, ("-D", "L=2"))
+        # once more, of the small one
+        small, file = self.path("small.ft"), self.path("small.safetensors")
+        tensors = support.read_safetensors(file)
+        tensors["l.0.a.out.weight"][:, :4] = 0
+        tensors["l.1.a.out.weight"][:, 8:] = 0
+        support.write_safetensors(self.path("again.safetensors"), tensors)
+        support.run("ftrun", "shrink", small, "--weights", self.path("again.safetensors"), "-o", self.path("tiny.ft"))
+        with open(self.path("tiny.ft")) as f:
+            self.assertIn('"l.0.a:h=2 l.1.a:h=2 l.0.a.qkv=24 l.1.a.qkv=24 l.1.f.up=61 l.1.f.gate=28"', f.read())
+        self.assert_same(small, self.path("again.safetensors"), self.path("tiny.ft"), self.path("tiny.safetensors"))
+        # one of the three is written as features: it says nothing, and is what is left
+        self.shrunk(self.GPT % ("h=4", "d=4", "h=4"), dead, widths, ("-D", "L=2"))
+
+    def test_rounds(self):
+        """A round of a repeat that adds 0 is left out; with another order of residual and norm, or a loss that sees it, it stays."""
+        blocks = """
+  v = relu(Conv2d(6, 3, padding=1, name="stem")(x))
+  repeat i in 0..4 as r {
+    w = relu(BatchNorm(name="n1")(Conv2d(8, 3, padding=1, bias=false, name="c1")(v)))
+    v = relu(v + dropout(BatchNorm(name="n2")(Conv2d(6, 3, padding=1, bias=false, name="c2")(w)), 0.1))
+  }
+  z = Linear(5, name="o")(mean(v, axis=[2, 3]))"""
+        dead = {}
+        for r in (1, 2):
+            for name in ("c2.weight", "n2.weight", "n2.bias"):
+                dead[f"r.{r}.{name}", 0] = list(range(6))
+        said, left = self.shrunk(IMAGES % blocks, dead, {})
+        for r in range(4):
+            self.assertEqual(f"r.{r}.c1.weight" in left, r not in (1, 2))
+            self.assertEqual(f"r.{r}.n1.running_mean" in left, r not in (1, 2))
+        self.assertRegex(said, r"(?m)^r\.1 +left out\nr\.2 +left out$")
+        support.run("ftrun", self.path("small.so"), "--data", self.folder, "--init", self.path("small.safetensors"), "--steps", 2)
+        # --stay of a layer in it; and one more, of the small program
+        small = self.path("small.ft")
+        said, left = self.shrunk(IMAGES % blocks, dead, {"r.1.c1": (8, 1)}, (), ("--stay", "r.1.c2"))
+        self.assertIn("r.1.c2.weight", left)
+        tensors = support.read_safetensors(self.path("small.safetensors"))
+        for name in ("c2.weight", "n2.weight", "n2.bias"):
+            tensors[f"r.3.{name}"][:] = 0
+        support.write_safetensors(self.path("again.safetensors"), tensors)
+        support.run("ftrun", "shrink", small, "--weights", self.path("again.safetensors"), "-o", self.path("tiny.ft"))
+        with open(self.path("tiny.ft")) as f:
+            self.assertIn('"r.2=0 r.3=0 r.1=0"', f.read())
+        self.assert_same(small, self.path("again.safetensors"), self.path("tiny.ft"), self.path("tiny.safetensors"))
+        # relu of the branch itself, not of the sum; and a sum that is not what was there before
+        self.shrunk(IMAGES % blocks.replace("relu(v + dropout(", "v + relu(dropout("), dead, {})
+        scaled = blocks.replace("relu(v + ", "relu(2 * v + ")
+        said, left = self.shrunk(IMAGES % scaled, dead, {f"r.{r}.c1": (8, 1) for r in (1, 2)})
+        self.assertNotIn("left out", said)
+
+    def test_rounds_of_a_gpt(self):
+        """Both branches of a round are 0, or one of them only."""
+        self.inputs(random.randint(0, 50, (8, 12)).astype("i4"), random.randint(0, 50, (8, 12)).astype("i4"))
+        dead = {("l.1.a.out.weight", 0): list(range(16)), ("l.1.f.down.weight", 0): list(range(16)),
+                ("l.2.a.out.weight", 0): list(range(16))}
+        said, left = self.shrunk(self.GPT % (3 * ("h=4",)), dead, {"l.2.a:h": (4, 1), "l.2.a.qkv": (48, 12)}, ("-D", "L=4"))
+        self.assertRegex(said, r"(?m)^l\.1 +left out$")
+        self.assertNotIn("l.1.n1.weight", left)
+        whole, small = (sum(t.size for t in tensors.values()) for tensors in (support.read_safetensors(self.path("w.safetensors")), left))
+        self.assertIn(f"parameters: {whole} to {small}, ", said)
+        self.assertEqual(left["l.2.a.out.weight"].shape, (16, 4))
 
     def test_stay_and_settings(self):
         self.shrunk(self.PLAIN, self.CHANNELS, {"b": (7, 4)}, ("--set", "train.batch=8"), ("--stay", "h", "--stay", "a"))
@@ -258,6 +327,9 @@ model M(x: i32[B, T=12], y: i32[B, T]) {
         refused("n=3", "there is no layer 'n'")
         refused("a=0", "a width is a whole number from 1: 'a=0'")
         refused("a=3x", "a width is a whole number from 1: 'a=3x'")
+        refused("a:x=3", "'a:x' is neither a parameter")
+        refused("a:out=0", "a width is a whole number from 1: 'a:out=0'")
+        refused("r.1=0", "a width is a whole number from 1: 'r.1=0'; 0 is for a round")
         refused("a", "no layer with a width: 'a'")
         refused("a=3 a=4", "given twice: 'a=4'")
 
