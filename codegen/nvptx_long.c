@@ -16,7 +16,7 @@
 
 enum {
   MOST_DEPTH = 6,
-  F16_DEPTH = 4,
+  SMALL_DEPTH = 4,
   MOST_CODE = 2048, /* nodes of the body, times elements that are unrolled */
   LONG_LEAST_THREADS = 128,
   LONG_THREADS = 512,
@@ -129,21 +129,18 @@ static int64_t bytes_in_shared(const Long *r) {
 }
 
 /* How many groups a thread has at once: six, or as many less as several operands are loaded, such
- * that they go round the row in the fewest times. Of f16, whose pairs are not kept packed as those of bf16
- * are, so many do not fit into the 64 registers that a thread has: four. */
+ * that they go round the row in the fewest times. Where not all of a long row is kept in shared memory, what
+ * tells one part from the other takes registers, too, of which a thread has 64: then four. */
 static void choose_depth(Long *r, int64_t groups) {
   int loads = 1;
-  bool has_f16 = false;
   for (int pass = 1; pass <= r->reductions.stages + 1; pass++) {
     int count = 0;
-    for (int i = 0; i < r->entry.job->operand_count; i++) {
+    for (int i = 0; i < r->entry.job->operand_count; i++)
       count += r->operand[i].arg && (r->operand[i].passes >> pass & 1);
-      has_f16 |= r->operand[i].arg && r->operand[i].arg->type.dtype == DT_F16;
-    }
     if (count > loads) loads = count;
   }
   int most = loads > 3 ? 2 : MOST_DEPTH / loads;
-  if (has_f16 && most > F16_DEPTH) most = F16_DEPTH;
+  if (strcmp(r->entry.job->module->cpu, "sm_90a") && most > SMALL_DEPTH) most = SMALL_DEPTH;
   int64_t nodes = r->entry.job->node->body->nodes.count * r->width;
   while (most > 1 && nodes * most > MOST_CODE) most--;
   int64_t of_thread = (groups + r->team - 1) / r->team;
