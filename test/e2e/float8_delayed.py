@@ -186,7 +186,9 @@ class Delayed(support.Case):
         whole = self.train(self.compile(DEEP))
         parts = self.train(self.compile(DEEP, "--set", "train.batch=4", "--set", "train.accumulate=4", name="parts.so"))
         self.divided(whole[0], parts[0])
-        for state in parts:
+        inputs = numpy.abs(numpy.load(self.path("x.npy"))).reshape(STEPS, -1).max(1)
+        for step, state in enumerate(parts):
+            self.assertEqual(state[LARGEST][-1, 0, 0], inputs[step])  # of this batch, and not of an earlier one
             numpy.testing.assert_array_equal(state[SCALES], next_scales(state[LARGEST], numpy.ones((PRODUCTS, 3), "f4"), 1))
         sim = self.train(self.compile(DEEP, "--set", "train.batch=4", "--set", "train.accumulate=4", name="parts.ptx"), "--device", "sim", steps=2)
         numpy.testing.assert_allclose(sim[0][LARGEST][-1], parts[0][LARGEST][-1], rtol=1e-2)
