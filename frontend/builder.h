@@ -300,7 +300,9 @@ bool call_match(Builder *b, const char *callee, Loc loc, const Parameter *parame
                 const Arguments *arguments, Value *out, Loc *locs);
 /* `bound_to`: the variable that a new layer gets its name from, or NULL. */
 Value call_eval(Builder *b, const Ast *call, const char *bound_to);
-/* A function of the standard library. */
+/* A function or block of the standard library; NULL: it has none of that name. */
+const Ast *call_definition(const Builder *b, const char *name);
+/* Calls a function that it has. */
 Value call_standard(Builder *b, const char *name, const Arguments *arguments, Loc loc);
 /* The parts of a call that functions, blocks and models share. */
 const Parameter *call_parameters(Builder *b, const Ast *list);
@@ -340,11 +342,11 @@ bool quantize_refuse_parameter(Builder *b, const Declared *of);
 bool quantize_may(const Builder *b, const Ast *block);
 bool quantize_is_done(const Builder *b, const Ast *block);
 /* ── matrices outside of layers that the recipe quantises (quantize_matrix.c) ── */
-/* Does the pattern mean this parameter? Its last word is the name's. */
-bool quantize_names(const char *pattern, const char *name);
 /* x @ y, and a table that rows are looked up in, with rounded matrices in place of those that are meant; NULL after an error. */
 Node *quantize_product(Builder *b, Node *x, Node *y, Loc loc);
 Node *quantize_table(Builder *b, Node *table, Loc loc);
+/* Are these the scales of a rounded matrix, which training or evaluation alone reads? Then an error says so. */
+bool quantize_refuse_scales(Builder *b, const Declared *scales);
 void quantize_list_matrices(Builder *b); /* after the evaluation graph: those that are tapped */
 /* ── what layers read and give, as outputs (taps.c) ── */
 void tap_layer(Builder *b, const Instance *instance, const Value *input, const Value *result);

@@ -275,11 +275,14 @@ static Value call_function(Builder *b, const Ast *fn, const Scope *scope, Loc lo
   return result;
 }
 
-Value call_standard(Builder *b, const char *name, const Arguments *arguments, Loc loc) {
+const Ast *call_definition(const Builder *b, const char *name) {
   for (int i = 0; i < b->std.names.count; i++)
-    if (strcmp(b->std.names.at[i].name, name) == 0)
-      return call_function(b, b->std.names.at[i].value.definition, &b->std, loc, arguments);
-  return value_error();
+    if (strcmp(b->std.names.at[i].name, name) == 0) return b->std.names.at[i].value.definition;
+  return NULL;
+}
+
+Value call_standard(Builder *b, const char *name, const Arguments *arguments, Loc loc) {
+  return call_function(b, call_definition(b, name), &b->std, loc, arguments);
 }
 
 /* ── any callee ───────────────────────────────────────────────────────────────────────────── */

@@ -411,6 +411,7 @@ static bool same_declarations(Builder *b, Declared *train, int train_count) {
         type_equal(&t->node->type, &e->node->type))
       continue;
     const Declared *odd = t ? t : e;
+    if (quantize_refuse_scales(b, odd)) return false;
     diag_error(b->diag, odd->loc,
                "'%s' is not the same in training and evaluation; declare "
                "parameters and states outside `if training`",

@@ -33,13 +33,7 @@ bool quantize_read(Builder *b) {
   return true;
 }
 
-static const Ast *find_std_block(const Builder *b, const char *name) {
-  for (int i = 0; i < b->std.names.count; i++)
-    if (strcmp(b->std.names.at[i].name, name) == 0) return b->std.names.at[i].value.definition;
-  return NULL;
-}
-
-static bool is_standard_block(const Builder *b, const Ast *block, const char *name) { return block == find_std_block(b, name); }
+static bool is_standard_block(const Builder *b, const Ast *block, const char *name) { return block == call_definition(b, name); }
 
 bool quantize_may(const Builder *b, const Ast *block) {
   return is_standard_block(b, block, "Linear") || is_standard_block(b, block, "Conv2d");
@@ -86,7 +80,7 @@ bool quantize_apply(Builder *b, const Instance *instance, const Ast **block, Arg
   add_quantised(b, arguments, "per_tensor", value_bool(form->per_tensor), loc);
   add_quantised(b, arguments, "stored_scale", value_bool(true), loc);
   add_quantised(b, arguments, "input_factor", value_bool(form->has_factor), loc);
-  *block = find_std_block(b, is_linear ? "QuantLinear" : "QuantConv2d");
+  *block = call_definition(b, is_linear ? "QuantLinear" : "QuantConv2d");
   rule->is_used = true;
   return true;
 }
@@ -118,7 +112,7 @@ bool quantize_check(Builder *b) {
                             "quantize: '%s' has no name of its own, by which it could be meant: give it one, Linear(..., name=\"...\")",
                             layer);
     for (int k = 0; k < b->declared.count; k++)
-      if (quantize_names(layer, b->declared.at[k].name)) return quantize_refuse_parameter(b, &b->declared.at[k]);
+      if (quant_form_names(layer, b->declared.at[k].name)) return quantize_refuse_parameter(b, &b->declared.at[k]);
     return builder_fail(b, quantize_setting(b)->loc, "quantize: there is no Linear or Conv2d '%s' left%s", layer,
                         builder_hint(b, layer, names.at, names.count));
   }

@@ -4,17 +4,7 @@
  * sums over, the features of an embedded row alike, so that a tied head and its table are one rounded matrix; they are a state, "…_scale",
  * as that of a QuantLinear. */
 #include "frontend/builder.h"
-#include <fnmatch.h>
 #include <string.h>
-
-static const char *last_word(const char *name) {
-  const char *dot = strrchr(name, '.');
-  return dot ? dot + 1 : name;
-}
-
-bool quantize_names(const char *pattern, const char *name) {
-  return strcmp(last_word(pattern), last_word(name)) == 0 && fnmatch(pattern, name, 0) == 0;
-}
 
 /* The weight of a Linear is meant by the layer. */
 static bool is_of_layer(const Builder *b) {
@@ -46,7 +36,7 @@ static QuantMatrix *find_matrix(Builder *b, const Node *param) {
 
 static QuantRule *find_matrix_rule(Builder *b, const char *name) {
   for (int i = b->quantized.count - 1; i >= 0; i--)
-    if (quantize_names(b->quantized.at[i].layer, name)) return &b->quantized.at[i];
+    if (quant_form_names(b->quantized.at[i].layer, name)) return &b->quantized.at[i];
   return NULL;
 }
 
@@ -106,7 +96,7 @@ static QuantMatrix *note_matrix(Builder *b, Node *param, int axis, Loc loc) {
 
 static bool matrix_is_meant(Builder *b, const char *name) {
   bool is_tapped = false;
-  for (int i = 0; i < b->tap_count && !b->training; i++) is_tapped |= quantize_names(b->taps[i], name);
+  for (int i = 0; i < b->tap_count && !b->training; i++) is_tapped |= quant_form_names(b->taps[i], name);
   return is_tapped || find_matrix_rule(b, name);
 }
 
@@ -158,4 +148,14 @@ void quantize_list_matrices(Builder *b) {
     MatrixTap tap = {node_str(matrix->param, ATTR_NAME), matrix->axis, matrix->products};
     VEC_PUSH(b->arena, b->program->matrix_taps, tap);
   }
+}
+
+bool quantize_refuse_scales(Builder *b, const Declared *scales) {
+  static const char end[] = "_scale";
+  size_t length = strlen(scales->name);
+  if (scales->node->op != OP_STATE || length < sizeof end || strcmp(scales->name + length - strlen(end), end) != 0) return false;
+  const char *matrix = arena_strndup(b->arena, scales->name, length - strlen(end));
+  if (!find_matrix_rule(b, matrix)) return false;
+  builder_fail(b, scales->loc, "quantize: '%s' is multiplied in training alone, or in evaluations alone, so nothing is gained by rounding it: leave it out", matrix);
+  return true;
 }

@@ -61,7 +61,7 @@ static bool taps_refuse(Builder *b, const char *pattern) {
                         other->path, other->block, other->path);
   for (int i = 0; i < b->declared.count; i++) {
     const Declared *of = &b->declared.at[i];
-    if (quantize_names(pattern, of->name)) return quantize_refuse_parameter(b, of);
+    if (quant_form_names(pattern, of->name)) return quantize_refuse_parameter(b, of);
     if (of->node->op == OP_PARAM && of->node->type.shape.rank == 2) VEC_PUSH(b->arena, names, of->name);
   }
   return builder_fail(b, (Loc){0}, "there is no layer '%s'%s", pattern, builder_hint(b, pattern, names.at, names.count));
@@ -70,7 +70,7 @@ static bool taps_refuse(Builder *b, const char *pattern) {
 bool taps_check(Builder *b) {
   for (int i = 0; i < b->tap_count; i++) {
     bool is_used = false;
-    for (int k = 0; k < b->program->matrix_taps.count; k++) is_used |= quantize_names(b->taps[i], b->program->matrix_taps.at[k].path);
+    for (int k = 0; k < b->program->matrix_taps.count; k++) is_used |= quant_form_names(b->taps[i], b->program->matrix_taps.at[k].path);
     for (int k = 0; k < b->program->taps.count; k++) is_used |= fnmatch(b->taps[i], b->program->taps.at[k].path, 0) == 0;
     if (!is_used) return taps_refuse(b, b->taps[i]);
   }

@@ -1,7 +1,9 @@
 /* quant_form: see quant_form.h. */
 #include "plan/quant_form.h"
 #include <ctype.h>
+#include <fnmatch.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOST_BITS = 16, MOST_GROUP = 1 << 30 };
 
@@ -39,6 +41,15 @@ const char *quant_form_read(const char *text, QuantForm *out) {
   if (has_group && out->per_tensor) return "t, one scale for all weights, and groups do not go together";
   if (*at) return "a form is w8 or w4, then t or g32, then a8 or a8u, then f";
   return NULL;
+}
+
+static const char *last_word(const char *name) {
+  const char *dot = strrchr(name, '.');
+  return dot ? dot + 1 : name;
+}
+
+bool quant_form_names(const char *pattern, const char *name) {
+  return strcmp(last_word(pattern), last_word(name)) == 0 && fnmatch(pattern, name, 0) == 0;
 }
 
 void quant_form_append(const QuantForm *form, Text *out) {

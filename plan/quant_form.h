@@ -16,5 +16,7 @@ typedef struct {
 
 /* NULL, or why it is no form: "a rounded number has 2 to 16 bits". */
 const char *quant_form_read(const char *text, QuantForm *out);
+/* Does the pattern, "h.*.weight", mean this parameter, a matrix outside of layers? Its last word is spelled out. */
+bool quant_form_names(const char *pattern, const char *name);
 void quant_form_append(const QuantForm *form, Text *out);
 #endif

@@ -54,7 +54,6 @@ static Status read_taps(Quantizing *q) {
 }
 
 /* ── the rules of the command line ──────────────────────────────────────────────────────────── */
-/* A matrix is meant by a pattern that spells out the last word of its name. */
 static bool rule_means(const char *rule, const QuantLayer *layer) {
   char pattern[1024];
   const char *equals = strchr(rule, '=');
@@ -62,9 +61,7 @@ static bool rule_means(const char *rule, const QuantLayer *layer) {
   if (length >= sizeof pattern) return false;
   memcpy(pattern, rule, length);
   pattern[length] = 0;
-  const char *word = strrchr(pattern, '.'), *own = strrchr(layer->path, '.');
-  if (layer->is_matrix && strcmp(word ? word + 1 : pattern, own ? own + 1 : layer->path) != 0) return false;
-  return fnmatch(pattern, layer->path, 0) == 0;
+  return layer->is_matrix ? quant_form_names(pattern, layer->path) : fnmatch(pattern, layer->path, 0) == 0;
 }
 
 static Status choose_form(Quantizing *q, QuantLayer *layer, bool *is_meant) {

@@ -85,14 +85,14 @@ static void find_reach(Exec *exec, const PlanGraph *graph) {
     const PlanBuffer *buffer = &graph->buffers.at[i];
     int64_t last = buffer->offset + type_bytes(&buffer->type);
     reach(&exec->bytes[buffer->place], last);
-    int under = exec_place_under(exec->plan, buffer->place, &last);
+    int under = plan_whole_place(exec->plan, buffer->place, &last);
     reach(&exec->reach[under], last);
   }
 }
 
 static void reach_place(Exec *exec, int place) {
   int64_t last = exec->plan->places.at[place].bytes;
-  int under = exec_place_under(exec->plan, place, &last);
+  int under = plan_whole_place(exec->plan, place, &last);
   reach(&exec->reach[under], last);
 }
 
@@ -145,6 +145,8 @@ static int64_t most_bytes(const PlanGraph *graph, const PlanStep *step) {
   return most;
 }
 
+static int place_shared_of(const Plan *plan, int place) { return plan_whole_place(plan, place, &(int64_t){0}); }
+
 /* By place: do ranks work on it together, on so many bytes that they should all reach it? It is so on
  * all ranks, whatever graphs these will run. */
 static void find_places_of_ranks(const Plan *plan, bool *is_shared) {
@@ -156,12 +158,12 @@ static void find_places_of_ranks(const Plan *plan, bool *is_shared) {
       const PlanStep *step = &graph->steps.at[i];
       bool is_large = step->kind == STEP_BEGIN && most_bytes(graph, step) >= LEAST;
       for (int k = 0; k < step->arg_count && is_large; k++)
-        is_shared[exec_place_under(plan, graph->buffers.at[step->args[k]].place, NULL)] = true;
+        is_shared[place_shared_of(plan, graph->buffers.at[step->args[k]].place)] = true;
     }
   }
   for (int i = 0; (run = plan_run_at(plan, i)) != NULL; i++)
-    if (is_shared[exec_place_under(plan, run->instead_of, NULL)])
-      is_shared[exec_place_under(plan, run->reads, NULL)] = true;
+    if (is_shared[place_shared_of(plan, run->instead_of)])
+      is_shared[place_shared_of(plan, run->reads)] = true;
 }
 
 static Status make_all_places(Exec *exec, const bool *is_shared) {

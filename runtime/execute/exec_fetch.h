@@ -66,8 +66,6 @@ Status exec_ready(Exec *exec, ExecGraph graph);
 void exec_written(Exec *exec, int place, int64_t offset, int64_t bytes);
 /* When `graph` is bound, and before it runs. */
 Status exec_prepare_bind(Exec *exec, ExecGraph graph, char *const *base);
-/* exec_init.c: the place whose memory a window is of; *offset, unless NULL, within the window, becomes that within it. */
-int exec_place_under(const Plan *plan, int place, int64_t *offset);
 /* exec_parts.c: are there as many ranks as the parameters are shared out over? */
 Status exec_check_parts(const Exec *exec);
 #endif

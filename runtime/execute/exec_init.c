@@ -4,12 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int exec_place_under(const Plan *plan, int place, int64_t *offset) {
-  for (; plan->places.at[place].is_window; place = plan->places.at[place].of)
-    if (offset) *offset += plan->places.at[place].offset;
-  return place;
-}
-
 void exec_set_derived(Exec *exec, const char *key, double value) {
   int index = setting_find(key);
   if (index >= 0) exec->plan->settings[index].number = value;
@@ -27,7 +21,7 @@ Status exec_write_settings(Exec *exec) {
 /* No graph that runs here reads or writes it: the moments of an optimizer, where nothing is trained. It stays as it is, and takes no memory. */
 static bool is_out_of_reach(const Exec *exec, const PlanTensor *tensor) {
   int64_t offset = tensor->offset;
-  int under = exec_place_under(exec->plan, tensor->place, &offset);
+  int under = plan_whole_place(exec->plan, tensor->place, &offset);
   return exec->plan->places.at[under].saved == SAVED_CHECKPOINT && offset >= exec->reach[under];
 }
 

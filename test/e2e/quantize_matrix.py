@@ -194,6 +194,9 @@ class QuantizeMatrix(support.Case):
                                ("nothing.weight=w8", "there is no Linear or Conv2d 'nothing.weight' left"), ("block.0.up.*=w8", "there is no Linear or Conv2d")):
             self.fails(1, words, "ftc", self.path("m.ft"), "--set", f"train.quantize={setting}", "-o", self.path("n.so"))
         with open(self.path("o.ft"), "w") as file:
+            file.write(MODEL.replace("return x @ w\n", "if training { return x @ w }; return x[..., :1] * w[0]\n"))
+        self.fails(1, "'block.0.up.w' is multiplied in training alone, or in evaluations alone", "ftc", self.path("o.ft"), "--set", "train.quantize=*.w=w8", "-o", self.path("n.so"))
+        with open(self.path("o.ft"), "w") as file:
             file.write(MODEL.replace("z = tokens(h)", 'z = tokens(Linear(16, name="lin")(h))'))
         self.fails(1, "'lin.weight' is the weight of a layer, which is meant by its own name: 'lin'", "ftc", self.path("o.ft"), "--set", "train.quantize=lin.weight=w8", "-o", self.path("n.so"))
         with open(self.path("o.ft"), "w") as file:

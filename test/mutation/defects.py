@@ -127,7 +127,7 @@ defect("matrix-order", "runtime/command/quantize_layers.c", "return layer->is_tu
 defect("matrix-scales", "runtime/checkpoint/weight_packed.c", "p->rows_of_scale = p->rows / of->dim[0];", "p->rows_of_scale = p->rows;", R)
 R = "py test/num/few_rows.py"
 defect("few-rest", "kernels/gemm_few_x86.c", "((uint16_t *)part)[i] = ((const uint16_t *)from)[i];", "((uint16_t *)part)[i] = i ? ((const uint16_t *)from)[i] : 0;", R)
-defect("turned-gradient", "passes/storage.c", "plain_of(t, dot->input[1]), plain_of(t, dot->input[0]),", "plain_of(t, dot->input[0]), plain_of(t, dot->input[1]),", "py test/e2e/generate.py")
+defect("turned-gradient", "passes/storage.c", "plain_of(t, dot->input[1]), plain_of(t, dot->input[0]),", "plain_of(t, dot->input[0]), plain_of(t, dot->input[1]),", "py test/e2e/storage.py")
 defect("few-batch", "kernels/gemm_few_x86.c", "few_at(type, args[p->arg_b], block->batch * p->k * p->n)", "few_at(type, args[p->arg_b], 0)", R)
 
 # ── codegen: the CPU ──
