@@ -4,6 +4,7 @@
  * A density is a mixture with one component for each trial and one that covers the whole range, over all dimensions together, so that
  * it knows which values go together. */
 #define _GNU_SOURCE /* M_PI */
+#include "runtime/tune/front.h"
 #include "runtime/tune/sampler_private.h"
 #include <math.h>
 #include <stdlib.h>
@@ -16,8 +17,9 @@ typedef struct {
   int count, dims;
   double *center;    /* [count][dims], of [0, 1] or a choice's number; NAN: inactive */
   double *deviation; /* [count][dims] */
-  double *whole;     /* [count][dims], the logarithm of its mass within [0, 1]; without steps, of that and √(2π) deviation */
-  double *weight;    /* [count], logarithms, their sum is 1 */
+  double *
+      whole; /* [count][dims], the logarithm of its mass within [0, 1]; without steps, of that and √(2π) deviation */
+  double *weight; /* [count], logarithms, their sum is 1 */
 } Mixture;
 
 typedef struct {
@@ -72,7 +74,34 @@ static void choose_widths(const Space *space, Mixture *m) {
   }
 }
 
-static bool mixture_new(const Proposal *p, const Ranked *ranked, int count, bool fades,
+/* Of many, the oldest count less. */
+static void weigh_by_age(const Ranked *ranked, int count, double *weight) {
+  for (int i = 0; i < count; i++) {
+    int newer = 0;
+    for (int j = 0; j < count && count > MOST_BETTER; j++)
+      newer += ranked[j].index > ranked[i].index;
+    weight[i] = newer < MOST_BETTER
+                    ? 1
+                    : 1 - (1 - 1.0 / count) * (newer - MOST_BETTER + 1) / (count - MOST_BETTER);
+  }
+}
+
+/* The better ones count alike; of several goals, by what their values alone add to the volume that all enclose. */
+static void weigh_better(const Proposal *p, const Ranked *ranked, int count, double *weight) {
+  int goals = p->sampler->goals;
+  double values[MOST_BETTER * GOALS_MOST];
+  for (int i = 0; i < count; i++) weight[i] = 1;
+  if (goals < 2) return;
+  for (int i = 0; i < count; i++) {
+    const Observation *one = &p->seen[ranked[i].index];
+    if (one->state != TRIAL_COMPLETE) return; /* so few have all their values */
+    memcpy(values + (long)i * goals, one->values, (size_t)goals * sizeof *values);
+  }
+  front_weights(values, count, goals, weight);
+}
+
+/* weight: [count]; the prior's is 1 */
+static bool mixture_new(const Proposal *p, const Ranked *ranked, int count, const double *weight,
                         Mixture *m) {
   const Space *space = p->sampler->space;
   *m = (Mixture){.count = count + 1, .dims = space->count};
@@ -85,14 +114,7 @@ static bool mixture_new(const Proposal *p, const Ranked *ranked, int count, bool
   double sum = 0;
   for (int i = 0; i <= count; i++) {
     place_component(space, m, i, i < count ? p->seen[ranked[i].index].point : NULL);
-    m->weight[i] = 1;
-    if (fades && i < count && count > MOST_BETTER) { /* of many, the oldest count less */
-      int newer = 0;
-      for (int j = 0; j < count; j++) newer += ranked[j].index > ranked[i].index;
-      if (newer >= MOST_BETTER)
-        m->weight[i] = 1 - (1 - 1.0 / count) * (newer - MOST_BETTER + 1) / (count - MOST_BETTER);
-    }
-    sum += m->weight[i];
+    sum += m->weight[i] = i < count ? weight[i] : 1;
   }
   for (int i = 0; i <= count; i++) m->weight[i] = log(m->weight[i] / sum);
   choose_widths(space, m);
@@ -213,16 +235,22 @@ Status sampler_next_tpe(const Proposal *p, double *point) {
   int finished = proposal_finished(p);
   if (finished < SAMPLER_FIRST) return sampler_next_random(p, point), STATUS_OK;
   Ranked *ranked = malloc((size_t)p->count * sizeof *ranked);
-  if (!ranked) return status_fail(STATUS_FAULT, "out of memory");
-  int count = rank_trials(p, ranked);
-  int good = (int)fmin(ceil(0.1 * finished), MOST_BETTER);
+  double *weight = malloc((size_t)p->count * sizeof *weight);
   Mixture better = {0}, rest = {0};
-  Status status = mixture_new(p, ranked, good, false, &better) &&
-                          mixture_new(p, ranked + good, count - good, true, &rest)
-                      ? tpe_choose(p, &better, &rest, point)
-                      : status_fail(STATUS_FAULT, "out of memory");
+  bool fine = ranked && weight;
+  if (fine) {
+    int count = rank_trials(p, ranked);
+    int good = (int)fmin(ceil(0.1 * finished), MOST_BETTER);
+    weigh_better(p, ranked, good, weight);
+    weigh_by_age(ranked + good, count - good, weight + good);
+    fine = mixture_new(p, ranked, good, weight, &better) &&
+           mixture_new(p, ranked + good, count - good, weight + good, &rest);
+  }
+  Status status =
+      fine ? tpe_choose(p, &better, &rest, point) : status_fail(STATUS_FAULT, "out of memory");
   mixture_free(&better);
   mixture_free(&rest);
+  free(weight);
   free(ranked);
   return status;
 }

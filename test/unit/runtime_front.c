@@ -78,12 +78,106 @@ static void ranks_go_by_fronts(void **state) {
       }
       for (int i = 1; i < COUNT; i++) assert_true(depth[at[i - 1]] <= depth[at[i]]);
     }
-  /* in a front the ends come first, then the lonely ones */
-  double line[] = {0, 10, 1, 9, 1.1, 8.9, 5, 5, 10, 0};
+  double none[1];
   int rank[5];
+  assert_true(front_rank(none, 0, 2, rank));
+  /* In a front: (5, 5) encloses 36 with (11, 11), then (1.1, 8.9) adds the most, 3.9 * 2.1; the end (10, 0) 1 * 5; (0, 10) 1.1 * 1; (1, 9) 0.1 * 1. */
+  double line[] = {0, 10, 1, 9, 1.1, 8.9, 5, 5, 10, 0};
+  const int expected[] = {3, 4, 1, 0, 2};
   assert_true(front_rank(line, 5, 2, rank));
-  assert_true(rank[0] < 2 && rank[4] < 2 && rank[3] == 2 && rank[1] == 4 - (rank[2] == 4));
-  assert_true(front_rank(line, 0, 2, rank));
+  assert_memory_equal(rank, expected, sizeof expected);
+}
+
+enum {
+  CELLS = 5,
+  POINTS = 9
+}; /* values are 0 to 4; the far point, a tenth of the range beyond, is 4.4 */
+
+/* What a set of points, by bits, encloses with the far point: cell by cell, of which the last ones are 0.4 long. */
+static double plain_volume(const double *values, int goals, unsigned set) {
+  int cells = 1;
+  double total = 0;
+  for (int g = 0; g < goals; g++) cells *= CELLS;
+  for (int cell = 0; cell < cells; cell++) {
+    double size = 1;
+    bool is_inside = false;
+    for (int g = 0, rest = cell; g < goals; g++, rest /= CELLS)
+      size *= rest % CELLS == CELLS - 1 ? 0.4 : 1;
+    for (int i = 0; i < POINTS; i++) {
+      bool is_within = set >> i & 1;
+      for (int g = 0, rest = cell; g < goals; g++, rest /= CELLS)
+        is_within &= values[i * goals + g] <= rest % CELLS;
+      is_inside |= is_within;
+    }
+    total += is_inside ? size : 0;
+  }
+  return total;
+}
+
+/* Points whose least value of each goal is 0 and whose largest is 4. */
+static void draw_points(uint64_t seed, int goals, double *values) {
+  Random random = random_new(seed, (uint64_t)goals, 1);
+  for (int i = 0; i < POINTS * goals; i++) values[i] = floor(CELLS * random_unit(&random));
+  for (int g = 0; g < goals; g++) {
+    values[g] = g == 0 ? 4 : 0;
+    values[goals + g] = g == 0 ? 0 : 4;
+  }
+}
+
+static void weights_are_exclusive_volumes(void **state) {
+  (void)state;
+  const unsigned all = (1u << POINTS) - 1;
+  int parts = 0;
+  for (int goals = 2; goals <= GOALS_MOST; goals++)
+    for (uint64_t seed = 0; seed < 20; seed++) {
+      double values[POINTS * GOALS_MOST], weight[POINTS], alone[POINTS], most = 0;
+      draw_points(seed, goals, values);
+      for (int i = 0; i < POINTS; i++) {
+        alone[i] = plain_volume(values, goals, all) - plain_volume(values, goals, all & ~(1u << i));
+        most = fmax(most, alone[i]);
+      }
+      front_weights(values, POINTS, goals, weight);
+      for (int i = 0; i < POINTS; i++) {
+        assert_true(fabs(weight[i] - alone[i] / most) < 1e-9);
+        assert_true(weight[i] > 0);
+        parts += alone[i] > 0 && alone[i] < most;
+      }
+    }
+  assert_true(parts > 50);
+  double same[] = {1, 2, 1, 2}, failed[] = {1, 2, 0, INFINITY}, weight[2];
+  front_weights(same, 2, 2, weight); /* neither adds anything */
+  assert_true(weight[0] == 1 && weight[1] == 1);
+  front_weights(failed, 2, 2, weight);
+  assert_true(weight[0] == 1 && weight[1] == 1);
+}
+
+/* The first front goes on by the point that adds the most volume to the ones before. */
+static void fronts_go_by_volume(void **state) {
+  (void)state;
+  int choices = 0;
+  for (int goals = 2; goals <= GOALS_MOST; goals++)
+    for (uint64_t seed = 0; seed < 60; seed++) {
+      double values[POINTS * GOALS_MOST];
+      int rank[POINTS], at[POINTS];
+      unsigned first = 0, chosen = 0, ends = 3; /* the first two points */
+      draw_points(seed, goals, values);
+      assert_true(front_rank(values, POINTS, goals, rank));
+      for (int i = 0; i < POINTS; i++) {
+        at[rank[i]] = i;
+        if (depth_of(values, POINTS, goals, i) == 0) first |= 1u << i;
+      }
+      if ((first & ends) != ends) continue; /* the far point is another one */
+      for (int k = 0; chosen != first; k++) {
+        double most = 0, before = plain_volume(values, goals, chosen);
+        for (int i = 0; i < POINTS; i++)
+          if (first >> i & 1)
+            most = fmax(most, plain_volume(values, goals, chosen | 1u << i) - before);
+        chosen |= 1u << at[k];
+        assert_true(fabs(plain_volume(values, goals, chosen) - before - most) < 1e-9);
+        choices++;
+      }
+    }
+  assert_true(choices > 100);
 }
 
 static void one_number_of_several(void **state) {
@@ -160,6 +254,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(goals_as_text),
       cmocka_unit_test(ranks_go_by_fronts),
+      cmocka_unit_test(weights_are_exclusive_volumes),
+      cmocka_unit_test(fronts_go_by_volume),
       cmocka_unit_test(one_number_of_several),
       cmocka_unit_test(samplers_find_the_front),
   };
