@@ -3,7 +3,7 @@
 constant rate. Accuracy in percent of the weights as they are, of their averages with the running statistics of the training, and of these with statistics
 computed anew; means over seeds, the lowest, the highest, and seconds of processor time, on one thread.
 
-    bench/running_statistics.py [--build build] [--seeds 3] [--decays 0.9 0.99 0.998]"""
+    bench/running_statistics.py [--build build] [--seeds 3] [--averages "ema = 0.99" "ema = 0.998" "average = swa(start=0.5)"]"""
 import argparse
 import json
 import os
@@ -28,14 +28,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--decays", nargs="*", default=["0.9", "0.99", "0.998"])
+    parser.add_argument("--averages", nargs="*", default=["ema = 0.9", "ema = 0.99", "ema = 0.998", "average = swa(start=0.5)"])
     flags = parser.parse_args()
     ftc, ftrun = (os.path.join(flags.build, "bin", tool) for tool in ("ftc", "ftrun"))
-    for decay in flags.decays:
+    for average in flags.averages:
         with tempfile.TemporaryDirectory() as folder:
             path = lambda name: os.path.join(folder, name)
             with open(path("m.ft"), "w") as file:
-                file.write(program("faster.ft", f"ema = {decay}"))
+                file.write(program("faster.ft", average))
             subprocess.run([ftc, path("m.ft"), "-o", path("m.so")], check=True)
             subprocess.run([ftc, path("m.ft"), "--set", "train.statistics=true", "-o", path("anew.so")], check=True)
             found, seconds = {"as they are": [], "averages": [], "averages, statistics anew": []}, [[], []]
@@ -47,8 +47,8 @@ def main():
                 for name, value in zip(found, (one["accuracy"], one["ema_accuracy"], two["accuracy"])):
                     found[name].append(100 * value)
             for name, values in found.items():
-                print(f"ema = {decay}  {name:26} {sum(values) / len(values):.2f} ({min(values):.2f}, {max(values):.2f})", flush=True)
-            print(f"ema = {decay}  training {sorted(seconds[0])[flags.seeds // 2]:.1f} s, statistics {sorted(seconds[1])[flags.seeds // 2]:.1f} s", flush=True)
+                print(f"{average}  {name:26} {sum(values) / len(values):.2f} ({min(values):.2f}, {max(values):.2f})", flush=True)
+            print(f"{average}  training {sorted(seconds[0])[flags.seeds // 2]:.1f} s, statistics {sorted(seconds[1])[flags.seeds // 2]:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 
 const char *const recipe_train_words[] = {"model",      "data", "optimizer", "schedule", "eval",
                                           "checkpoint", "log",  "stop",      "freeze",   "prune",
-                                          "grow",       "sharpness", NULL};
+                                          "grow",       "sharpness", "average", NULL};
 const char *const recipe_data_words[] = {"train", "valid", "test", NULL};
 const char *const recipe_sections[RECIPE_SECTIONS] = {"eval", "checkpoint", "log", "schedule"};
 
@@ -160,6 +160,7 @@ static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const A
   if (strcmp(name, "recompute") == 0) return recipe_recompute(b, value);
   if (strcmp(name, "prune") == 0) return recipe_prune(b, value);
   if (strcmp(name, "sharpness") == 0) return recipe_sharpness(b, value);
+  if (strcmp(name, "average") == 0) return recipe_average(b, value);
   if (strcmp(name, "grow") == 0) return recipe_grow(b, value);
   if (strcmp(name, "clip") == 0) return recipe_clip(b, value);
   if (strcmp(name, "batch") == 0) return recipe_batch(b, value);

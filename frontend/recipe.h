@@ -58,6 +58,7 @@ bool recipe_recompute(Builder *b, const Ast *ast);
 bool recipe_clip(Builder *b, const Ast *ast);
 /* none, sam(rho=0.05), asam(rho=0.5, eta=0.01) */
 bool recipe_sharpness(Builder *b, const Ast *ast);
+bool recipe_average(Builder *b, const Ast *ast);
 /* One of recipe_choices(entry), with its arguments: the setting train.ENTRY and others. */
 bool recipe_choice(Builder *b, const char *entry, const Ast *ast);
 /* auto, auto(memory = 8 GiB, most = 512): the words of train.batch.auto. */

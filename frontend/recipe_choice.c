@@ -50,6 +50,11 @@ static const Choice sharpnesses[] = {
     {"asam", "rho eta every", "train.sharpness."},
     {0},
 };
+static const Choice averages[] = {
+    {"ema", "decay:ema", "train."},
+    {"swa", "start every", "train.average."},
+    {0},
+};
 enum { MOST_ARGUMENTS = 12, MOST_CHOICES = 12 };
 
 const Choice *recipe_choices(const char *key) {
@@ -59,6 +64,7 @@ const Choice *recipe_choices(const char *key) {
          : !strcmp(key, "recompute") ? recomputes
          : !strcmp(key, "prune")     ? prunes
          : !strcmp(key, "sharpness") ? sharpnesses
+         : !strcmp(key, "average")   ? averages
                                      : NULL;
 }
 
@@ -177,6 +183,12 @@ bool recipe_precision(Builder *b, const Ast *ast) {
 bool recipe_sharpness(Builder *b, const Ast *ast) {
   if (ast->kind == AST_NONE) return recipe_set_text(b, "train.sharpness", "none", ast->loc);
   return choice_read(b, "train.sharpness", sharpnesses, ast);
+}
+
+bool recipe_average(Builder *b, const Ast *ast) {
+  if (ast->kind == AST_NONE)
+    return recipe_set_text(b, "train.average", "ema", ast->loc) && recipe_set_text(b, "train.ema", "0", ast->loc);
+  return choice_read(b, "train.average", averages, ast);
 }
 
 /* none; gelu is what most people would say for pointwise */
@@ -332,10 +344,10 @@ static bool check_precision(Builder *b, Loc loc) {
     fine = (diag_error(b->diag, loc, "parameters=bf16 goes with precision = bf16, not with %s",
                        setting_text(b->program->settings, "train.precision")),
             false);
-  if (is_narrow && choice_number(b, "train.ema") != 0)
+  if (is_narrow && setting_averages(b->program->settings))
     fine =
         (diag_error(b->diag, loc,
-                    "ema averages f32 parameters: with parameters=bf16 there are none; leave out "
+                    "an average of the weights is one of f32 parameters: with parameters=bf16 there are none; leave out "
                     "one of the two"),
          false);
   if (choice_number(b, "train.loss_scale") <= 0)
@@ -410,9 +422,20 @@ static bool check_needs(Builder *b) {
   return true;
 }
 
+/* ema is switched on by its decay, which is that of `ema = 0.999`, too. */
+static bool check_average(Builder *b) {
+  const SettingValue *settings = b->program->settings, *average = &settings[setting_find("train.average")];
+  double decay = choice_number(b, "train.ema");
+  bool is_swa = is_chosen(b, "train.average", "swa");
+  if (is_swa && decay != 0)
+    return builder_fail(b, average->loc, "there is one average of the weights, and average = swa and ema = %g are two: leave out one of them", decay);
+  if (is_swa || !average->is_set || average->loc.line == 0 || settings[setting_find("train.ema")].is_set) return true;
+  return builder_fail(b, average->loc, "average = ema needs its decay: ema(decay=0.999), where 0 is none");
+}
+
 bool recipe_settle(Builder *b, Loc loc) {
   bool fine = recipe_set_defaults(b) && check_precision(b, loc) && check_zero(b, loc) &&
-              check_pipeline(b, loc) && check_needs(b) && recipe_check_prune(b) && settle_sharpness(b) &&
+              check_pipeline(b, loc) && check_needs(b) && recipe_check_prune(b) && settle_sharpness(b) && check_average(b) &&
               recipe_check_freeze(b);
   const char *optimizer = setting_text(b->program->settings, "train.optimizer");
   if (optimizer_takes(optimizer, "dampening") && choice_number(b, "train.nesterov") != 0 &&

@@ -218,8 +218,8 @@ bool recipe_check_freeze(Builder *b) {
                       : strcmp(setting_text(settings, recipe_prune_key), "none") ? "prune"
                       : recipe_chosen_optimizer(b)->rest[0]    ? "optimizer = muon"
                       : setting_number(settings, "train.log.layers") ? "log { layers }"
-                      : setting_parts(settings) > 1 && setting_number(settings, "train.ema") != 0
-                          ? "distributed.zero with ema"
+                      : setting_parts(settings) > 1 && setting_averages(settings)
+                          ? "distributed.zero with an average of the weights"
                           : NULL;
   return !other || builder_fail(b, loc, "freeze = after(...) and %s do not go together: leave out one of the two", other);
 }

@@ -36,7 +36,7 @@ static bool has_split(const Builder *b, const char *split) {
 static bool rule_check_name(Builder *b, const Rule *rule, const char *name) {
   VEC(const char *) names = {0};
   const Graph *graph = b->program->eval;
-  bool is_averaged = setting_number(b->program->settings, "train.ema") != 0;
+  bool is_averaged = setting_averages(b->program->settings);
   for (int i = 0; i < graph->roots.count; i++) {
     const Root *root = &graph->roots.at[i];
     if (root->kind != ROOT_LOSS && root->kind != ROOT_METRIC && root->kind != ROOT_AUC) continue;

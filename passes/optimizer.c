@@ -10,6 +10,7 @@
 #include "passes/autodiff.h"
 #include "passes/loss_scale.h"
 #include "passes/prune.h"
+#include <string.h>
 
 /* ── clipping ───────────────────────────────────────────────────────────────────────────────── */
 /* For the log: what clip_grad_norm_ returns. */
@@ -59,7 +60,7 @@ static Node *with_resting(Update *u, Node *params) {
 /* How many elements there are behind the update's, if they have an average. */
 static int64_t find_resting(const PassContext *context, const Graph *graph, int64_t trained) {
   int64_t end = trained;
-  if (setting_number(context->settings, "train.ema") == 0) return 0;
+  if (!setting_averages(context->settings)) return 0;
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *param = graph->nodes.at[i];
     if (param->op != OP_PARAM || !pass_rests(context, param)) continue;
@@ -70,11 +71,31 @@ static int64_t find_resting(const PassContext *context, const Graph *graph, int6
   return end - trained;
 }
 
-/* ema = d ema + (1 - d) p after each step; it starts as the initial weights. */
+/* swa: the plain mean of the weights behind every `every`-th step from the share `start` of all on (Izmailov et al. 2018). The share of the
+ * average before in the one after: n / (n + 1) where weights join n others, 0 before the first ones, so that the average is the weights
+ * until then, and 1 in between. */
+static Node *swa_decay(Update *u) {
+  Graph *graph = u->graph;
+  Node *zero = update_number(u, 0), *one = update_number(u, 1);
+  Node *asked = update_setting(u, "train.average.every"), *epoch = update_setting(u, "train.steps_per_epoch");
+  Node *every = make_select(graph, update_op(u, OP_GT, asked, zero), asked, update_op(u, OP_MAX, epoch, one));
+  Node *start = update_mul(u, update_setting(u, "train.average.start"), update_setting(u, "train.total_steps"));
+  Node *first = update_sub(u, update_div(u, start, every), update_number(u, 1e-9)); /* 0.07 x 100 is more than 7 */
+  first = make_unary(graph, OP_CEIL, first);
+  first = update_op(u, OP_MAX, first, one);
+  Node *done = update_add(u, u->step, one);
+  Node *nth = make_unary(graph, OP_FLOOR, update_div(u, done, every));
+  Node *others = update_op(u, OP_MAX, update_sub(u, nth, first), zero);
+  Node *joins = make_select(graph, update_op(u, OP_EQ, update_mul(u, nth, every), done), update_div(u, others, update_add(u, others, one)), one);
+  return make_select(graph, update_op(u, OP_GE, nth, first), joins, zero);
+}
+
+/* average = d average + (1 - d) p after each step, with ema's d or swa's; it starts as the initial weights. */
 static void average_weights(Update *u, Node *params) {
-  if (setting_number(u->settings, "train.ema") == 0) return;
-  update_at(u, "train.ema");
-  Node *decay = update_setting(u, "train.ema"), *zero = update_number(u, 0);
+  bool is_swa = !strcmp(setting_text(u->settings, "train.average"), "swa");
+  if (!setting_averages(u->settings)) return;
+  update_at(u, is_swa ? "train.average" : "train.ema");
+  Node *decay = is_swa ? swa_decay(u) : update_setting(u, "train.ema"), *zero = update_number(u, 0);
   Node *is_first = update_op(u, OP_EQ, u->step, zero), *old = u->all ? u->all : u->params;
   Type trained = u->flat;
   params = with_resting(u, params);

@@ -73,6 +73,8 @@ int64_t setting_group(const SettingValue *values);
 /* distributed.zero: the ranks that parameters, and what the optimizer keeps of them, are shared out
  * over; 1: every rank has all. */
 int64_t setting_parts(const SettingValue *values);
+/* Is an average of the weights kept: train.average = swa, or a decay train.ema? */
+bool setting_averages(const SettingValue *values);
 
 /* A row of optimizers.def. */
 typedef struct {

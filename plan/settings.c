@@ -54,6 +54,7 @@ static const struct {
     {"train.alpha", 0, 1},
     {"train.lr_decay", 0, INFINITY},
     {"train.ema", 0, 1},
+    {"train.average.start", 0, 1},
     {"train.lr", 0, INFINITY},
     {"train.weight_decay", 0, INFINITY},
     {"train.momentum", 0, 1},
@@ -124,6 +125,7 @@ static const struct {
     {"train.prune", "none magnitude movement gradient zeros"},
     {"train.prune.scope", "layer global"},
     {"train.sharpness", "none sam asam"},
+    {"train.average", "ema swa"},
     {"train.muon.adjust", "match_rms_adamw original"},
     {"train.eval.unit", "epoch step"},
     {"train.checkpoint.unit", "epoch step"},
@@ -157,6 +159,10 @@ int64_t setting_group(const SettingValue *values) {
 int64_t setting_parts(const SettingValue *values) {
   int64_t ranks = setting_ranks(values);
   return ranks > 1 && setting_number(values, "distributed.zero") > 0 ? ranks : 1;
+}
+
+bool setting_averages(const SettingValue *values) {
+  return setting_number(values, "train.ema") != 0 || !strcmp(setting_text(values, "train.average"), "swa");
 }
 
 int setting_find(const char *key) {
@@ -196,7 +202,8 @@ const char *setting_needs(const SettingValue *values, int index) {
     const char *group, *off, *example;
   } groups[] = {{"train.prune", "none", "train.prune=magnitude"},
                 {"train.grow", "", "train.grow=batch(16)"},
-                {"train.sharpness", "none", "train.sharpness=sam"}};
+                {"train.sharpness", "none", "train.sharpness=sam"},
+                {"train.average", "ema", "train.average=swa"}};
   for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
     size_t length = strlen(groups[i].group);
     bool is_inside = !strncmp(setting_info[index].key, groups[i].group, length) && setting_info[index].key[length] == '.';

@@ -66,6 +66,7 @@ static void print_recipe(const Plan *plan, const SettingValue *defaults, FILE *o
                                          {"train.momentum", "momentum "},
                                          {"train.clip", "clip "},
                                          {"train.ema", "ema "},
+                                         {"train.average", "average "},
                                          {"train.precision", "precision "},
                                          {"train.parameters", "parameters "},
                                          {"train.recompute", "recompute "},
