@@ -299,6 +299,10 @@ defect("float8-delayed-part", FD, "largest = make_binary(graph, OP_MAX, before, 
 defect("float8-delayed-ranks", FD, "setting_ranks(settings) != 1 ? make_all_reduce", "setting_ranks(settings) < 0 ? make_all_reduce", FDT)
 defect("float8-delayed-unknown", FD, "make_binary(graph, OP_AND, is_some, make_unary(graph, OP_ISFINITE, largest))", "is_some", FDT)
 defect("float8-delayed-twice", "frontend/tensor.c", "b->product_uses.at[place]++);", "b->product_uses.at[place]);", FDT)
+SWA = "py test/e2e/swa.py"
+defect("swa-first", "passes/optimizer.c", "update_op(u, OP_GE, nth, first), joins, zero)", "update_op(u, OP_GT, nth, first), joins, zero)", SWA)
+defect("swa-count", "passes/optimizer.c", "update_div(u, others, update_add(u, others, one))", "update_div(u, others, update_add(u, nth, one))", SWA)
+defect("swa-skipped", "passes/optimizer.c", "Node *done = update_add(u, u->step, one);", "Node *done = update_add(u, make_cast(graph, update_counter(u, ROLE_STEP, OWN_STEP), DT_F64), one);", SWA)
 ST, STT = "frontend/statistics.c", "py test/e2e/running_statistics.py"
 defect("statistics-count", ST, 'arith_binary(b, "+", value_tensor(count), value_int(1), call->loc)', 'arith_binary(b, "+", value_tensor(count), value_int(2), call->loc)', STT)
 defect("statistics-first", ST, "tensor_select(b, is_first, value, next.node, call->loc)", "tensor_select(b, is_first, next.node, next.node, call->loc)", STT)
