@@ -423,7 +423,7 @@ static bool check_needs(Builder *b) {
 }
 
 /* ema is switched on by its decay, which is that of `ema = 0.999`, too. */
-static bool check_average(Builder *b) {
+static bool check_averages(Builder *b) {
   const SettingValue *settings = b->program->settings, *average = &settings[setting_find("train.average")];
   double decay = choice_number(b, "train.ema");
   bool is_swa = is_chosen(b, "train.average", "swa");
@@ -435,7 +435,7 @@ static bool check_average(Builder *b) {
 
 bool recipe_settle(Builder *b, Loc loc) {
   bool fine = recipe_set_defaults(b) && check_precision(b, loc) && check_zero(b, loc) &&
-              check_pipeline(b, loc) && check_needs(b) && recipe_check_prune(b) && settle_sharpness(b) && check_average(b) &&
+              check_pipeline(b, loc) && check_needs(b) && recipe_check_prune(b) && settle_sharpness(b) && check_averages(b) &&
               recipe_check_freeze(b);
   const char *optimizer = setting_text(b->program->settings, "train.optimizer");
   if (optimizer_takes(optimizer, "dampening") && choice_number(b, "train.nesterov") != 0 &&

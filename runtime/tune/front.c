@@ -214,7 +214,7 @@ void front_scalarise(const double *values, int count, int goals, const double *w
 }
 
 void front_weights(const double *values, int count, int goals, double *weight) {
-  FrontPoint front[FRONT_BY_VOLUME];
+  FrontPoint front[FRONT_BY_VOLUME] = {0};
   double far[GOALS_MOST], others[FRONT_BY_VOLUME * GOALS_MOST], most = 0;
   for (int i = 0; i < count; i++) {
     weight[i] = 1;
