@@ -98,7 +98,7 @@ void callback_call_block(Entry *entry, const char *suffix, const char *name, LLV
 }
 
 bool callback_fits(Job *job) {
-  if (entry_index_type(job) == job->module->i32) return true;
+  if (entry_is_small(job)) return true;
   diag_error(
       job->module->diag, job->node->origin.loc,
       "a tensor of this operation has 2^30 elements or more, which its GPU kernel cannot index");

@@ -297,6 +297,21 @@ static LLVMValueRef product_value(Contract *c, Emitter *emitter, LLVMValueRef su
   return is_narrow ? emit_cast(emitter, DT_F32, c->result, sum) : sum;
 }
 
+/* Opens the callback `name` of the epilogue, whose parameters from `first` on are three places. These become indices as wide as the kernel's
+ * tensors need: where one is large, so is the number of an element, but not of a row or column. */
+static void open_finish(Contract *c, Emitter *emitter, const char *name, LLVMTypeRef *parameters,
+                        int count, int first, LLVMValueRef *p) {
+  Job *job = c->job;
+  callback_open(job, emitter, c->suffix, name, job->module->nothing, parameters, count,
+                job->node->body);
+  emitter->index_type = entry_index_type(job);
+  for (int i = 0; i < count; i++) {
+    p[i] = LLVMGetParam(emitter->function, (unsigned)i);
+    if (i >= first && i < first + 3)
+      p[i] = LLVMBuildIntCast2(emitter->builder, p[i], emitter->index_type, true, "");
+  }
+}
+
 /* A callback for four columns: (args, columns, batch, row, group, four sums). */
 static void open_four(Contract *c, Emitter *emitter, const char *name, Index index[4],
                       LLVMValueRef value[4]) {
@@ -304,10 +319,8 @@ static void open_four(Contract *c, Emitter *emitter, const char *name, Index ind
   LLVMTypeRef pointer = job->module->pointer;
   LLVMTypeRef word = job->module->i32, real = emit_register_type(emitter, c->dtype);
   LLVMTypeRef parameters[9] = {pointer, pointer, word, word, word, real, real, real, real};
-  callback_open(job, emitter, c->suffix, name, job->module->nothing, parameters, 9,
-                job->node->body);
   LLVMValueRef p[9];
-  for (int i = 0; i < 9; i++) p[i] = LLVMGetParam(emitter->function, (unsigned)i);
+  open_finish(c, emitter, name, parameters, 9, 2, p);
   for (int e = 0; e < 4; e++) {
     index[e] = result_index(c, emitter, p[2], p[3], p[4], e);
     value[e] = product_value(c, emitter, p[5 + e]);
@@ -319,10 +332,8 @@ static void open_one(Contract *c, Emitter *emitter, Index *index, LLVMValueRef *
   Job *job = c->job;
   LLVMTypeRef word = job->module->i32, real = emit_register_type(emitter, c->dtype);
   LLVMTypeRef parameters[5] = {job->module->pointer, word, word, word, real};
-  callback_open(job, emitter, c->suffix, "gemm_finish", job->module->nothing, parameters, 5,
-                job->node->body);
   LLVMValueRef p[5];
-  for (int i = 0; i < 5; i++) p[i] = LLVMGetParam(emitter->function, (unsigned)i);
+  open_finish(c, emitter, "gemm_finish", parameters, 5, 1, p);
   *index = result_index(c, emitter, p[1], p[2], p[3], -1);
   *value = product_value(c, emitter, p[4]);
 }
@@ -465,6 +476,19 @@ static const char *body_of(const Contract *c) {
                                  : "gemm_ptx";
 }
 
+/* Kernels number elements of operands, and of the parts of split sums, by 32 bits; boxes of tensor maps and the epilogue have no such limit. */
+static bool fits_numbers(const Contract *c) {
+  int64_t most = (int64_t)INT32_MAX - 16;
+  bool fits = c->tile.splits == 1 || c->batches * c->classes * c->m * c->n * c->tile.splits <= most;
+  for (int i = 0; i < 2 && !c->has_maps; i++)
+    fits &= shape_elements(&c->node->input[i]->type.shape) <= most;
+  if (!fits)
+    diag_error(c->job->module->diag, c->node->origin.loc,
+               "an operand of this product has 2^31 elements or more, which its GPU kernel cannot "
+               "number: a smaller batch with `accumulate` has fewer");
+  return fits;
+}
+
 bool nvptx_contract(Job *job, const Node *contraction) {
   Contract *c = ARENA_NEW(job->scratch, Contract);
   c->job = job;
@@ -473,7 +497,6 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   c->dtype = contraction->input[0]->type.dtype;
   c->result = contraction->type.dtype;
   snprintf(c->suffix, sizeof c->suffix, "__%s", job->name);
-  if (!callback_fits(job)) return false;
   nvptx_contract_choose_unit(c);
   if (c->kind == KIND_DOT)
     describe_dot(c);
@@ -489,6 +512,7 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;
   size_workspace(c);
   nvptx_contract_make_maps(c);
+  if (!fits_numbers(c)) return false;
   int64_t grid[3];
   nvptx_tile_grid(c, grid);
   if (grid[1] > MAX_GRID_YZ || grid[2] > MAX_GRID_YZ) {

@@ -8,13 +8,17 @@
 
 static bool is_small(const Type *type) { return shape_elements(&type->shape) < (INT32_MAX >> 1); }
 
-/* i32 where every element number, and what a grid overshoots it by, fits. */
-LLVMTypeRef entry_index_type(const Job *job) {
+bool entry_is_small(const Job *job) {
   const Graph *body = job->node->body;
   bool fits = true;
   for (int i = 0; i < job->node->input_count; i++) fits &= is_small(&job->node->input[i]->type);
   for (int i = 0; i < job->result_count; i++) fits &= is_small(&job->result_type[i]);
   for (int i = 0; body && i < body->nodes.count; i++) fits &= is_small(&body->nodes.at[i]->type);
+  return fits;
+}
+
+LLVMTypeRef entry_index_type(const Job *job) {
+  bool fits = entry_is_small(job) && !module_leaves_out(job->module, "index32");
   return fits ? job->module->i32 : job->module->i64;
 }
 

@@ -62,6 +62,9 @@ void entry_open_mapped(Entry *entry, Job *job, const char *name, int threads, bo
 void entry_close(Entry *entry, const char *name, int64_t grid_x, int64_t grid_y, int64_t grid_z);
 /* Launch bounds beside maxntidx: "minctasm", blocks that must fit a multiprocessor. */
 void entry_annotate(Entry *entry, const char *key, unsigned value);
+/* Fits the number of every element of the kernel's tensors, and what a grid overshoots it by, 32 bits? */
+bool entry_is_small(const Job *job);
+/* i32 where that is so, else i64; --disable=index32: i64. */
 LLVMTypeRef entry_index_type(const Job *job);
 
 LLVMValueRef entry_special(Entry *entry, const char *name); /* "tid.x" as an index */

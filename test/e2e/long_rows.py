@@ -147,6 +147,20 @@ class LongRows(support.Case):
             with self.subTest(precision):
                 self.assertLess(abs(loss - expected), 2e-6 * expected)
                 self.assertLess(error, 1e-3)
+                # elements numbered by 64 bits, as those of more than 2^30 are
+                loss64, saved64 = self.step(source, x, t, "ptx", "--gpu", gpu, "--disable=index32")
+                self.assertEqual(loss64, loss)
+                self.assertTrue((saved64["head.weight"] == saved["head.weight"]).all())
+
+    def test_more_than_2_to_the_31_elements(self):
+        """Logits of 128 texts of 1024 tokens: 6.6e9 elements. Compiled, not run: what numbers them is run above."""
+        def source(batch, length):
+            return HEAD.format(length=length, precision="bf16", rows=batch)
+        self.compile(source(32768, 50257), "--gpu", "sm_80", name="model.ptx")
+        self.compile(source(131072, 50264), "--gpu", "sm_90a", name="model.ptx")
+        with open(self.path("large.ft"), "w") as file:
+            file.write(source(131072, 50264))
+        self.fails(1, "an operand of this product has 2^31 elements or more", "ftc", self.path("large.ft"), "--gpu", "sm_80", "-o", self.path("large.ptx"))
 
 
 if __name__ == "__main__":

@@ -299,6 +299,7 @@ defect("float8-delayed-part", FD, "largest = make_binary(graph, OP_MAX, before, 
 defect("float8-delayed-ranks", FD, "setting_ranks(settings) != 1 ? make_all_reduce", "setting_ranks(settings) < 0 ? make_all_reduce", FDT)
 defect("float8-delayed-unknown", FD, "make_binary(graph, OP_AND, is_some, make_unary(graph, OP_ISFINITE, largest))", "is_some", FDT)
 defect("float8-delayed-twice", "frontend/tensor.c", "b->product_uses.at[place]++);", "b->product_uses.at[place]);", FDT)
+defect("wide-operand", "codegen/nvptx_contract.c", "int64_t most = (int64_t)INT32_MAX - 16;", "int64_t most = INT64_MAX / 2;", "py test/e2e/long_rows.py")
 SWA = "py test/e2e/swa.py"
 defect("swa-first", "passes/optimizer.c", "update_op(u, OP_GE, nth, first), joins, zero)", "update_op(u, OP_GT, nth, first), joins, zero)", SWA)
 defect("swa-count", "passes/optimizer.c", "update_div(u, others, update_add(u, others, one))", "update_div(u, others, update_add(u, nth, one))", SWA)

@@ -1,4 +1,4 @@
-/* simulate_published: the model against published runs, which ftc cannot compile (Llama-3.1-8B: more
+/* simulate_published: the model against published runs, which ftc could not compile (Llama-3.1-8B: more
  * than 2^30 elements in the logits) or has no data for: their layers, operations and bytes, by hand,
  * through the same cost of collectives and the same timeline as `ftc --simulate`. What the model says
  * stands in docs/simulate.md with its error; a change of the model shows here.
