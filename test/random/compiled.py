@@ -1,5 +1,7 @@
 """Compiles fixed random programs, for fixed machines, to code, and runs none of it: the branches that scripts/coverage
---compiled asks for, which are the same wherever it runs. Prints what ftc does not compile."""
+--compiled asks for, which are the same wherever it runs; and rows that a GPU's registers do not hold, which random programs
+do not have. Prints what ftc does not compile."""
+import itertools
 import os
 import random
 import sys
@@ -14,6 +16,31 @@ from driver import Driver
 from generate import generate
 
 PROGRAMS, EVERY = 720, 4  # every fourth one for a GPU: they take longer
+
+ROWS = """model Random(x: f32[B, N={length}], t: {target}) {{
+  param v: [1, N] = normal(0.5)
+  loss = {loss}
+}}
+train {{ model = Random; batch = 16; optimizer = sgd(lr=1); precision = {precision} }}
+"""
+LOSSES = [("sum(softmax(v + x) * t)", "f32[B, N]"), ("sum(log_softmax(v * x) * t)", "f32[B, N]"), ("sum(layer_norm(v + x) * t)", "f32[B, N]"),
+          ("sum(sin(x + v) / (1 + exp(sum(x * v, axis=1, keepdims=true))))", "f32[B, N]"), ("mean(cross_entropy(v + x, t, ignore=-1))", "i32[B]"),
+          ('mean(cross_entropy(Linear(N, name="head")(x[:, 0:16]), t, smoothing=0.1))', "i32[B]")]
+LENGTHS = (4099, 5000, 16390, 50257)
+MACHINES = (("sm_80", "f32"), ("sm_80", "bf16"), ("sm_90a", "f32"), ("sm_90a", "bf16"), ("sm_90a", "fp16"))
+
+
+def long_rows():
+    """(text, machine)"""
+    return [(ROWS.format(length=length, target=target, loss=loss, precision=precision), machine)
+            for (loss, target), length, (machine, precision) in itertools.product(LOSSES, LENGTHS, MACHINES)]
+
+
+def compile_text(driver, text, machine):
+    with open(driver.path("p.ft"), "w") as file:
+        file.write(text)
+    verdict, said = driver.ask_files(driver.path("p.ft"), driver.path("p.values"), "code:" + machine, None, None)
+    return None if verdict == "ok" else f"{text}for {machine}: {verdict}: {said[:300]}"
 
 
 def compile_one(driver, seed):
@@ -32,16 +59,17 @@ def compile_one(driver, seed):
     return None if verdict == "ok" else f"seed {seed} for {machine}: {verdict}: {text[:300]}"
 
 
-def work(seeds, failures):
+def work(seeds, texts, failures):
     driver = Driver()
     failures += [wrong for seed in seeds if (wrong := compile_one(driver, seed))]
+    failures += [wrong for text, machine in texts if (wrong := compile_text(driver, text, machine))]
     driver.end()
 
 
 def main():
     torch.set_num_threads(1)
     jobs, failures = os.cpu_count(), []
-    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), failures)) for i in range(jobs)]
+    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), long_rows()[i::jobs], failures)) for i in range(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:
