@@ -77,21 +77,20 @@ static int64_t find_resting(const PassContext *context, const Graph *graph, int6
 static Node *swa_decay(Update *u) {
   Graph *graph = u->graph;
   Node *zero = update_number(u, 0), *one = update_number(u, 1);
-  Node *asked = update_setting(u, "train.average.every"),
-       *epoch = update_setting(u, "train.steps_per_epoch");
-  Node *every =
-      make_select(graph, update_op(u, OP_GT, asked, zero), asked, update_op(u, OP_MAX, epoch, one));
-  Node *start = update_mul(u, update_setting(u, "train.average.start"),
-                           update_setting(u, "train.total_steps"));
-  Node *first = update_sub(u, update_div(u, start, every),
-                           update_number(u, 1e-9)); /* 0.07 x 100 is more than 7 */
-  first = make_unary(graph, OP_CEIL, first);
-  first = update_op(u, OP_MAX, first, one);
+  Node *asked = update_setting(u, "train.average.every");
+  Node *epoch = update_op(u, OP_MAX, update_setting(u, "train.steps_per_epoch"), one);
+  Node *every = make_select(graph, update_op(u, OP_GT, asked, zero), asked, epoch);
+  Node *share = update_setting(u, "train.average.start");
+  Node *start = update_mul(u, share, update_setting(u, "train.total_steps"));
+  Node *first = update_div(u, start, every);
+  first = update_sub(u, first, update_number(u, 1e-9)); /* 0.07 x 100 is more than 7 */
+  first = update_op(u, OP_MAX, make_unary(graph, OP_CEIL, first), one);
   Node *done = update_add(u, u->step, one);
   Node *nth = make_unary(graph, OP_FLOOR, update_div(u, done, every));
   Node *others = update_op(u, OP_MAX, update_sub(u, nth, first), zero);
-  Node *joins = make_select(graph, update_op(u, OP_EQ, update_mul(u, nth, every), done),
-                            update_div(u, others, update_add(u, others, one)), one);
+  Node *share_of_others = update_div(u, others, update_add(u, others, one));
+  Node *is_part = update_op(u, OP_EQ, update_mul(u, nth, every), done);
+  Node *joins = make_select(graph, is_part, share_of_others, one);
   return make_select(graph, update_op(u, OP_GE, nth, first), joins, zero);
 }
 
