@@ -44,9 +44,10 @@ static void append_assembly(const Code *code, Text *out) {
   text_append(out, text_cstr(&code->assembly), code->assembly.count);
 }
 
-static bool write_ptx(Diag *diag, const Code *code, const char *path) {
+static bool write_ptx(Diag *diag, const Code *code, bool is_inference, const char *path) {
   Text text = {0};
   print_plans(code, &text, plan_to_ptx);
+  if (is_inference) text_printf(&text, "%s", plan_ptx_inference);
   append_assembly(code, &text);
   int error = text_write_file(path, text_cstr(&text), text.count);
   text_free(&text);
@@ -154,6 +155,6 @@ static bool link_shared(Diag *diag, const Code *code, const char *path) {
 }
 
 bool codegen_write(Diag *diag, const Code *code, const CodegenOptions *options, const char *path) {
-  if (options->target == TARGET_PTX) return write_ptx(diag, code, path);
+  if (options->target == TARGET_PTX) return write_ptx(diag, code, options->is_inference, path);
   return link_shared(diag, code, path);
 }

@@ -2,6 +2,7 @@
  * kernels/deploy_x86.c reads them. Kernels that are not listed any more become internal, and LLVM removes
  * them. */
 #include "codegen/deploy.h"
+#include "codegen/nvptx_private.h"
 #include "plan/plan_inference.h"
 #include "plan/plan_prepare.h"
 #include <inttypes.h>
@@ -57,38 +58,10 @@ static void write_steps(const Inference *inference, Text *out) {
   }
 }
 
-static DeployPort find_port(const Inference *inference, const PlanTensor *input, int place, int64_t offset,
-                            const Type *type) {
-  bool is_kept, is_signed = type->dtype == DT_I32 || type->dtype == DT_I64;
-  int64_t at = inference_at(inference, place, offset, &is_kept);
-  int64_t element = dtype_bytes(type->dtype);
-  int64_t samples = type->shape.rank && type->shape.dim[0] ? type->shape.dim[0] : 1;
-  return (DeployPort){{at, type_bytes(type) / samples, is_signed ? -element : element, input ? input->below : 0,
-                       input && input->has_ignore ? input->ignore : 0, input && input->has_ignore,
-                       !input || input->is_needed_for_predict, type_bytes(type)}};
-}
-
-void deploy_inputs(const Plan *plan, const Inference *inference, DeployPort *out) {
-  for (int i = 0; i < plan->inputs.count; i++) {
-    const PlanTensor *input = &plan->inputs.at[i];
-    out[i] = find_port(inference, input, input->place, input->offset, &input->type);
-  }
-}
-
-int deploy_outputs(const Inference *inference, DeployPort *out) {
-  int count = 0;
-  for (int i = 0; i < inference->graph->outputs.count; i++) {
-    const PlanOutput *output = &inference->graph->outputs.at[i];
-    if (output->kind == OUTPUT_RESULT)
-      out[count++] = find_port(inference, NULL, output->place, output->offset, &output->type);
-  }
-  return count;
-}
-
-static void write_ports(const char *label, const DeployPort *port, int count, Text *out) {
+static void write_ports(const char *label, const InferencePort *port, int count, Text *out) {
   text_printf(out, "%s:\n", label);
   for (int i = 0; i < count; i++)
-    for (int k = 0; k < DEPLOY_PORT; k++) text_printf(out, ".quad %" PRId64 "\n", port[i].number[k]);
+    for (int k = 0; k < INFERENCE_PORT; k++) text_printf(out, ".quad %" PRId64 "\n", port[i].number[k]);
 }
 
 /* What each run copies of the weights; the count. */
@@ -107,14 +80,14 @@ static int write_copies(const Inference *inference, Text *out) {
 
 static void write_tables(Arena *arena, const Plan *plan, const Inference *inference, Text *out) {
   const char *prefix = inference->prefix;
-  DeployPort *port = ARENA_ARRAY(arena, DeployPort, plan->inputs.count + inference->graph->outputs.count);
+  InferencePort *port = ARENA_ARRAY(arena, InferencePort, plan->inputs.count + inference->graph->outputs.count);
   text_printf(out, ".section .ft_weights,\"a\",@progbits\n.balign 64\n.Lft_weights:\n.zero %" PRId64 "\n",
               inference->weights + PLAN_ALIGN);
   text_printf(out, ".section .data.rel.ro.ft_deploy,\"aw\",@progbits\n.balign 8\n");
   write_steps(inference, out);
-  deploy_inputs(plan, inference, port);
+  inference_inputs(plan, inference, port);
   write_ports(".Lft_inputs", port, plan->inputs.count, out);
-  int outputs = deploy_outputs(inference, port);
+  int outputs = inference_outputs(inference, port);
   write_ports(".Lft_outputs", port, outputs, out);
   int copies = write_copies(inference, out);
   text_printf(out,
@@ -142,6 +115,15 @@ void deploy_section(const char *name, const Text *bytes, Text *out) {
   text_printf(out, "\n.text\n");
 }
 
+/* The kernel that looks at the caller's values. The tables are in the C header that ftrun deploy writes. */
+static bool add_ptx(Module *module) {
+  static const char check[] = "ft_deploy_check";
+  if (!module_specialise(module, "deploy_ptx", check, "")) return false;
+  LLVMSetFunctionCallConv(LLVMGetNamedFunction(module->llvm, check), PTX_CALL_KERNEL);
+  VEC_PUSH(module->arena, module->kernels, check);
+  return true;
+}
+
 bool deploy_add(Module *const *modules, int count, const Plan *plan, const Text *onnx) {
   Module *first = modules[0];
   Inference inference;
@@ -151,6 +133,7 @@ bool deploy_add(Module *const *modules, int count, const Plan *plan, const Text 
     if (inference.graph->steps.at[inference.steps.at[i]].arg_count > DEPLOY_MOST_ARGS)
       return deploy_refuse(first, "a kernel has more than 256 operands");
   for (int i = 0; i < count; i++) keep_kernels(modules[i], plan, inference.graph);
+  if (first->target == TARGET_PTX) return add_ptx(first);
   Text text = {0};
   write_tables(first->arena, plan, &inference, &text);
   if (onnx) deploy_section(".ft_onnx", onnx, &text);

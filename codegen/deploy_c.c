@@ -52,11 +52,11 @@ static void table_steps(const Module *module, CTables *t) {
   text_printf(&t->cells, "  {0}};\n");
 }
 
-static void table_ports(CTables *t, const char *name, const DeployPort *port, int count) {
+static void table_ports(CTables *t, const char *name, const InferencePort *port, int count) {
   text_printf(&t->cells, "static const int64_t %s[] = {\n", name);
   for (int i = 0; i < count; i++) {
     text_printf(&t->cells, "  ");
-    for (int k = 0; k < DEPLOY_PORT; k++) text_printf(&t->cells, "%" PRId64 ", ", port[i].number[k]);
+    for (int k = 0; k < INFERENCE_PORT; k++) text_printf(&t->cells, "%" PRId64 ", ", port[i].number[k]);
     text_printf(&t->cells, "\n");
   }
   text_printf(&t->cells, "  0};\n");
@@ -109,12 +109,12 @@ bool deploy_write_c(Module *module, const Plan *plan) {
   Inference inference;
   if (inference_find(module->arena, plan, &inference)) return false; /* deploy_add has said why */
   CTables t = {.source = csource_new(module), .plan = plan, .inference = &inference};
-  DeployPort *port = ARENA_ARRAY(module->arena, DeployPort, plan->inputs.count + inference.graph->outputs.count);
+  InferencePort *port = ARENA_ARRAY(module->arena, InferencePort, plan->inputs.count + inference.graph->outputs.count);
   table_steps(module, &t);
   const char *run = csource_function(t.source, "ft_deploy_run", "the model's function");
-  deploy_inputs(plan, &inference, port);
+  inference_inputs(plan, &inference, port);
   table_ports(&t, "ft_inputs", port, plan->inputs.count);
-  int outputs = deploy_outputs(&inference, port);
+  int outputs = inference_outputs(&inference, port);
   table_ports(&t, "ft_outputs", port, outputs);
   int copies = table_copies(&t);
   table_head(&t, plan->inputs.count, outputs, copies);

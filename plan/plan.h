@@ -484,6 +484,8 @@ void plan_print_dot(const Plan *plan, Text *out);
 Plan *plan_parse(Arena *arena, const char *text, size_t length, const char **why);
 /* Finds the plan in the bytes of a .ptx file (//@ft lines) as plain text; NULL if there is none. */
 char *plan_from_ptx(Arena *arena, const char *bytes, size_t length);
+/* A line of its own, with which the file says that it has the kernels of evaluations only (ftc --inference). */
+extern const char plan_ptx_inference[];
 /* Writes the //@ft lines that plan_from_ptx reads back. */
 void plan_to_ptx(const Plan *plan, Text *out);
 #endif

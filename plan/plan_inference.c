@@ -161,3 +161,31 @@ int64_t inference_at(const Inference *inference, int place, int64_t offset, bool
   *is_kept = false;
   return -1;
 }
+
+static InferencePort inference_port(const Inference *inference, const PlanTensor *input, int place, int64_t offset,
+                            const Type *type) {
+  bool is_kept, is_signed = type->dtype == DT_I32 || type->dtype == DT_I64;
+  int64_t at = inference_at(inference, place, offset, &is_kept);
+  int64_t element = dtype_bytes(type->dtype);
+  int64_t samples = type->shape.rank && type->shape.dim[0] ? type->shape.dim[0] : 1;
+  return (InferencePort){{at, type_bytes(type) / samples, is_signed ? -element : element, input ? input->below : 0,
+                       input && input->has_ignore ? input->ignore : 0, input && input->has_ignore,
+                       !input || input->is_needed_for_predict, type_bytes(type)}};
+}
+
+void inference_inputs(const Plan *plan, const Inference *inference, InferencePort *out) {
+  for (int i = 0; i < plan->inputs.count; i++) {
+    const PlanTensor *input = &plan->inputs.at[i];
+    out[i] = inference_port(inference, input, input->place, input->offset, &input->type);
+  }
+}
+
+int inference_outputs(const Inference *inference, InferencePort *out) {
+  int count = 0;
+  for (int i = 0; i < inference->graph->outputs.count; i++) {
+    const PlanOutput *output = &inference->graph->outputs.at[i];
+    if (output->kind == OUTPUT_RESULT)
+      out[count++] = inference_port(inference, NULL, output->place, output->offset, &output->type);
+  }
+  return count;
+}

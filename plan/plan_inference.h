@@ -25,4 +25,15 @@ typedef struct {
 const char *inference_find(Arena *arena, const Plan *plan, Inference *out);
 /* Where a step finds byte `offset` of a place; -1: no step touches the place. *is_kept: in the weights. */
 int64_t inference_at(const Inference *inference, int place, int64_t offset, bool *is_kept);
+
+/* An input or output, as the deployed forms have it in their tables (kernels/deploy_x86.c): its byte in the
+ * workspace, -1: no step reads it; bytes of a sample; bytes of an element, negative: of a signed type; below,
+ * ignore and has_ignore of PlanTensor; is it needed?; bytes of the whole. */
+enum { INFERENCE_PORT = 8 };
+typedef struct {
+  int64_t number[INFERENCE_PORT];
+} InferencePort;
+void inference_inputs(const Plan *plan, const Inference *inference, InferencePort *out);
+/* The count. */
+int inference_outputs(const Inference *inference, InferencePort *out);
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 static const char mark[] = "//@ft";
+const char plan_ptx_inference[] = "//@inference\n";
 
 void plan_to_ptx(const Plan *plan, Text *out) {
   Text plain = {0};

@@ -275,8 +275,8 @@ static int check_request(Request *request) {
     return fail_usage("%s is not what that cluster runs: a cluster of GPUs runs a .ptx, one of "
                       "gpu=cpu a .so",
                       request->output);
-  if (request->codegen.is_inference && (is_ptx || request->emit || !request->output))
-    return fail_usage("%s", "--inference is for a .so: -o OUT.so");
+  if (request->codegen.is_inference && (request->emit || !request->output))
+    return fail_usage("%s", "--inference is for an artifact: -o OUT.so or -o OUT.ptx");
   Arena *arena = arena_new();
   const char *wrong = codegen_check_options(arena, &request->codegen);
   int code = wrong ? fail_usage("%s", wrong) : 0;

@@ -31,8 +31,8 @@ static const Flag ftc_flags[] = {
      "it; html: a page with the "
      "graph after every pass, and the plan's steps"},
     {"--inference", FLAG_SWITCH, 1, NULL, NULL,
-     "CPU: a .so of the evaluation's kernels alone, with a function for C programs and room for weights, "
-     "which ftrun deploy fills (docs/deploy.md)"},
+     "the evaluation's kernels alone, for ftrun deploy, which adds the weights: a .so with a function for C programs, or a .ptx "
+     "(docs/deploy.md)"},
     {"--hypers", FLAG_SWITCH, 1, NULL, NULL,
      "the program's hypers and presets: types, values and what their comments say"},
     {"--apply", FLAG_TEXT, 1, "NAME=VALUE", NULL,

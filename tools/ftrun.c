@@ -42,6 +42,7 @@ enum { EXIT_USAGE = FLAG_EXIT_USAGE, MOST = 256 };
 typedef struct {
   int command, command_index; /* its bit, and which it is */
   TrainOptions train;
+  const char *gpu_target; /* --gpu */
   const char *weights, *split, *input[MOST], *output[MOST], *set[MOST], *pass[MOST];
   const char *text[MOST]; /* tokenize */
   const char *init[MOST], *rename[MOST], *stay[MOST], *on[MOST];
@@ -126,6 +127,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--member", &line->member},
       {"--json", &line->json},
       {"--gpu-model", &line->gpu_model},
+      {"--gpu", &line->gpu_target},
       {"--top-p", &line->top_p},
       {"--temperature", &line->temperature},
       {"--lr-range", &line->lr_range},
@@ -289,7 +291,10 @@ static int parse_line(Line *line, int argc, char **argv) {
     return flags_fail(&ftrun_line, line->command_index, "%s goes with --find-lr",
                       line->plot ? "--plot" : "--lr-range");
   if (line->command == DEPLOY && line->output_count != 1)
-    return flags_fail(&ftrun_line, line->command_index, "deploy writes one file: -o MODEL.so, MODEL.c or MODEL.onnx");
+    return flags_fail(&ftrun_line, line->command_index, "deploy writes one file: -o MODEL.so, MODEL.ptx, MODEL.c or MODEL.onnx");
+  bool is_compiled_for_gpu = line->output_count == 1 && text_ends_with(line->output[0], ".ptx") && text_ends_with(line->train.run.artifact, ".ft");
+  if (line->gpu_target && !is_compiled_for_gpu)
+    return flags_fail(&ftrun_line, line->command_index, "--gpu %s is for a .ft file that becomes a .ptx: -o MODEL.ptx", line->gpu_target);
   bool is_small = line->output_count == 1 && text_ends_with(line->output[0], ".ft");
   if (line->command == SHRINK && !(is_small && text_ends_with(line->train.run.artifact, ".ft")))
     return flags_fail(&ftrun_line, line->command_index,
@@ -439,10 +444,18 @@ static void leave_out_pruning(Line *line) {
   if (!is_asked) push_pass(line, "--set", "train.prune=none");
 }
 
+/* What is deployed goes by its name, whatever this machine has. */
+static void compile_for(const Line *line, bool *is_ptx, const char **gpu) {
+  dev_compile_for(line->command == DEPLOY ? "cpu" : line->train.run.device, is_ptx, gpu);
+  if (line->command != DEPLOY) return;
+  *is_ptx = text_ends_with(line->output[0], ".ptx");
+  *gpu = line->gpu_target;
+}
+
 static int run_source(Line *line) {
   const char *source = line->train.run.artifact, *artifact, *gpu;
   bool is_ptx, is_rank, opens_data = line->command == TRAIN && !line->find_batch;
-  dev_compile_for(line->train.run.device, &is_ptx, &gpu);
+  compile_for(line, &is_ptx, &gpu);
   int code = split_settings(line);
   leave_out_pruning(line);
   if (line->command == DEPLOY) push_text(line, line->pass, &line->pass_count, "--inference");

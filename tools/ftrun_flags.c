@@ -43,8 +43,9 @@ static const Command ftrun_commands[] = {
      "docs/tune.md."},
     {"deploy", "ftrun deploy MODEL --weights W -o X.so   a library that predicts, with a C header",
      "Writes a shared library that predicts, with the weights in it, and its C header beside it. It needs "
-     "neither ft nor Python; or, with -o X.c, the same as one C file for any processor; or, with -o X.onnx, an ONNX model. MODEL is a .ft "
-     "file, or a .so of ftc --inference. docs/deploy.md."},
+     "neither ft nor Python; or, with -o X.c, the same as one C file for any processor; or, with -o X.ptx, kernels for an NVIDIA GPU, with a "
+     "file of weights and a C header that runs them; or, with -o X.onnx, an ONNX model. MODEL is a .ft "
+     "file, or a .so or .ptx of ftc --inference. docs/deploy.md."},
     {"shrink", "ftrun shrink MODEL.ft --weights W -o SMALL.ft   without the channels that are 0",
      "Writes a smaller network that computes the same: MODEL.ft with the widths that are left over where the weights of whole "
      "channels, hidden units, heads or rounds of a repeat are 0 (prune = magnitude(structure=channel)), and beside it SMALL.safetensors, their weights. "
@@ -190,7 +191,9 @@ static const Flag ftrun_flags[] = {
      "at the end, write the best trial's choices into the .ft file: docs/tune.md"},
     {"--trial", FLAG_COUNT, TUNE, "N", NULL,
      "--apply: of this trial; it has to be said where there are several goals"},
-    {"-o", FLAG_TEXT, DEPLOY, "FILE", FLAG_FILES " .so", "the library; X.h beside X.so is its header"},
+    {"-o", FLAG_TEXT, DEPLOY, "FILE", FLAG_FILES " .so .ptx .c .onnx", "the library; X.h beside X.so is its header"},
+    {"--gpu", FLAG_TEXT, DEPLOY, "NAME", "sm_80 sm_86 sm_87 sm_89 sm_90 sm_90a sm_100 sm_103 sm_120",
+     "-o X.ptx: the GPU that it is compiled for (sm_80, which all from there on run)"},
     {"-o", FLAG_TEXT, SHRINK, "FILE", FLAG_FILES " .ft", "the smaller network, SMALL.ft; its weights lie beside it, SMALL.safetensors"},
     {"--stay", FLAG_TEXT, SHRINK, "LAYER", NULL, "this layer, and those in it, keep their widths; again for more"},
     {"-o", FLAG_TEXT, QUANTIZE, "FILE", FLAG_FILES " .ft", "the quantised network, SMALL.ft; its weights lie beside it, SMALL.safetensors"},

@@ -216,6 +216,8 @@ static Status open_ptx(Artifact *artifact) {
   } else {
     const char *plan = plan_from_ptx(artifact->arena, text_cstr(&bytes), bytes.count);
     artifact->ptx = arena_strndup(artifact->arena, text_cstr(&bytes), bytes.count);
+    bool is_inference = strstr(artifact->ptx, plan_ptx_inference) != NULL;
+    if (is_inference) artifact->weights = 0;
     status = plan ? parse_plans(artifact, plan, strlen(plan)) : no_artifact(artifact->path, &bytes);
     if (status == STATUS_OK && strcmp(artifact->plan->target, "ptx") != 0)
       status = status_fail(STATUS_USER, "%s: its plan is for target %s", artifact->path,

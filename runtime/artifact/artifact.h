@@ -18,8 +18,8 @@ typedef struct Artifact {
                         have together, may be changed (setting_set) before exec_new or later */
   bool is_shared;    /* a .so */
   int64_t weights_at, weights; /* of a .so for inference (ftc --inference): where ftrun deploy puts weights
-                                  into the file, and room for how many bytes; else 0, -1. It has the kernels
-                                  of the evaluation and no others */
+                                  into the file, and room for how many bytes; of such a .ptx, which lie
+                                  beside: 0, 0; else 0, -1. It has the kernels of the evaluation and no others */
   uint64_t plan_sum; /* of the text of its plans */
   void *library;     /* dlopen handle of a .so; NULL for .ptx, and before artifact_load */
   int copy;          /* descriptor of the .so in memory; -1: none */

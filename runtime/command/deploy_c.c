@@ -1,6 +1,7 @@
 /* deploy_c: see deploy_c.h. GCC takes some 32 bytes of memory for a byte of an array, hence the limit. */
 #include "runtime/command/deploy_c.h"
 #include "runtime/artifact/elf.h"
+#include "runtime/command/deploy_header.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -33,19 +34,10 @@ static void append_weights(Text *out, const char *bytes, int64_t count) {
   text_printf(out, "};\n");
 }
 
-/* In between the quotes of an #include. */
-static bool can_be_included(const char *name) {
-  for (; *name; name++)
-    if (*name == '"' || *name == '\\' || (unsigned char)*name < ' ' || *name == 127) return false;
-  return true;
-}
-
 Status deploy_c(const Artifact *artifact, const char *name, Text *library) {
   char bytes[2][32];
   Text text = {0}, said = {0};
-  if (!can_be_included(name))
-    return status_fail(STATUS_USER,
-                       "the C file includes its header by name, and so its name (-o) has no quotes, backslashes and control characters");
+  STATUS_TRY(deploy_header_name("the C file includes", name));
   if (artifact->weights > MOST_WEIGHTS)
     return status_fail(STATUS_USER, "the weights are %s, and a C file holds up to %s of them; -o MODEL.so has no such limit",
                        text_bytes(artifact->weights, bytes[0]), text_bytes(MOST_WEIGHTS, bytes[1]));

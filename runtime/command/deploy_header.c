@@ -23,7 +23,7 @@ static const char *c_type(DType dtype) {
   }
 }
 
-static void append_upper(Text *out, const char *name) {
+void deploy_header_upper(const char *name, Text *out) {
   for (; *name; name++) {
     char c = isalnum((unsigned char)*name) ? (char)toupper((unsigned char)*name) : '_';
     text_append(out, &c, 1);
@@ -57,18 +57,29 @@ static int append_outputs(Text *out, const PlanGraph *graph) {
   return count;
 }
 
+int deploy_header_ports(const Plan *plan, const PlanGraph *graph, Text *out) {
+  append_inputs(out, plan);
+  return append_outputs(out, graph);
+}
+
+Status deploy_header_name(const char *what, const char *name) {
+  for (; *name; name++)
+    if (*name == '"' || *name == '\\' || (unsigned char)*name < ' ' || *name == 127)
+      return status_fail(STATUS_USER, "%s its header by name, and so its name (-o) has no quotes, backslashes and control characters", what);
+  return STATUS_OK;
+}
+
 void deploy_header(const Plan *plan, const Inference *inference, const char *file, bool is_c, Text *out) {
   Text upper = {0}, runs = {0};
   if (!is_c) text_printf(&runs, "It runs on processors that have what %s has.", plan->target_cpu);
   if (is_c) text_printf(&runs, "It runs on any little-endian processor, as fast as its C compiler makes it.");
-  append_upper(&upper, inference->prefix);
+  deploy_header_upper(inference->prefix, &upper);
   const char *name = text_cstr(&upper), *prefix = inference->prefix;
   text_printf(out,
               "/* Written by ftrun deploy: how to call %s, the model %s for prediction.\n *\n"
               " * %s_run predicts samples, 1 to %s_BATCH, whose values lie one behind the other:\n",
               file, plan->model, prefix, name);
-  append_inputs(out, plan);
-  int outputs = append_outputs(out, inference->graph);
+  int outputs = deploy_header_ports(plan, inference->graph, out);
   text_printf(
       out,
       " * workspace: %s_WORKSPACE bytes at a multiple of 64, which the call uses; nothing of it counts\n"

@@ -316,13 +316,13 @@ train {{ batch = 5; optimizer = adam(lr=0.01) }}
 data D { train = npy("i.npy") }
 train { model = C; data = D; batch = 2; optimizer = sgd(lr=0.1) }""")
         self.refuse(1, "conv.ft", *weights, *out, text="conv_grad_input")
-        done = support.run("ftc", "one.ft", "--inference", "-o", "x.ptx", cwd=self.folder, check=False)
+        done = support.run("ftc", "one.ft", "--inference", "--emit=ptx", cwd=self.folder, check=False)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("--inference is for a .so", done.stderr)
+        self.assertIn("--inference is for an artifact", done.stderr)
 
     def test_document(self):
         text = open(os.path.join(support.ROOT, "docs", "deploy.md")).read()
-        (program,) = re.findall(r"```c\n(.*?)```", text, re.DOTALL)
+        (program,) = re.findall(r"```c\n(.*?)```", text.split("## As PTX")[0], re.DOTALL)  # the other one: deploy_ptx.py
         commands = [line.strip() for line in re.findall(r"^    (.*)$", text.split("## What is in it")[0], re.M)]
         example = os.path.join(support.EXAMPLES, "fashion_mlp.ft")
         self.save("image.npy", numpy.zeros((1, 28, 28), numpy.uint8))

@@ -9,6 +9,7 @@ static const CudaDevice first_device = 40; /* no index: a handle */
 
 struct CudaContextBody {
   int retained;
+  CudaDevice device; /* of the last that retained it */
 };
 static struct CudaContextBody context;
 bool fake_is_initialised;
@@ -123,6 +124,7 @@ CudaResult entry_context_retain(CudaContext *out, CudaDevice device) {
   if (device - first_device == fake_setting("BAD", -1)) return 46;
   if (!fake_machine && sim_machine_new(1, &fake_machine) != STATUS_OK) return 999;
   context.retained++;
+  context.device = device;
   *out = &context;
   return CUDA_SUCCESS;
 }
@@ -141,6 +143,42 @@ CudaResult entry_context_release(CudaDevice device) {
 CudaResult entry_context_set(CudaContext chosen) {
   if (chosen && (chosen != &context || !context.retained)) fake_die("a dead context is set");
   fake_has_context = chosen != NULL;
+  return CUDA_SUCCESS;
+}
+
+/* ── what deployed models call besides (runtime/command/deploy_ptx.part) ──────────────────────── */
+EXPORT CudaResult entry_context_current(CudaContext *out) __asm__("cuCtxGetCurrent");
+EXPORT CudaResult entry_context_device(CudaDevice *device) __asm__("cuCtxGetDevice");
+EXPORT CudaResult entry_context_push(CudaContext pushed) __asm__("cuCtxPushCurrent_v2");
+EXPORT CudaResult entry_context_pop(CudaContext *out) __asm__("cuCtxPopCurrent_v2");
+
+enum { MOST_CONTEXTS = 8 };
+static _Thread_local bool fake_context_stack[MOST_CONTEXTS]; /* was there one below? */
+static _Thread_local int fake_context_depth;
+
+CudaResult entry_context_current(CudaContext *out) {
+  *out = fake_has_context ? &context : NULL;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_context_device(CudaDevice *device) {
+  fake_context_check();
+  *device = context.device;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_context_push(CudaContext pushed) {
+  if (pushed != &context || !context.retained) fake_die("a dead context is pushed");
+  if (fake_context_depth == MOST_CONTEXTS) fake_die("contexts are pushed and not popped");
+  fake_context_stack[fake_context_depth++] = fake_has_context;
+  fake_has_context = true;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_context_pop(CudaContext *out) {
+  if (!fake_context_depth) return 201; /* CUDA_ERROR_INVALID_CONTEXT */
+  *out = &context;
+  fake_has_context = fake_context_stack[--fake_context_depth];
   return CUDA_SUCCESS;
 }
 

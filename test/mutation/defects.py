@@ -314,3 +314,18 @@ defect("csource-shift", CS, '"(%s)((%s)%s >> %s)", to, sign, a,', '"(%s)((%s)%s 
 defect("csource-unordered", CS, '[LLVMRealUGT] = {"<=", true}', '[LLVMRealUGT] = {">", false}', CST)
 defect("csource-lanes", CS, "csource_text(c, from[from_lane >= lanes], false)", "csource_text(c, from[0], false)", CST)
 defect("inference-workspace", "plan/plan_inference.c", "i < step->input_count || buffer->place == PLACE_WORKSPACE", "i < step->input_count", "py test/e2e/deploy_c.py")
+
+# ── runtime/command/deploy_ptx ──
+P, PD, PT = "runtime/command/deploy_ptx.part", "runtime/command/deploy_ptx.c", "py test/e2e/deploy_ptx.py"
+defect("ptx-place-of-argument", PD, "2 * at + !is_kept", "2 * at + is_kept", PT)
+defect("ptx-argument-order", P, "    argument[i] = &value[i];", "    argument[i] = &value[count - 1 - i];", PT)
+defect("ptx-arguments-of-step", PD, "  t->arg_count += step->arg_count;", "  t->arg_count += step->arg_count - (t->kernel_count > 1);", PT)
+defect("ptx-shared-bytes", P, "(unsigned)step[FTM_STEP_BLOCK + 2], (unsigned)step[FTM_STEP_SHARED], stream", "(unsigned)step[FTM_STEP_BLOCK + 2], 0, stream", PT)
+defect("ptx-weights-chunk", P, "to_device(m->weights + done, room", "to_device(m->weights, room", PT)
+defect("ptx-last-sample", P, "(uint64_t)(samples - 1) * sample, have = 1", "(uint64_t)(samples - 2) * sample, have = 1", PT)
+defect("ptx-map-address", P, "value[map[FTM_MAP_ARG]], at + 128 * i", "value[0], at + 128 * i", PT)
+defect("ptx-map-strides", P, "if (i) strides[i - 1] = (uint64_t)map[FTM_MAP_STRIDES + i];", "if (i) strides[i - 1] = (uint64_t)map[FTM_MAP_STRIDES + 1];", PT)
+defect("ptx-values-looked-at", P, "if (!code && !is_host && port[FTM_PORT_BELOW]) code =", "if (!code && is_host && port[FTM_PORT_BELOW]) code =", PT)
+defect("ptx-value-zero", "kernels/deploy_ptx.c", "  else if (element == 4 || element == -4)\n    ((GLOBAL int32_t *)values)[i] = 0;", "  else if (element == 4)\n    ((GLOBAL int32_t *)values)[i] = 0;", PT)
+defect("ptx-weights-sum", P, "if (!code && sum != head[4])", "if (!code && sum == head[4] + 1)", PT)
+defect("ptx-output-of-host", P, "if (is_host) FTM_TRY(to_host(outputs[i], from, bytes", "if (is_host) FTM_TRY(to_host(outputs[0], from, bytes", PT)

@@ -4,6 +4,7 @@
  * ABI, which is stable: structures carry a version suffix in the symbol's name. */
 #ifndef FT_RUNTIME_CUDA_DRIVER_H
 #define FT_RUNTIME_CUDA_DRIVER_H
+#include "ir/type.h"
 #include "runtime/common/status.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -118,6 +119,9 @@ STATUS_CHECKED Status cuda_driver_open(const CudaDriver **out);
 /* STATUS_OK for CUDA_SUCCESS; else STATUS_FAULT and "<what>: <the driver's words> (NAME)". */
 Status cuda_check(const CudaDriver *driver, CudaResult result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* What the driver calls the type of a tensor map's elements, and a swizzle of 0, 32, 64 or 128 bytes. */
+extern const int cuda_map_type[DT_COUNT];
+int cuda_map_swizzle(int bytes);
 /* "CUDA_ERROR_OUT_OF_MEMORY", or a number if the driver does not know it. */
 const char *cuda_error_name(const CudaDriver *driver, CudaResult result);
 #endif

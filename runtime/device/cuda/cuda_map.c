@@ -3,11 +3,18 @@
  * launch keeps a copy of its maps. */
 #include "runtime/device/cuda/cuda_private.h"
 
-static const int map_type[DT_COUNT] = {
+const int cuda_map_type[DT_COUNT] = {
     [DT_BOOL] = CUDA_MAP_U8,   [DT_U8] = CUDA_MAP_U8,   [DT_I32] = CUDA_MAP_I32,
     [DT_U32] = CUDA_MAP_U32,   [DT_I64] = CUDA_MAP_I64, [DT_F16] = CUDA_MAP_F16,
     [DT_BF16] = CUDA_MAP_BF16, [DT_F32] = CUDA_MAP_F32, [DT_F64] = CUDA_MAP_F64,
 };
+
+int cuda_map_swizzle(int bytes) {
+  return bytes == 128  ? CUDA_MAP_SWIZZLE_128
+         : bytes == 64 ? CUDA_MAP_SWIZZLE_64
+         : bytes == 32 ? CUDA_MAP_SWIZZLE_32
+                       : CUDA_MAP_SWIZZLE_NONE;
+}
 
 static Status cuda_map_make_one(DeviceGraph *graph, const PlanStep *step, const PlanMap *map,
                                 CudaTensorMap *out) {
@@ -21,13 +28,9 @@ static Status cuda_map_make_one(DeviceGraph *graph, const PlanStep *step, const 
     box[i] = (unsigned)map->box[i];
     steps[i] = 1;
   }
-  int swizzle = map->swizzle == 128  ? CUDA_MAP_SWIZZLE_128
-                : map->swizzle == 64 ? CUDA_MAP_SWIZZLE_64
-                : map->swizzle == 32 ? CUDA_MAP_SWIZZLE_32
-                                     : CUDA_MAP_SWIZZLE_NONE;
   CUDA_TRY(device,
-           map_tiled(out, map_type[map->dtype], (unsigned)map->rank, (void *)(uintptr_t)address,
-                     dims, strides, box, steps, 0, swizzle, CUDA_MAP_PROMOTE_128, 0),
+           map_tiled(out, cuda_map_type[map->dtype], (unsigned)map->rank, (void *)(uintptr_t)address,
+                     dims, strides, box, steps, 0, cuda_map_swizzle(map->swizzle), CUDA_MAP_PROMOTE_128, 0),
            "a tensor map of kernel %s", step->name);
   return STATUS_OK;
 }
