@@ -156,7 +156,7 @@ class Rounding(support.Case):
         self.assertLess(table["bf16(parameters=bf16)"], 0.51 * table["bf16"])
 
     def test_what_does_not_go_together(self):
-        for recipe, words in (("precision = bf16(parameters=bf16); ema = 0.9", "ema averages f32 parameters"),
+        for recipe, words in (("precision = bf16(parameters=bf16); ema = 0.9", "an average of the weights is one of f32 parameters"),
                               ("precision = bf16(parameters=f16)", "parameters are kept as f32 or bf16, not 'f16'"),
                               ("precision = bf16(parameters=bf16, rounding=up)", "rounding is stochastic or nearest, not 'up'")):
             with open(self.path("m.ft"), "w") as file:
