@@ -25,6 +25,7 @@ typedef struct Visit {
 
 typedef struct {
   Arena *scratch;
+  const Node *fused;
   Shape domain;
   int next_dim[MAX_RANK]; /* the next dimension with more than one element, or -1 */
   bool border[MAX_RANK];  /* between dimension d and next_dim[d] */
@@ -185,6 +186,16 @@ static void visit_window(Walk *walk, const Node *node, const Symbol *symbol) {
   }
 }
 
+/* An operand whose rows have a pitch: the row, and the place in it. */
+static void visit_rows(Walk *walk, const Node *node, const Symbol *symbol) {
+  const Shape *shape = &node->type.shape;
+  Symbol row = {0}, column = {0};
+  collapse_run(walk, symbol, shape, 0, shape->rank - 1, &row);
+  collapse_run(walk, symbol, shape, shape->rank - 1, shape->rank, &column);
+  collapse_use(walk, &row);
+  collapse_use(walk, &column);
+}
+
 static bool is_seen(Walk *walk, const Node *node, const Symbol *symbol) {
   for (Visit *v = walk->seen[node->id]; v; v = v->next)
     if (v->symbol.count == symbol->count &&
@@ -243,6 +254,11 @@ static void collapse_visit(Walk *walk, const Node *node, const Symbol *symbol) {
     if (node->input_count > 2 && node->input[2]->type.shape.rank)
       collapse_visit(walk, node->input[2], symbol);
     return;
+  case OP_ARG:
+    if (walk->fused->input[node_int(node, ATTR_INDEX, 0)]->type.pitch) {
+      visit_rows(walk, node, symbol);
+      return;
+    } /* fall through */
   default:
     collapse_use(walk, symbol);
     return; /* arg, a contraction's result: an element number */
@@ -281,7 +297,7 @@ static void walk_body(Walk *walk, const Node *fused) {
 /* The domain's dimensions as `shape` has them, perhaps divided; `walk` keeps where they could be
  * divided further. */
 static Domain domain_of(Arena *scratch, const Node *node, const Shape *shape, Walk *walk) {
-  *walk = (Walk){.scratch = scratch, .domain = *shape};
+  *walk = (Walk){.scratch = scratch, .fused = node, .domain = *shape};
   uint32_t axes = collapse_axes(node);
   for (int d = shape->rank - 1, next = -1; d >= 0; d--) {
     walk->next_dim[d] = next;

@@ -119,8 +119,9 @@ static LLVMValueRef load_group(Emitter *emitter, const Node *node, const Index *
   int width = (int)index->digit[index->count - 1].extent;
   Index first = *index;
   first.digit[first.count - 1].value = emit_index_const(emitter, 0);
-  LLVMValueRef pointer = emitter->pointer[node_int(node, ATTR_INDEX, 0)];
-  LLVMValueRef at = index_linear(emitter, &first);
+  int arg = (int)node_int(node, ATTR_INDEX, 0);
+  LLVMValueRef pointer = emitter->pointer[arg];
+  LLVMValueRef at = emit_place(emitter, arg, &node->type.shape, &first);
   LLVMValueRef group = recall_op(emitter, LLVMLoad, pointer, at);
   if (!group)
     group = remember_op(emitter, LLVMLoad, pointer, at,
@@ -134,7 +135,7 @@ LLVMValueRef pull_arg(Emitter *emitter, const Node *node, const Index *index) {
   int lane = emit_lane_of(emitter, index);
   if (lane >= 0) return load_group(emitter, node, index, lane);
   return emit_load_at(emitter, emitter->pointer[arg], node->type.dtype,
-                      index_linear(emitter, index));
+                      emit_place(emitter, arg, &node->type.shape, index));
 }
 
 LLVMValueRef pull_iota(Emitter *emitter, const Node *node, const Index *index) {
@@ -357,4 +358,13 @@ void emit_index_run(Emitter *emitter, const Index *index, const Shape *shape, in
   }
   Digit digit = extract(emitter, index, low, high);
   index_push(out, digit.extent, digit.value, digit.varies);
+}
+
+LLVMValueRef emit_place(Emitter *emitter, int which, const Shape *shape, const Index *index) {
+  int64_t pitch = emitter->pitch ? emitter->pitch[which] : 0;
+  if (!pitch) return index_linear(emitter, index);
+  Index row = {0};
+  emit_index_run(emitter, index, shape, 0, shape->rank - 1, &row);
+  LLVMValueRef begin = emit_mul(emitter, index_linear(emitter, &row), pitch);
+  return emit_add(emitter, begin, index_dim(emitter, index, shape, shape->rank - 1));
 }

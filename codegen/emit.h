@@ -46,6 +46,7 @@ struct Emitter {
   LLVMValueRef function;
   LLVMValueRef *pointer; /* per operand of the fused node, then per result */
   int input_count, result_count;
+  const int64_t *pitch; /* per pointer: between the beginnings of its rows, or 0; NULL: all 0 */
   EmitLoad *load; /* NULL: the default */
   void *load_user;
   bool is_reassociating; /* float arithmetic may be regrouped: set inside emit_reduce_step */
@@ -160,6 +161,8 @@ Index index_flat(int64_t elements, LLVMValueRef value, bool varies);
 Index index_of_dims(const Shape *shape, const LLVMValueRef *value, bool varies);
 /* The element number: the linear offset in a contiguous tensor. */
 LLVMValueRef index_linear(Emitter *emitter, const Index *index);
+/* The element of the tensor of this shape at pointer number `which`, in memory: by its pitch. */
+LLVMValueRef emit_place(Emitter *emitter, int which, const Shape *shape, const Index *index);
 /* The value along dimension d of `shape`, whose elements the index counts. */
 LLVMValueRef index_dim(Emitter *emitter, const Index *index, const Shape *shape, int d);
 #endif

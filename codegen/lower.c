@@ -7,11 +7,11 @@
 
 /* What tells a buffer from others of its graph. */
 typedef struct {
-  int64_t place, offset, dtype, rank, dim[MAX_RANK];
+  int64_t place, offset, dtype, pitch, rank, dim[MAX_RANK];
 } BufferKey;
 
 static BufferKey buffer_key(Address at, const Type *type) {
-  BufferKey key = {at.place, at.offset, type->dtype, type->shape.rank, {0}};
+  BufferKey key = {at.place, at.offset, type->dtype, type->pitch, type->shape.rank, {0}};
   for (int i = 0; i < type->shape.rank; i++) key.dim[i] = type->shape.dim[i];
   return key;
 }

@@ -130,6 +130,7 @@ static PlanOp make_op(Values *values, const Node *node) {
                .layer = keep_body_text(values, node->origin.layer),
                .function = keep_body_text(values, node->origin.function),
                .phase = lower_phase(node)};
+  op.type.pitch = 0;
   set_attributes(values, &op, node);
   return op;
 }

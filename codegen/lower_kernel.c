@@ -49,6 +49,7 @@ static void find_aliases(Arguments *arguments) {
     for (int k = 0; k < arguments->input_count; k++) {
       if (!overlap(arguments, at, k)) continue;
       bool is_exact = is_same(arguments->place[at], arguments->place[k]) &&
+                      arguments->type[at].pitch == arguments->type[k].pitch &&
                       type_bytes(&arguments->type[at]) == type_bytes(&arguments->type[k]);
       *alias = *alias == -1 && is_exact ? k : -2;
     }
@@ -86,7 +87,7 @@ static bool standalone_equal(const Node *a, const Node *b) {
   if (a->op != b->op || !type_equal(&a->type, &b->type) || a->input_count != b->input_count)
     return false;
   for (int i = 0; i < a->input_count; i++)
-    if (!type_equal(&a->input[i]->type, &b->input[i]->type)) return false;
+    if (!type_lies_alike(&a->input[i]->type, &b->input[i]->type)) return false;
   static const AttrId ids[] = {ATTR_STRIDE, ATTR_PADDING, ATTR_DILATION,
                                ATTR_HEADS,  ATTR_START,   ATTR_INTEGERS, ATTR_ROUNDED};
   for (size_t k = 0; k < sizeof ids / sizeof *ids; k++) {
@@ -105,6 +106,18 @@ static bool standalone_equal(const Node *a, const Node *b) {
          node_int(a, ATTR_GROUPS, 1) == node_int(b, ATTR_GROUPS, 1) &&
          node_int(a, ATTR_AXIS, 0) == node_int(b, ATTR_AXIS, 0) && !x == !y &&
          (!x || !strcmp(x, y));
+}
+
+static bool has_pitches_of(const LoweredKernel *have, const Arguments *arguments) {
+  for (int i = 0; i < arguments->result_count; i++)
+    if (have->result[i].pitch != arguments->type[arguments->input_count + i].pitch) return false;
+  return true;
+}
+
+static bool has_pitch(const Arguments *arguments) {
+  bool has = false;
+  for (int i = 0; i < arguments->count; i++) has |= arguments->type[i].pitch != 0;
+  return has;
 }
 
 /* Tensors with maps have a fixed address: none of the batch has. */
@@ -127,7 +140,7 @@ static Kernel *find_kernel(Lowering *lowering, const Node *node, uint64_t hash,
       continue;
     bool equal =
         node->op == OP_FUSED ? kernel_equal(have->node, node) : standalone_equal(have->node, node);
-    if (equal && maps_fit(&have->kernel, arguments)) return &have->kernel;
+    if (equal && has_pitches_of(have, arguments) && maps_fit(&have->kernel, arguments)) return &have->kernel;
   }
   return NULL;
 }
@@ -309,14 +322,15 @@ static bool lower_here(Lowering *lowering, const Node *node) {
     LoweredKernel fresh = {.hash = hash,
                            .node = node,
                            .alias = arguments.alias,
+                           .result = arguments.type + arguments.input_count,
                            .alias_count = arguments.result_count};
     const char *name = name_kernel(lowering, node);
     Module *module = choose_module(lowering, node);
     bool good = module->target == TARGET_PTX
-                    ? nvptx_emit(module, node, name, arguments.alias, &fresh.kernel)
+                    ? nvptx_emit(module, node, name, fresh.result, arguments.alias, &fresh.kernel)
                     : host_emit(module, node, name, arguments.alias, &fresh.kernel);
     if (!good) return false;
-    if (lowering->module->target == TARGET_PTX)
+    if (lowering->module->target == TARGET_PTX && !has_pitch(&arguments))
       library_call(lowering->plan->arena, node, arguments.alias, &fresh.kernel.library);
     VEC_PUSH(lowering->arena, lowering->kernels, fresh);
     kernel = &lowering->kernels.at[lowering->kernels.count - 1].kernel;

@@ -14,6 +14,7 @@ typedef struct {
 typedef struct {
   uint64_t hash;
   const Node *node;
+  const Type *result; /* the types of its results, as they lie in memory */
   const int *alias;
   int alias_count;
   Kernel kernel;

@@ -129,8 +129,9 @@ void entry_store_result(Entry *entry, int result, const Index *index) {
   Emitter *emitter = &entry->emitter;
   const Node *node = entry->job->node->body->roots.at[result].node;
   LLVMValueRef value = emit_value(emitter, node, index);
-  emit_store_at(emitter, emitter->pointer[entry->job->operand_count + result], node->type.dtype,
-                index_linear(emitter, index), value);
+  int which = entry->job->operand_count + result;
+  emit_store_at(emitter, emitter->pointer[which], node->type.dtype,
+                emit_place(emitter, which, &node->type.shape, index), value);
 }
 
 void entry_store_group(Entry *entry, int result, const Index *index, int count) {
@@ -144,8 +145,9 @@ void entry_store_group(Entry *entry, int result, const Index *index, int count) 
     return;
   }
   for (int e = 0; e < count; e++) value[e] = emit_value(emitter, node, &index[e]);
-  emit_store_group(emitter, emitter->pointer[entry->job->operand_count + result], node->type.dtype,
-                   index_linear(emitter, index), count, value);
+  int which = entry->job->operand_count + result;
+  emit_store_group(emitter, emitter->pointer[which], node->type.dtype,
+                   emit_place(emitter, which, &node->type.shape, index), count, value);
 }
 
 /* ── the door ───────────────────────────────────────────────────────────────────────────────── */
@@ -167,7 +169,32 @@ static bool emit_kind(Job *job) {
   }
 }
 
-bool nvptx_emit(Module *module, const Node *node, const char *name, const int *alias, Kernel *out) {
+/* job->pitch, by pointer. */
+static void find_pitches(Job *job) {
+  int64_t *pitch = ARENA_ARRAY(job->scratch, int64_t, job->operand_count + job->result_count + 1);
+  for (int i = 0; i < job->operand_count; i++) pitch[i] = job->node->input[i]->type.pitch;
+  for (int i = 0; i < job->result_count; i++)
+    pitch[job->operand_count + i] = job->result_type[i].pitch;
+  job->pitch = pitch;
+}
+
+int64_t nvptx_row_pitch(const Job *job, int64_t length) {
+  const Shape domain = job->node->body ? kernel_domain(job->node) : job->result_type[0].shape;
+  int64_t elements = shape_elements(&domain), pitch = -1;
+  for (int i = 0; i < job->operand_count + job->result_count; i++) {
+    int r = i - job->operand_count;
+    const Type *type = r < 0 ? &job->node->input[i]->type : &job->result_type[r];
+    if (shape_elements(&type->shape) != elements) continue;
+    int64_t own = type->pitch ? type->pitch : length;
+    if (type->pitch && type->shape.dim[type->shape.rank - 1] != length) return 0;
+    if (pitch >= 0 && own != pitch) return 0;
+    pitch = own;
+  }
+  return pitch < 0 ? length : pitch;
+}
+
+bool nvptx_emit(Module *module, const Node *node, const char *name, const Type *result,
+                const int *alias, Kernel *out) {
   *out = (Kernel){0};
   Job job = {.module = module,
              .node = node,
@@ -182,11 +209,13 @@ bool nvptx_emit(Module *module, const Node *node, const char *name, const int *a
   int64_t elements = 0;
   for (int i = 0; i < job.result_count; i++) {
     types[i] = node_result_type(node, i);
+    types[i].pitch = result ? result[i].pitch : 0;
     is_whole[i] = !node->body || kernel_is_whole(node, node->body->roots.at[i].node);
     elements += shape_elements(&types[i].shape);
   }
   job.result_type = types;
   job.is_whole = is_whole;
+  find_pitches(&job);
   bool ok = elements == 0 || emit_kind(&job); /* nothing to compute: no launch */
   arena_free(job.scratch);
   return ok;

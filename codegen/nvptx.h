@@ -7,7 +7,9 @@
 /* Emits the kernel of `node`: a FUSED node of any kind, or a DOT, CONV, CONV_GRAD_INPUT,
  * CONV_GRAD_WEIGHT SCATTER_ADD or PUT outside of bodies. `name` is the entry's name; further
  * entries of the same node append to it ("<name>_combine"). `alias[i]`: for result i the operand
- * that lies at the same address (in-place), -1 for none, -2 for unclear. Fills *out (launches with
- * grid, block, shared; workspace). False with an error in module->diag if it cannot. */
-bool nvptx_emit(Module *module, const Node *node, const char *name, const int *alias, Kernel *out);
+ * that lies at the same address (in-place), -1 for none, -2 for unclear. `result`: the types of the
+ * results as they lie in memory; NULL: without pitches. Fills *out (launches with grid, block,
+ * shared; workspace). False with an error in module->diag if it cannot. */
+bool nvptx_emit(Module *module, const Node *node, const char *name, const Type *result,
+                const int *alias, Kernel *out);
 #endif

@@ -31,6 +31,7 @@ void callback_open(Job *job, Emitter *emitter, const char *suffix, const char *n
   emitter->function = function;
   emitter->input_count = job->operand_count;
   emitter->result_count = job->result_count;
+  emitter->pitch = job->pitch;
   int pointers = job->operand_count + job->result_count + 1 + job->map_count;
   emitter->pointer = ARENA_ARRAY(job->scratch, LLVMValueRef, pointers);
   if (pointers)

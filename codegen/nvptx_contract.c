@@ -42,6 +42,8 @@ static void describe_dot(Contract *c) {
   c->k = f.k;
   c->batches = f.batch;
   c->classes = 1;
+  c->a.pitch = c->job->pitch[c->a.argument] ? c->job->pitch[c->a.argument] : f.ta ? f.m : f.k;
+  c->b.pitch = c->job->pitch[c->b.argument] ? c->job->pitch[c->b.argument] : f.tb ? f.k : f.n;
 }
 
 static void describe_conv(Contract *c) {
@@ -75,8 +77,8 @@ static void lay_operands(Contract *c) {
   bool is_nhwc = f->is_nhwc;
   switch (c->kind) {
   case KIND_DOT:
-    lay(c, &c->a, !ta, ta ? c->m : c->k);
-    lay(c, &c->b, tb, tb ? c->k : c->n);
+    lay(c, &c->a, !ta, c->a.pitch);
+    lay(c, &c->b, tb, c->b.pitch);
     break;
   case KIND_CONV:
     lay(c, &c->a, is_nhwc, is_nhwc ? f->in : 1);
@@ -93,11 +95,23 @@ static void lay_operands(Contract *c) {
   }
 }
 
+/* Columns that the epilogue is asked for: whole groups of four, if it takes four. */
+static int64_t nvptx_contract_columns(const Contract *c) { return c->is_by_four ? (c->n + 3) / 4 * 4 : c->n; }
+
+/* May the epilogue store four columns by one instruction, everywhere? Rows that are no multiple of four
+ * have room for the last of them where they have a pitch. */
+static bool takes_four(const Contract *c) {
+  const Job *job = c->job;
+  bool is_row_major = c->kind == KIND_DOT || c->form.is_nhwc, has_room = c->kind == KIND_DOT;
+  for (int i = 0; i < job->result_count; i++) has_room &= job->pitch[job->operand_count + i] > 0;
+  return is_row_major && (c->n % 4 == 0 || has_room);
+}
+
 static void size_workspace(Contract *c) {
   int64_t sum = c->dtype == DT_F64 ? 8 : 4;
   c->job->out->workspace = nvptx_sums_workspace(c);
   if (c->tile.splits > 1)
-    c->job->out->workspace = c->batches * c->classes * c->tile.splits * c->m * c->n * sum;
+    c->job->out->workspace = c->batches * c->classes * c->tile.splits * c->m * nvptx_contract_columns(c) * sum;
 }
 
 /* ── constants ──────────────────────────────────────────────────────────────────────────────── */
@@ -160,6 +174,9 @@ static void nvptx_contract_define_constants(Contract *c) {
       {"gemm_batches", c->batches},
       {"gemm_ta", node_int(c->node, ATTR_TRANS_A, 0)},
       {"gemm_tb", node_int(c->node, ATTR_TRANS_B, 0)},
+      {"gemm_a_pitch", c->a.pitch},
+      {"gemm_b_pitch", c->b.pitch},
+      {"gemm_wide_n", nvptx_contract_columns(c)},
       {"gemm_a_deep", c->a.is_deep},
       {"gemm_b_deep", c->b.is_deep},
       {"gemm_a_wide", c->a.wide},
@@ -321,8 +338,15 @@ static void open_four(Contract *c, Emitter *emitter, const char *name, Index ind
   LLVMTypeRef parameters[9] = {pointer, pointer, word, word, word, real, real, real, real};
   LLVMValueRef p[9];
   open_finish(c, emitter, name, parameters, 9, 2, p);
+  LLVMValueRef first = emit_mul(emitter, p[4], 4);
   for (int e = 0; e < 4; e++) {
-    index[e] = result_index(c, emitter, p[2], p[3], p[4], e);
+    if (c->n % 4 == 0)
+      index[e] = result_index(c, emitter, p[2], p[3], p[4], e);
+    else { /* what lies behind a row gets the value of its last column, or any */
+      LLVMValueRef column = emit_add(emitter, first, emit_index_const(emitter, e));
+      if (e) column = emit_min(emitter, column, emit_index_const(emitter, c->n - 1));
+      index[e] = result_index(c, emitter, p[2], p[3], column, -1);
+    }
     value[e] = product_value(c, emitter, p[5 + e]);
   }
 }
@@ -349,12 +373,15 @@ static void store_lanes(Contract *c, Emitter *emitter, int i, const Index index[
     if (body) emit_bind_value(emitter, c->node, sum[e]);
     value[e] = body ? emit_value(emitter, node, &index[e]) : sum[e];
   }
-  if (lanes == 4 && emit_lane_of(emitter, &index[0]) == 0 &&
-      index[0].digit[index[0].count - 1].extent == 4)
-    emit_store_group(emitter, pointer, dtype, index_linear(emitter, &index[0]), 4, value);
+  int which = c->job->operand_count + i;
+  const Shape *shape = body ? &node->type.shape : &c->node->type.shape;
+  bool is_group = emit_lane_of(emitter, &index[0]) == 0 &&
+                  index[0].digit[index[0].count - 1].extent == 4;
+  if (lanes == 4 && (is_group || c->n % 4))
+    emit_store_group(emitter, pointer, dtype, emit_place(emitter, which, shape, &index[0]), 4, value);
   else
     for (int e = 0; e < lanes; e++)
-      emit_store_at(emitter, pointer, dtype, index_linear(emitter, &index[e]), value[e]);
+      emit_store_at(emitter, pointer, dtype, emit_place(emitter, which, shape, &index[e]), value[e]);
 }
 
 /* gemm_finish or gemm_finish4: all values first, then all stores, so that loads stay together. */
@@ -413,7 +440,7 @@ static void emit_entries(Contract *c) {
   Job *job = c->job;
   const Tile *tile = &c->tile;
   Entry entry;
-  int64_t results = c->batches * c->classes * c->m * c->n;
+  int64_t results = c->batches * c->classes * c->m * nvptx_contract_columns(c);
   entry_open_mapped(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
   int resident = nvptx_tile_resident(c);
   if (resident > 1 || tile->stays) entry_annotate(&entry, "minctasm", (unsigned)resident);
@@ -435,11 +462,12 @@ static void emit_entries(Contract *c) {
 static PlanMap nvptx_contract_map_of(const Contract *c, const Operand *operand, int64_t along,
                                      int tile) {
   int64_t row = operand->is_deep ? c->k : along, rows = operand->is_deep ? along : c->k;
+  int64_t pitch = operand->pitch * c->bytes;
   return (PlanMap){.arg = operand->argument,
                    .dtype = c->dtype,
                    .rank = 3,
                    .dim = {row, rows, c->batches},
-                   .stride = {c->bytes, row * c->bytes, row * rows * c->bytes},
+                   .stride = {c->bytes, pitch, pitch * rows},
                    .box = {SWIZZLE / c->bytes, operand->is_deep ? tile : c->tile.steps, 1},
                    .swizzle = SWIZZLE};
 }
@@ -479,9 +507,11 @@ static const char *body_of(const Contract *c) {
 /* Kernels number elements of operands, and of the parts of split sums, by 32 bits; boxes of tensor maps and the epilogue have no such limit. */
 static bool fits_numbers(const Contract *c) {
   int64_t most = (int64_t)INT32_MAX - 16;
-  bool fits = c->tile.splits == 1 || c->batches * c->classes * c->m * c->n * c->tile.splits <= most;
+  int64_t sums = c->batches * c->classes * c->m * nvptx_contract_columns(c) * c->tile.splits;
+  bool fits = c->tile.splits == 1 || sums <= most;
+  const Operand *operands[2] = {&c->a, &c->b};
   for (int i = 0; i < 2 && !c->has_maps; i++)
-    fits &= shape_elements(&c->node->input[i]->type.shape) <= most;
+    fits &= type_bytes(&c->job->node->input[operands[i]->argument]->type) / c->bytes <= most;
   if (!fits)
     diag_error(c->job->module->diag, c->node->origin.loc,
                "an operand of this product has 2^31 elements or more, which its GPU kernel cannot "
@@ -498,15 +528,14 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   c->result = contraction->type.dtype;
   snprintf(c->suffix, sizeof c->suffix, "__%s", job->name);
   nvptx_contract_choose_unit(c);
+  c->a = (Operand){contraction->input[0], kernel_operand(job->node, 0), .wide = 1};
+  c->b = (Operand){contraction->input[1], kernel_operand(job->node, 1), .wide = 1};
   if (c->kind == KIND_DOT)
     describe_dot(c);
   else
     describe_conv(c);
-  c->a = (Operand){contraction->input[0], kernel_operand(job->node, 0), .wide = 1};
-  c->b = (Operand){contraction->input[1], kernel_operand(job->node, 1), .wide = 1};
   lay_operands(c);
-  bool is_row_major = c->kind == KIND_DOT || c->form.is_nhwc;
-  c->is_by_four = is_row_major && c->n % 4 == 0;
+  c->is_by_four = takes_four(c);
   nvptx_sums_collect(c);
   nvptx_choose_tile(c);
   if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;

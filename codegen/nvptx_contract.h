@@ -27,6 +27,7 @@ typedef struct {
 typedef struct {
   const Node *node; /* of the body; or the contraction, if it is not fused */
   int argument;     /* of the kernel */
+  int64_t pitch;    /* of a product: elements between the beginnings of its rows */
   bool is_deep;     /* neighbours in memory are neighbours in k, else along the tile */
   bool is_async;    /* copied as it is */
   int wide;         /* so many neighbours, aligned: 16 or 4 bytes of them, or 1 */

@@ -102,6 +102,7 @@ static void open_entry(Entry *entry, Job *job, const char *name, int threads, bo
   entry->emitter.function = entry->function;
   entry->emitter.input_count = job->operand_count;
   entry->emitter.result_count = job->result_count;
+  entry->emitter.pitch = job->pitch;
   entry->emitter.pointer = ARENA_ARRAY(job->scratch, LLVMValueRef, all + 1);
   for (int i = 0; i < all; i++)
     entry->emitter.pointer[i + (i >= count && !has_workspace)] =

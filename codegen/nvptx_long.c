@@ -30,7 +30,8 @@ enum {
 typedef struct {
   LLVMValueRef slot;  /* the thread's group among all of the block's */
   LLVMValueRef valid; /* NULL: it is in the row; else, if it is not, it is the last one that is */
-  LLVMValueRef linear[8]; /* element numbers in operands and results of the domain's size */
+  LLVMValueRef linear[8]; /* element numbers in operands and results of the domain's size, */
+  LLVMValueRef place;     /* and where the first of them lies */
   Index index[8];
   LLVMValueRef *loaded; /* by operand: its group, or NULL */
 } Group;
@@ -47,9 +48,9 @@ typedef struct {
   Entry entry;
   Domain domain;
   Reductions reductions;
-  int64_t rows, length;
+  int64_t rows, length, pitch;
   int width, depth, team;
-  bool is_odd;        /* rows begin anywhere */
+  bool is_odd;        /* the length is no multiple of the width, and unless the pitch is one, rows begin anywhere */
   int64_t surely;     /* groups that every row has */
   int64_t full;       /* times that `depth` groups of all threads lie in the row */
   int tail;           /* groups of a thread behind these, not all in the row */
@@ -153,7 +154,10 @@ static void choose_long_shape(Long *r, int width, bool is_heavy) {
   int64_t inner = 1;
   for (int i = 0; i < r->domain.count; i++)
     if (r->domain.is_reduced[i]) inner = r->domain.extent[i];
-  r->width = width;
+  r->pitch = nvptx_row_pitch(job, r->length);
+  r->width = r->pitch ? width : 1;
+  if (!r->pitch) r->pitch = r->length;
+  width = r->width;
   r->is_odd = inner % width != 0;
   find_long_operands(r);
   int64_t limit = strcmp(job->module->cpu, "sm_90a") ? LONG_SHARED : LONG_SHARED_HOPPER;
@@ -164,7 +168,7 @@ static void choose_long_shape(Long *r, int width, bool is_heavy) {
   r->team = is_alone && !is_heavy ? LONG_MOST_THREADS : LONG_THREADS;
   while (r->team > LONG_LEAST_THREADS && groups < 3 * r->team) r->team /= 2;
   choose_depth(r, groups);
-  r->surely = r->is_odd ? (r->length - width + 1) / width : groups;
+  r->surely = r->is_odd && r->pitch % width ? (r->length - width + 1) / width : groups;
   r->full = r->surely / (r->depth * r->team);
   int64_t rest = groups - r->full * r->depth * r->team;
   r->tail = (int)((rest + r->team - 1) / r->team);
@@ -197,6 +201,13 @@ static LLVMValueRef load_own(Emitter *emitter, const Node *arg, const Index *ind
   return value;
 }
 
+static LLVMValueRef in_pitch(Long *r, const Index *index) {
+  Entry *entry = &r->entry;
+  const Shape shape = {2, {r->rows, r->length}};
+  LLVMValueRef begin = index_dim(&entry->emitter, index, &shape, 0);
+  return entry_add(entry, entry_mul(entry, begin, r->pitch), index_dim(&entry->emitter, index, &shape, 1));
+}
+
 /* The groups that the thread has `times` times round the row, of which some may not be in it. */
 static void place_groups(Long *r, LLVMValueRef times, int count, bool may_end) {
   Entry *entry = &r->entry;
@@ -226,6 +237,8 @@ static void place_groups(Long *r, LLVMValueRef times, int count, bool may_end) {
         entry_push_digits(entry, &r->domain, true, at, r->width, e, index);
       group->linear[e] = index_linear(emitter, index);
     }
+    group->place = group->linear[0];
+    if (r->pitch != r->length) group->place = in_pitch(r, &group->index[0]);
   }
 }
 
@@ -255,7 +268,7 @@ static void load_operands(Long *r, int pass, int from, int to, bool is_kept, boo
         group->loaded[i] = LLVMBuildLoad2(entry->b, type, kept_at(r, one, group, type), "");
       else
         group->loaded[i] =
-            emit_load_group(emitter, emitter->pointer[i], dtype, group->linear[0], r->width);
+            emit_load_group(emitter, emitter->pointer[i], dtype, group->place, r->width);
     }
 }
 
@@ -330,11 +343,12 @@ static void store_group(Long *r, const Group *group) {
     if (!job->is_whole[i]) continue;
     const Node *node = body->roots.at[i].node;
     LLVMValueRef value[8], pointer = emitter->pointer[job->operand_count + i];
+    if (r->width == 1) {
+      entry_store_result(entry, i, &group->index[0]);
+      continue;
+    }
     for (int e = 0; e < r->width; e++) value[e] = emit_value(emitter, node, &group->index[e]);
-    if (r->width == 1)
-      emit_store_at(emitter, pointer, node->type.dtype, group->linear[0], value[0]);
-    else
-      emit_store_group(emitter, pointer, node->type.dtype, group->linear[0], r->width, value);
+    emit_store_group(emitter, pointer, node->type.dtype, group->place, r->width, value);
   }
 }
 
@@ -424,7 +438,7 @@ static void place_row(Long *r, LLVMValueRef row) {
   r->groups = entry_const(entry, r->length / r->width);
   if (!r->is_odd) return;
   LLVMValueRef width = entry_const(entry, r->width), length = entry_const(entry, r->length);
-  LLVMValueRef begin = entry_rem(entry, entry_mul(entry, row, r->length % r->width), r->width);
+  LLVMValueRef begin = entry_rem(entry, entry_mul(entry, row, r->pitch % r->width), r->width);
   r->head = entry_rem(entry, entry_sub(entry, width, begin), r->width);
   r->groups = entry_div(entry, entry_sub(entry, length, r->head), r->width);
   LLVMValueRef behind = entry_add(entry, r->head, entry_mul(entry, r->groups, r->width));

@@ -18,7 +18,8 @@ typedef struct {
   Kernel *out;
   Arena *scratch;
   int operand_count, result_count;
-  const Type *result_type; /* per result */
+  const Type *result_type; /* per result, as it lies in memory */
+  const int64_t *pitch;    /* per operand, then per result: that of its rows, or 0 */
   const bool *is_whole;    /* likewise: has it the domain's shape? */
   const PlanMap *maps;     /* parameters of entries that are opened with maps */
   int map_count;
@@ -50,6 +51,9 @@ bool nvptx_put(Job *job);
 bool nvptx_attention(Job *job);
 
 /* ── nvptx_entry.c, nvptx.c ── */
+/* The elements between the beginnings of neighbouring rows, each of `length` elements, in all operands
+ * and results of the domain's size; 0: not the same in all of them. */
+int64_t nvptx_row_pitch(const Job *job, int64_t length);
 /* May the operand have a tensor map? Not what lies in the batch, whose place changes. */
 bool nvptx_may_map(const Job *job, int operand);
 /* Makes the entry `name` with parameters operands, results and, if wanted, a workspace. */

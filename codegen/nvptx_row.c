@@ -25,6 +25,7 @@ typedef struct {
   Domain domain;
   Reductions reductions;
   int64_t rows, length; /* of the domain */
+  int64_t pitch;        /* elements between the beginnings of rows */
   int64_t align;   /* elements: lanes start at a multiple of it, before the row; 1: at the row */
   int team, width; /* threads per row; neighbouring elements a thread takes at once */
   int64_t share;   /* elements per thread, a multiple of width */
@@ -238,7 +239,7 @@ static void choose_align(Row *r) {
     int64_t in_sector = SECTOR / dtype_bytes(job->result_type[i].dtype);
     if (job->is_whole[i] && in_sector > elements) elements = in_sector;
   }
-  bool is_odd = r->width == 1 && r->length > WARP && r->length % elements;
+  bool is_odd = r->width == 1 && r->length > WARP && r->pitch % elements;
   r->align = is_odd ? elements : 1;
 }
 
@@ -301,7 +302,7 @@ static int64_t choose_blocks(const Row *r, int threads, bool is_keeping) {
   int64_t most = FILLED / threads * (is_keeping && !is_loop(r) ? 1 : 2);
   int64_t blocks = (r->rows + per_block - 1) / per_block;
   if (blocks <= most) return blocks;
-  while (most * per_block * r->length % r->align) most--;
+  while (most * per_block * r->pitch % r->align) most--;
   return most;
 }
 
@@ -345,6 +346,8 @@ static bool emit_row(Row *r) {
   Entry *entry = &r->entry;
   Job *job = entry->job;
   int kept = nvptx_shared(job, r->rows, NULL, NULL);
+  r->pitch = nvptx_row_pitch(job, r->length);
+  if (!r->pitch) r->pitch = r->length; /* which decides nothing but where lanes begin */
   choose_team(r, kept);
   if (!is_loop(r) && (!r->is_unrolled || (!kept && row_begins_anywhere(r))))
     return nvptx_long(job, &r->domain, &r->reductions, row_is_heavy(job));
@@ -369,7 +372,7 @@ static bool emit_row(Row *r) {
   LLVMValueRef below = per_block == 1 ? NULL : entry_div(entry, thread, r->team);
   if (r->align > 1) {
     LLVMValueRef first = below ? entry_add(entry, base, below) : base;
-    first = entry_mul(entry, first, r->length % r->align);
+    first = entry_mul(entry, first, r->pitch % r->align);
     r->before = entry_rem(entry, first, r->align);
   }
   LLVMValueRef *group = ARENA_ARRAY(job->scratch, LLVMValueRef, r->share + 1);

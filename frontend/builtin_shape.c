@@ -315,7 +315,7 @@ bool builtin_dtype(Call *call, int index, DType otherwise, DType *out) {
 
 static Value run_iota(Call *call) {
   Builder *b = call->b;
-  Type type;
+  Type type = {0};
   int64_t axis;
   if (!builtin_shape_arg(call, 0, &type.shape) || !builtin_int(call, 1, -1, &axis) ||
       !builtin_dtype(call, 2, DT_I32, &type.dtype))
@@ -333,7 +333,7 @@ static Value run_iota(Call *call) {
 static Value run_full(Call *call) {
   bool is_full = strcmp(call->builtin->name, "full") == 0;
   double value = call->builtin->which;
-  Type type;
+  Type type = {0};
   if (!builtin_shape_arg(call, 0, &type.shape) ||
       (is_full && !builtin_number(call, 1, 0, &value)) ||
       !builtin_dtype(call, is_full ? 2 : 1, DT_F32, &type.dtype))

@@ -392,6 +392,7 @@ bool infer_type(Arena *arena, Op op, Node *const *inputs, int input_count, const
   if (legal && !shape_is_legal(&out->shape))
     legal = infer_fail(&in, "the result of %s, %s, would have more than 2^40 elements", in.name,
                        infer_show_shape(&in, &out->shape));
+  out->pitch = 0;
   if (!legal) *why = in.why;
   return legal;
 }

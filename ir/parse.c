@@ -277,9 +277,12 @@ static bool type(Parser *p, Type *out) {
     out->shape.rank++;
     if (!accept(p, ',')) break;
   }
+  if (accept(p, ':') && !parse_integer(p, 1, MAX_ELEMENTS, &out->pitch)) return false;
   if (!expect(p, ']')) return false;
-  return shape_is_legal(&out->shape) ||
-         fail_at(p, place, "this tensor has more than 2^40 elements");
+  if (!shape_is_legal(&out->shape))
+    return fail_at(p, place, "this tensor has more than 2^40 elements");
+  return type_has_legal_pitch(out) ||
+         fail_at(p, place, "a pitch is a multiple of %d bytes, at least a row and at most two", PITCH_UNIT);
 }
 
 /* "#3", "#3block": the region, at p->at without space before it. */
@@ -421,6 +424,7 @@ static bool node(Parser *p, Graph *graph, Lookup *names, int depth) {
   char text[TYPE_TEXT];
   if (!type_equal(&made->type, &given))
     return fail_at(p, type_place, "this node's type is %s", type_text(&made->type, text));
+  made->type.pitch = given.pitch;
   made->body = inner;
   made->role = part;
   return lookup_add(names, name, length, made->id) == made->id ||

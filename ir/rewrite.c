@@ -6,6 +6,7 @@
 Node *graph_copy_as(Graph *fresh, const Node *old, Node *const *inputs, const Type *type) {
   Node *node =
       graph_node(fresh, old->op, inputs, old->input_count, old->attr, old->attr_count, type);
+  node->type.pitch = type ? type->pitch : 0;
   node->body = old->body;
   node->role = old->role;
   node->origin = old->origin;

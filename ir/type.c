@@ -84,8 +84,42 @@ bool shape_has_steps(int64_t size, int64_t start, int64_t step, int64_t count) {
          (count == 1 || step <= (size - 1 - start) / (count - 1));
 }
 
+bool type_lies_alike(const Type *a, const Type *b) {
+  return type_equal(a, b) && a->pitch == b->pitch;
+}
+
+static int64_t row_length(const Type *type) { return type->shape.dim[type->shape.rank - 1]; }
+
 int64_t type_bytes(const Type *type) {
-  return shape_elements(&type->shape) * dtype_bytes(type->dtype);
+  int64_t elements = shape_elements(&type->shape);
+  if (type->pitch) elements = elements / row_length(type) * type->pitch;
+  return elements * dtype_bytes(type->dtype);
+}
+
+bool type_has_legal_pitch(const Type *type) {
+  if (!type->pitch) return true;
+  if (type->shape.rank < 2 || type->shape.rank > MAX_RANK || row_length(type) < 1) return false;
+  int64_t length = row_length(type);
+  return type->pitch >= length && type->pitch / 2 <= length &&
+         type->pitch * dtype_bytes(type->dtype) % PITCH_UNIT == 0;
+}
+
+int64_t type_place(const Type *type, int64_t element) {
+  if (!type->pitch) return element;
+  return element / row_length(type) * type->pitch + element % row_length(type);
+}
+
+int64_t type_element(const Type *type, int64_t place) {
+  if (!type->pitch) return place;
+  int64_t column = place % type->pitch;
+  return column < row_length(type) ? place / type->pitch * row_length(type) + column : -1;
+}
+
+void type_pack_rows(const Type *type, const char *from, char *to) {
+  int64_t elements = shape_elements(&type->shape), bytes = dtype_bytes(type->dtype);
+  int64_t length = type->pitch ? row_length(type) : elements;
+  for (int64_t done = 0; done < elements; done += length)
+    memcpy(to + done * bytes, from + type_place(type, done) * bytes, (size_t)(length * bytes));
 }
 
 void shape_strides(const Shape *shape, int64_t stride[MAX_RANK]) {
@@ -202,8 +236,10 @@ bool type_is_auc(const Type *type) {
 }
 
 char *type_text(const Type *type, char buffer[TYPE_TEXT]) {
-  char shape[TYPE_TEXT];
-  snprintf(buffer, TYPE_TEXT, "%s%.200s", dtype_text(type->dtype), shape_text(&type->shape, shape));
+  char shape[TYPE_TEXT], pitch[24] = "]";
+  shape_text(&type->shape, shape);
+  if (type->pitch) snprintf(pitch, sizeof pitch, ":%lld]", (long long)type->pitch);
+  snprintf(buffer, TYPE_TEXT, "%s%.*s%s", dtype_text(type->dtype), (int)strlen(shape) - 1, shape, pitch);
   return buffer;
 }
 

@@ -45,12 +45,17 @@ typedef struct {
 typedef struct {
   DType dtype;
   Shape shape;
+  int64_t pitch; /* elements between the beginnings of rows, which the last dimension is, in memory;
+                    0: they lie side by side. It says nothing of the values: two types are equal
+                    without it. What lies between rows may be anything, and nobody reads it. */
 } Type;
 
 Shape shape_scalar(void);
 Shape shape_of(int rank, const int64_t *dim);
 bool shape_equal(const Shape *a, const Shape *b);
 bool type_equal(const Type *a, const Type *b);
+/* … and their elements lie alike. */
+bool type_lies_alike(const Type *a, const Type *b);
 int64_t shape_elements(const Shape *shape); /* 1 for a scalar; shapes are checked not to overflow */
 /* The product of the dimensions from .. to - 1. */
 int64_t shape_elements_between(const Shape *shape, int from, int to);
@@ -64,7 +69,16 @@ bool shape_is_legal(const Shape *shape);
 /* Are start, start + step, ..., `count` of them (1 at least), places of a dimension of this size?
  */
 bool shape_has_steps(int64_t size, int64_t start, int64_t step, int64_t count);
-int64_t type_bytes(const Type *type);
+int64_t type_bytes(const Type *type); /* in memory, what lies between rows included */
+/* A pitch is a multiple of 16 bytes, and at most twice a row; 0 is legal. */
+enum { PITCH_UNIT = 16 };
+bool type_has_legal_pitch(const Type *type);
+/* The place in memory, in elements, of the element of this number. */
+int64_t type_place(const Type *type, int64_t element);
+/* The number of the element at this place; -1: it lies between two rows. */
+int64_t type_element(const Type *type, int64_t place);
+/* Copies the elements, so that rows lie side by side in `to`. */
+void type_pack_rows(const Type *type, const char *from, char *to);
 /* Row-major strides in elements. */
 void shape_strides(const Shape *shape, int64_t stride[MAX_RANK]);
 /* NumPy broadcasting of two shapes; false if they do not agree. */
@@ -99,7 +113,7 @@ bool type_is_metric(const Type *type);
 /* f32[n, 1 + C]: rows of a class and C scores, of which an AUC is made. */
 bool type_is_auc(const Type *type);
 
-/* "f32[64,10]"; the buffer needs TYPE_TEXT bytes. Returns buffer. */
+/* "f32[64,10]", or "f32[64,10:16]" with a pitch of 16; the buffer needs TYPE_TEXT bytes. Returns buffer. */
 enum { TYPE_TEXT = 224 };
 char *type_text(const Type *type, char buffer[TYPE_TEXT]);
 char *shape_text(const Shape *shape, char buffer[TYPE_TEXT]); /* "[64,10]" */

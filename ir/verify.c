@@ -302,6 +302,41 @@ static void check_arg(Verify *v, const Node *node) {
     verify_wrong(v, node, "operand %lld of the fused node has another type", (long long)index);
 }
 
+/* ── pitches ────────────────────────────────────────────────────────────────────────────────── */
+static bool may_have_pitch(const Node *node) {
+  if (node->op == OP_DOT || node->op == OP_RESHAPE) return true;
+  return node->op == OP_RESULT && node->input[0]->op == OP_FUSED;
+}
+
+static bool may_read_pitch(const Node *node) {
+  const char *kind = node->op == OP_FUSED ? node_str(node, ATTR_KIND) : NULL;
+  return node->op == OP_DOT || node->op == OP_RESHAPE || (kind && strcmp(kind, "conv") != 0);
+}
+
+static int64_t pitched_row(const Node *node) {
+  int rank = node->type.shape.rank;
+  return rank ? node->type.shape.dim[rank - 1] : 1;
+}
+
+/* Rows have a pitch in values of kernels that know it, and a view has the same rows. */
+static void check_pitch(Verify *v, const Node *node) {
+  const Type *type = &node->type;
+  if (type->pitch && (v->fused || v->stage < STAGE_FUSED || !may_have_pitch(node)))
+    verify_wrong(v, node, "its rows may have no pitch");
+  else if (!type_has_legal_pitch(type))
+    verify_wrong(v, node, "its pitch is no multiple of %d bytes between a row and two", PITCH_UNIT);
+  for (int k = 0; k < node->input_count; k++) {
+    int64_t pitch = node->input[k]->type.pitch;
+    bool is_view = node->op == OP_RESHAPE && !v->fused;
+    if (pitch && !may_read_pitch(node))
+      verify_wrong(v, node, "it reads rows with a pitch, which it does not know");
+    if (is_view && pitch != type->pitch)
+      verify_wrong(v, node, "is a view with another pitch than what it views");
+    else if (is_view && pitch && pitched_row(node) != pitched_row(node->input[k]))
+      verify_wrong(v, node, "is a view of other rows than those with the pitch");
+  }
+}
+
 static void check_node(Verify *v, const Node *node) {
   Type type;
   const char *why = NULL;
@@ -316,6 +351,7 @@ static void check_node(Verify *v, const Node *node) {
                  type_text(&node->type, b));
   check_attrs(v, node);
   check_stage(v, node);
+  check_pitch(v, node);
   if (node->op == OP_PARAM || node->op == OP_STATE) check_init(v, node);
   if (op_has(node->op, TRAIT_NAMED) && node->op != OP_SETTING && !v->fused) check_leaf(v, node);
   if (node->op == OP_PARAM || node->op == OP_STATE) check_role(v, node);
@@ -340,6 +376,7 @@ static Stage last_stage(RootKind kind) {
 static void check_root(Verify *v, int at) {
   const Root *root = &v->graph->roots.at[at];
   const Node *node = root->node;
+  if (node->type.pitch) verify_wrong(v, node, "is a root, whose rows may have no pitch");
   if (v->fused) {
     if (root->kind != ROOT_RESULT) verify_wrong(v, node, "a body's roots are results");
     return;

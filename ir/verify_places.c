@@ -175,7 +175,8 @@ static bool verify_places_check_write(Places *p, const Node *step, const Node *v
     Range operand = range_of(p, base);
     if (!overlaps(&range, &operand)) continue;
     int index = value->op == OP_RESULT ? (int)node_int(value, ATTR_INDEX, 0) : 0;
-    if (!is_same_range(&range, &operand) || !verify_overwrite(step, index, base))
+    if (!is_same_range(&range, &operand) || value->type.pitch != base->type.pitch ||
+        !verify_overwrite(step, index, base))
       return complain(p, value,
                       arena_printf(p->arena,
                                    "is written over %%%d, which its kernel may still read",

@@ -19,6 +19,8 @@
 int gemm_kind(void), gemm_m(void), gemm_n(void), gemm_k(void), gemm_splits(void);
 int gemm_batches(void);
 int gemm_ta(void), gemm_tb(void);           /* dot: a is stored [k, m]; b is stored [n, k] */
+int gemm_a_pitch(void), gemm_b_pitch(void); /* dot: elements between the beginnings of rows */
+int gemm_wide_n(void); /* columns of the workspace: gemm_n, or with gemm_finish4 the next multiple of four */
 int gemm_a_deep(void), gemm_b_deep(void);   /* neighbours in memory are neighbours in k */
 int gemm_a_wide(void), gemm_b_wide(void);   /* that many, aligned: 1, or 16 bytes' worth */
 int gemm_a_async(void), gemm_b_async(void); /* multiplied as memory has it */
@@ -183,7 +185,8 @@ ALWAYS int weight(int out_channel, int in_channel, int window) {
 ALWAYS int index_a(int batch, const Class *class, int row, Step step) {
   int k = step.k, in = gemm_in_channels(), out = gemm_out_channels(), kw = gemm_kernel_width();
   if (gemm_kind() == 0)
-    return batch * gemm_m() * gemm_k() + (gemm_ta() ? k * gemm_m() + row : row * gemm_k() + k);
+    return batch * (gemm_ta() ? gemm_k() : gemm_m()) * gemm_a_pitch() +
+           (gemm_ta() ? k * gemm_a_pitch() + row : row * gemm_a_pitch() + k);
   if (gemm_kind() == 1) {
     int places = gemm_out_height() * gemm_out_width(), place = row % places;
     return input_under(row / places, batch * in + step.channel, place / gemm_out_width(),
@@ -209,8 +212,8 @@ ALWAYS int weight_b(int batch, const Class *class, Step step, int column) {
 ALWAYS int index_b(int batch, const Class *class, Step step, int column) {
   int k = step.k, in = gemm_in_channels(), kw = gemm_kernel_width();
   if (gemm_kind() == 0)
-    return batch * gemm_k() * gemm_n() +
-           (gemm_tb() ? column * gemm_k() + k : k * gemm_n() + column);
+    return batch * (gemm_tb() ? gemm_n() : gemm_k()) * gemm_b_pitch() +
+           (gemm_tb() ? column * gemm_b_pitch() + k : k * gemm_b_pitch() + column);
   if (gemm_kind() != 3) return weight_b(batch, class, step, column);
   int places = gemm_out_height() * gemm_out_width(), place = k % places, window = column / in;
   return input_under(k / places, batch * in + column % in, place / gemm_out_width(),
@@ -219,11 +222,12 @@ ALWAYS int index_b(int batch, const Class *class, Step step, int column) {
 
 /* ── copies that need no register (cp.async; sm_80) ──────────────────────────────────────────── */
 
-/* `wide` elements of `size` bytes from element `index` on, or zeros where it is -1. is_reused: this
- * multiprocessor reads them again soon, so that they are worth its first-level cache. */
-ALWAYS void copy_async(SHARED void *to, const void *base, int index, int wide, int size,
+/* `wide` elements of `size` bytes from element `index` on, or zeros where it is -1, and behind the
+ * first `left`. is_reused: this multiprocessor reads them again soon, so that they are worth its
+ * first-level cache. */
+ALWAYS void copy_async(SHARED void *to, const void *base, int index, int wide, int left, int size,
                        int is_reused) {
-  int bytes = index < 0 ? 0 : wide * size;
+  int bytes = index < 0 ? 0 : (left < wide ? left : wide) * size;
   const GLOBAL char *from = (const GLOBAL char *)base + (int64_t)(index < 0 ? 0 : index) * size;
   if (wide * size == 4)
     __nvvm_cp_async_ca_shared_global_4(to, from, bytes);
@@ -276,8 +280,8 @@ ALWAYS void finish_group(void *const *args, const Where *w, int row, int column,
                          Columns *columns) {
   if (gemm_splits() > 1) {
     REAL *to =
-        gemm_workspace(args) + ((int64_t)w->batch_split * gemm_m() + row) * gemm_n() + column;
-    if (gemm_n() % 4 == 0) {
+        gemm_workspace(args) + ((int64_t)w->batch_split * gemm_m() + row) * gemm_wide_n() + column;
+    if (gemm_wide_n() % 4 == 0) {
       *(Four *)to = total;
       return;
     }
@@ -310,11 +314,11 @@ enum { LANES_OF_A_SUM = 8 };
  * group of four, of batches x classes x rows x columns. All threads of a warp take part; those
  * beyond the end do the last element again. */
 __attribute__((always_inline)) void gemm_combine(void *const *args, int thread) {
-  int wide = gemm_by_four() ? 4 : 1, area = gemm_m() * gemm_n() / wide;
+  int wide = gemm_by_four() ? 4 : 1, area = gemm_m() * gemm_wide_n() / wide;
   int all = area * gemm_batches() * classes(), lane = thread % LANES_OF_A_SUM;
   int index = thread / LANES_OF_A_SUM, is_inside = index < all;
   if (!is_inside) index = all - 1;
-  int part = index / area, place = index % area, across = gemm_n() / wide;
+  int part = index / area, place = index % area, across = gemm_wide_n() / wide;
   const REAL *parts = gemm_workspace(args) + ((int64_t)part * gemm_splits() * area + place) * wide;
   Four sum = {0, 0, 0, 0};
 #pragma clang loop unroll_count(4)

@@ -64,6 +64,15 @@ ALWAYS int element_of(const Where *w, int is_a, int along, int k0, int k) {
               : index_b(w->batch, &w->class, step, start + along);
 }
 
+/* How many elements from this one on are in its row of the operand: `wide` or more, but at the end of
+ * rows of a product whose pitch is not their length. What lies behind them is not read. */
+ALWAYS int left_in_row(const Where *w, int is_a, int along, int k, int wide) {
+  int deep = is_a ? gemm_a_deep() : gemm_b_deep(), limit = is_a ? gemm_m() : gemm_n();
+  int length = deep ? gemm_k() : limit, start = is_a ? w->row0 : w->column0;
+  if (gemm_kind() != 0 || length % wide == 0) return wide;
+  return length - (deep ? k : start + along);
+}
+
 /* Starts to load a panel of one operand, into shared memory or into the registers `kept`. */
 ALWAYS void fetch(void *const *args, const Where *w, int is_a, int k0, Panel panel, ELEMENT *kept) {
   int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
@@ -76,7 +85,7 @@ ALWAYS void fetch(void *const *args, const Where *w, int is_a, int k0, Panel pan
     if (is_a ? gemm_a_async() : gemm_b_async()) {
       if (is_there)
         copy_async(panel + place, is_a ? gemm_pointer_a(args) : gemm_pointer_b(args), index, wide,
-                   sizeof(ELEMENT), gemm_kind() != 0);
+                   left_in_row(w, is_a, along, k0 + k, wide), sizeof(ELEMENT), gemm_kind() != 0);
       continue;
     }
 #pragma clang loop unroll(full)

@@ -86,7 +86,7 @@ bool kernel_equal(const Node *a, const Node *b) {
       x->roots.count != y->roots.count || !node_attrs_equal(a, b, is_decoration))
     return false;
   for (int i = 0; i < a->input_count; i++)
-    if (!type_equal(&a->input[i]->type, &b->input[i]->type)) return false;
+    if (!type_lies_alike(&a->input[i]->type, &b->input[i]->type)) return false;
   for (int i = 0; i < x->nodes.count; i++)
     if (!same_node(x->nodes.at[i], y->nodes.at[i])) return false;
   for (int i = 0; i < x->roots.count; i++)

@@ -286,6 +286,7 @@ static int slot_to_reuse(const MemPlan *plan, const Node *result) {
     if (slot < 0 || plan->times.last[base->id] != step || plan->slots.at[slot].last != step)
       continue;
     if (aligned(type_bytes(&result->type)) == plan->slots.at[slot].bytes &&
+        result->type.pitch == base->type.pitch &&
         lifetime_may_overwrite(maker, (int)node_int(result, ATTR_INDEX, 0), base))
       return slot;
   }

@@ -430,7 +430,8 @@ static bool read_buffer(Parser *p) {
   int64_t index;
   int next = p->graph->buffers.count;
   if (!words_integer(&p->words, "the buffer's number", next, next, &index)) return false;
-  if (!read_address(p, &buffer.place, &buffer.offset) || !words_type(&p->words, &buffer.type) ||
+  if (!read_address(p, &buffer.place, &buffer.offset) ||
+      !words_type_in_memory(&p->words, &buffer.type, true) ||
       !fits(p, buffer.place, buffer.offset, &buffer.type))
     return false;
   buffer.place = plan_whole_place(p->plan, buffer.place, &buffer.offset);

@@ -148,21 +148,28 @@ bool words_number(Words *p, const char *what, double *out) {
   return true;
 }
 
-/* What follows "[", to the "]". */
+/* What follows "[", to the "]" or ":" behind them. */
 static bool read_dimensions(Words *p, Shape *out) {
   *out = (Shape){0};
-  while (*p->at != ']') {
+  while (*p->at != ']' && !(out->rank && *p->at == ':')) {
     if (out->rank == MAX_RANK) return words_fail(p, "there are more than %d dimensions", MAX_RANK);
     if (out->rank && *p->at++ != ',') return words_fail(p, "expected ',' or ']' among dimensions");
     if (!words_integer(p, "a dimension", 0, INT64_MAX, &out->dim[out->rank++])) return false;
   }
-  p->at++;
   return true;
 }
 
-bool words_shape(Words *p, Shape *out) { return words_expect(p, "[") && read_dimensions(p, out); }
+static bool read_type_end(Words *p) {
+  return *p->at++ == ']' || words_fail(p, "a pitch is for buffers only");
+}
 
-bool words_type(Words *p, Type *out) {
+bool words_shape(Words *p, Shape *out) {
+  return words_expect(p, "[") && read_dimensions(p, out) && read_type_end(p);
+}
+
+bool words_type(Words *p, Type *out) { return words_type_in_memory(p, out, false); }
+
+bool words_type_in_memory(Words *p, Type *out, bool may_have_pitch) {
   words_skip(p);
   char dtype[8] = "";
   size_t length = strcspn(p->at, "[ ");
@@ -178,5 +185,10 @@ bool words_type(Words *p, Type *out) {
     if (__builtin_mul_overflow(bytes, dim, &bytes) || bytes > LARGEST_PLACE)
       return words_fail(p, "a type is too large");
   }
-  return true;
+  if (!may_have_pitch || *p->at != ':') return read_type_end(p);
+  p->at++;
+  if (!words_integer(p, "a pitch", 1, LARGEST_PLACE, &out->pitch)) return false;
+  if (!type_has_legal_pitch(out))
+    return words_fail(p, "a pitch is a multiple of %d bytes, at least a row and at most two", PITCH_UNIT);
+  return read_type_end(p);
 }

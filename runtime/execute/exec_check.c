@@ -41,6 +41,21 @@ static Status find_bad(Exec *exec, int place, int64_t offset, const Type *type, 
   return status;
 }
 
+/* The same of a value whose rows may have a pitch: row by row, then. */
+static Status find_bad_value(Exec *exec, const PlanBuffer *buffer, int64_t *bad) {
+  const Type *type = &buffer->type;
+  int64_t count = shape_elements(&type->shape), length = count;
+  if (type->pitch) length = type->shape.dim[type->shape.rank - 1];
+  const Type row = type->pitch ? (Type){type->dtype, shape_of(1, &length), 0} : *type;
+  *bad = -1;
+  for (int64_t done = 0; done < count && *bad < 0; done += length) {
+    int64_t offset = buffer->offset + type_place(type, done) * dtype_bytes(type->dtype);
+    STATUS_TRY(find_bad(exec, buffer->place, offset, &row, NULL, bad));
+    if (*bad >= 0) *bad += done;
+  }
+  return STATUS_OK;
+}
+
 /* What the step begins with: its batch and the parameters. */
 static Status check_given(Exec *exec, const char *batch) {
   const Plan *plan = exec->plan;
@@ -68,13 +83,13 @@ static Status exec_check_step(Exec *exec, const PlanGraph *graph, int index) {
     const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
     int64_t bad;
     char type[TYPE_TEXT];
-    STATUS_TRY(find_bad(exec, buffer->place, buffer->offset, &buffer->type, NULL, &bad));
+    STATUS_TRY(find_bad_value(exec, buffer, &bad));
     if (bad >= 0)
       return status_fail(
           STATUS_USER,
           "%s:%u: the first value that is not finite comes from kernel %d, %s (element %lld of %s)",
           exec->plan->source, step->line, index, step->label, (long long)bad,
-          type_text(&buffer->type, type));
+          type_text(&(Type){buffer->type.dtype, buffer->type.shape, 0}, type));
   }
   return STATUS_OK;
 }

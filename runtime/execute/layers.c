@@ -50,10 +50,13 @@ static Status read_piece(Layers *layers, int place, int64_t offset, DType dtype,
 static Status take_place(Layers *layers, int place, int64_t offset, const Type *type,
                          LayersTake *take, void *context) {
   int64_t count = shape_elements(&type->shape), bytes = dtype_bytes(type->dtype);
+  int64_t length = type->pitch ? type->shape.dim[type->shape.rank - 1] : count;
   for (int64_t done = 0, piece; done < count; done += piece) {
     const float *values;
-    piece = count - done < LAYERS_PIECE ? count - done : LAYERS_PIECE;
-    STATUS_TRY(read_piece(layers, place, offset + done * bytes, type->dtype, piece, &values));
+    int64_t left = length - done % length; /* that lie side by side */
+    piece = left < LAYERS_PIECE ? left : LAYERS_PIECE;
+    STATUS_TRY(read_piece(layers, place, offset + type_place(type, done) * bytes, type->dtype, piece,
+                          &values));
     take(context, values, piece);
   }
   return STATUS_OK;

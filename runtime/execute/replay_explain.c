@@ -18,6 +18,18 @@ static void kernel_close(Kernel *kernel) {
   *kernel = (Kernel){0};
 }
 
+/* Operands are looked at with their rows side by side. */
+static Status pack_operand(Kernel *kernel, int operand) {
+  const Type *type = &replay_buffer(kernel, operand)->type;
+  if (!type->pitch) return STATUS_OK;
+  char *packed = malloc((size_t)type_bytes(type));
+  if (!packed) return status_errno(ENOMEM, "--check=nan");
+  type_pack_rows(type, kernel->at[operand], packed);
+  free(kernel->copy[operand]);
+  kernel->at[operand] = kernel->copy[operand] = packed;
+  return STATUS_OK;
+}
+
 /* Runs the step again up to it. */
 static Status kernel_open(Replay *replay, int run, int index, Kernel *out) {
   const PlanGraph *graph = replay_graph(replay, run);
@@ -35,6 +47,7 @@ static Status kernel_open(Replay *replay, int run, int index, Kernel *out) {
     const PlanBuffer *buffer = replay_buffer(out, i);
     STATUS_TRY(replay_bytes(replay, run, buffer->place, buffer->offset, type_bytes(&buffer->type),
                             &out->at[i], &out->copy[i]));
+    STATUS_TRY(pack_operand(out, i));
   }
   STATUS_TRY(replay_rest(replay, run, first));
   return of ? body_new(graph, of, out->at, &out->body) : STATUS_OK;
@@ -60,7 +73,7 @@ static void spot_of_operand(const Kernel *kernel, int arg, int64_t element, Repl
   spot->run = kernel->run;
   spot->step = kernel->index;
   spot->place = buffer->place;
-  spot->at = buffer->offset + element * dtype_bytes(buffer->type.dtype);
+  spot->at = buffer->offset + type_place(&buffer->type, element) * dtype_bytes(buffer->type.dtype);
 }
 
 /* The first operand that is not finite; false: there is none. */
@@ -103,7 +116,7 @@ static Status look_through(Kernel *kernel, ReplayTrail *trail, ReplayCause *out,
     const PlanBuffer *buffer = replay_buffer(kernel, kernel->input_count + result);
     body_set_result(kernel->body, result);
     body_trace(kernel->body, kernel->of->results[result],
-               (spot->at - buffer->offset) / dtype_bytes(buffer->type.dtype), &trace);
+               replay_element(buffer, spot), &trace);
   }
   bool keeps = made->is_there && made->rank == rank && spot->run == made->spot.run &&
                spot->step == made->spot.step && spot->place == made->spot.place &&

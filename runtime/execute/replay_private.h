@@ -52,6 +52,8 @@ void replay_say_sum(Replay *replay, int run, int index, const double *values, in
                     ReplayCause *out);
 /* Does the number lie in it? */
 bool replay_covers(const PlanBuffer *buffer, const ReplaySpot *spot);
+/* Which element of the buffer the spot is. */
+int64_t replay_element(const PlanBuffer *buffer, const ReplaySpot *spot);
 /* The sentence and the details: of an operation of the kernel, of a kernel whose operations are not told
  * one by one or that rounds in another way, and of what was there before the step (where a batch's row
  * says where it is from). */

@@ -10,6 +10,10 @@ bool replay_covers(const PlanBuffer *buffer, const ReplaySpot *spot) {
          spot->at - buffer->offset < type_bytes(&buffer->type);
 }
 
+int64_t replay_element(const PlanBuffer *buffer, const ReplaySpot *spot) {
+  return type_element(&buffer->type, (spot->at - buffer->offset) / dtype_bytes(buffer->type.dtype));
+}
+
 /* ── words ────────────────────────────────────────────────────────────────────────────────── */
 static void say_number(Text *out, DType dtype, Scalar x) {
   if (!dtype_is_float(dtype))
@@ -47,9 +51,15 @@ static void say_scores(Text *out, const BodyStats *stats) {
   text_printf(out, "\n");
 }
 
-static void say_stats(Text *out, const Type *type, const BodyStats *stats) {
+/* Without the pitch of its rows, which is nobody's business. */
+static void say_type(Text *out, const Type *type) {
   char text[TYPE_TEXT];
-  text_printf(out, "%s", type_text(type, text));
+  Type plain = {type->dtype, type->shape, 0};
+  text_printf(out, "%s", type_text(&plain, text));
+}
+
+static void say_stats(Text *out, const Type *type, const BodyStats *stats) {
+  say_type(out, type);
   if (!stats->is_known || !stats->looked_at) return;
   say_range(out, stats);
   if (stats->looked_at < stats->elements)
@@ -303,12 +313,11 @@ void replay_say_kernel(const Kernel *kernel, const ReplaySpot *spot, ReplayCause
             op ? op->phase : kernel->step->phase);
   for (int i = kernel->step->input_count; i < kernel->step->arg_count; i++) {
     const PlanBuffer *buffer = &kernel->graph->buffers.at[kernel->step->args[i]];
-    char type[TYPE_TEXT];
     if (!replay_covers(buffer, spot)) continue;
     text_printf(&out->sentence, ": at ");
-    say_index(&out->sentence, &buffer->type.shape,
-              (spot->at - buffer->offset) / dtype_bytes(buffer->type.dtype));
-    text_printf(&out->sentence, " of %s", type_text(&buffer->type, type));
+    say_index(&out->sentence, &buffer->type.shape, replay_element(buffer, spot));
+    text_printf(&out->sentence, " of ");
+    say_type(&out->sentence, &buffer->type);
     break;
   }
   for (int i = 0; i < kernel->input_count; i++) {

@@ -300,6 +300,14 @@ defect("float8-delayed-ranks", FD, "setting_ranks(settings) != 1 ? make_all_redu
 defect("float8-delayed-unknown", FD, "make_binary(graph, OP_AND, is_some, make_unary(graph, OP_ISFINITE, largest))", "is_some", FDT)
 defect("float8-delayed-twice", "frontend/tensor.c", "b->product_uses.at[place]++);", "b->product_uses.at[place]);", FDT)
 defect("wide-operand", "codegen/nvptx_contract.c", "int64_t most = (int64_t)INT32_MAX - 16;", "int64_t most = INT64_MAX / 2;", "py test/e2e/long_rows.py")
+PITCH = "unit codegen_pitch"
+defect("pitch-end-of-row", "kernels/gemm_panel.h", "return length - (deep ? k : start + along);", "return length - (deep ? k : start + along) + wide;", PITCH)
+defect("pitch-map", "codegen/nvptx_contract.c", ".dim = {row, rows, c->batches}", ".dim = {operand->pitch, rows, c->batches}", PITCH)
+defect("pitch-place", "codegen/emit.c", "emit_mul(emitter, index_linear(emitter, &row), pitch)", "emit_mul(emitter, index_linear(emitter, &row), shape->dim[shape->rank - 1])", PITCH)
+defect("pitch-splits", "kernels/gemm_operand.h", "area = gemm_m() * gemm_wide_n() / wide", "area = gemm_m() * gemm_n() / wide", PITCH)
+defect("pitch-long-rows", "codegen/nvptx_long.c", "entry_mul(entry, row, r->pitch % r->width)", "entry_mul(entry, row, r->length % r->width)", PITCH)
+defect("pitch-joined", "passes/pitch.c", "  p->may[x] &= p->may[y];\n", "", "lit passes/pitch.ftir")
+defect("pitch-looked-at", "runtime/execute/replay_explain.c", "  if (!type->pitch) return STATUS_OK;\n  char *packed", "  if (type) return STATUS_OK;\n  char *packed", "py test/e2e/pitch.py")
 SWA = "py test/e2e/swa.py"
 defect("swa-first", "passes/optimizer.c", "update_op(u, OP_GE, nth, first), joins, zero)", "update_op(u, OP_GT, nth, first), joins, zero)", SWA)
 defect("swa-count", "passes/optimizer.c", "update_div(u, others, update_add(u, others, one))", "update_div(u, others, update_add(u, nth, one))", SWA)

@@ -28,9 +28,23 @@ typedef struct {
 
 enum { GUARD = 256 };
 
+static void store_row(const Tensor *tensor, int64_t from, int64_t count, char *to) {
+  Tensor row = *tensor;
+  if (row.f) row.f += from;
+  if (row.i) row.i += from;
+  for (int64_t i = 0; i < count; i++) help_store(to, tensor->type.dtype, i, &row);
+}
+
+/* What lies between rows is NaN. */
 static void write_memory(const Tensor *tensor, char *to) {
-  for (int64_t i = 0; i < shape_elements(&tensor->type.shape); i++)
-    help_store(to, tensor->type.dtype, i, tensor);
+  const Type *type = &tensor->type;
+  int64_t count = shape_elements(&type->shape), length = count;
+  if (type->pitch) {
+    length = type->shape.dim[type->shape.rank - 1];
+    memset(to, 0xff, (size_t)type_bytes(type));
+  }
+  for (int64_t i = 0; i < count; i += length)
+    store_row(tensor, i, length, to + type_place(type, i) * dtype_bytes(type->dtype));
 }
 
 /* bytes with guards on both sides, aligned as the plan promises; contents are poison. */
@@ -51,7 +65,7 @@ static void check_guards(const char *memory, int64_t bytes, const char *what) {
 static Tensor *read_tensor(const Case *one, Type type, const char *from) {
   Tensor *tensor = tensor_new(one->arena, type);
   for (int64_t i = 0; i < shape_elements(&type.shape); i++) {
-    double value = help_load(from, type.dtype, i);
+    double value = help_load(from, type.dtype, type_place(&type, i));
     if (tensor->f)
       tensor->f[i] = value;
     else
@@ -98,7 +112,7 @@ static void compare(const Case *one, const char *name, int id, const char *got) 
     noise = fmax(noise, fabs(wanted->f[i] - rounded->f[i]));
   }
   for (int64_t i = 0; i < count; i++) {
-    double value = help_load(got, dtype, i),
+    double value = help_load(got, dtype, type_place(&one->graph->nodes.at[id]->type, i)),
            truth = wanted->f ? wanted->f[i] : (double)wanted->i[i];
     if (value == truth || (isnan(value) && isnan(truth))) continue;
     double allowed = wanted->f ? limit * (fabs(truth) + 0.1 * scale + 0.3) + 20 * noise : 0;
@@ -148,6 +162,12 @@ static void simulate(const Runner *runner, const Kernel *kernel, void **args, co
   }
 }
 
+/* As it lies in memory: nobody's has no pitch. */
+static Type result_in_memory(const Case *one, const Node *node, int result) {
+  int id = result_id(one, node, result);
+  return id < 0 ? node_result_type(node, result) : one->graph->nodes.at[id]->type;
+}
+
 static void run_kernel(Case *one, const Runner *runner, const Made *made) {
   const Node *node = made->node;
   void *args[GPU_MAX_ARGS] = {0};
@@ -156,11 +176,15 @@ static void run_kernel(Case *one, const Runner *runner, const Made *made) {
   assert_true(node->input_count + results < GPU_MAX_ARGS);
   for (int i = 0; i < node->input_count + results; i++) {
     int r = i - node->input_count;
-    Type type = r < 0 ? node->input[i]->type : node_result_type(node, r);
+    Type type = r < 0 ? node->input[i]->type : result_in_memory(one, node, r);
     bytes[count] = type_bytes(&type);
     args[count] = guarded(bytes[count]);
     count++;
-    if (r < 0) write_memory(one->actual[node->input[i]->id], args[i]);
+    if (r < 0) {
+      Tensor operand = *one->actual[node->input[i]->id];
+      operand.type = type;
+      write_memory(&operand, args[i]);
+    }
     if (r == 0 && has_base) write_memory(one->actual[node->input[0]->id], args[i]);
   }
   if (made->kernel.workspace) {
@@ -180,7 +204,7 @@ static void run_kernel(Case *one, const Runner *runner, const Made *made) {
     int id = result_id(one, node, r);
     if (id < 0) continue;
     compare(one, name, id, args[node->input_count + r]);
-    one->actual[id] = read_tensor(one, one->values[id]->type, args[node->input_count + r]);
+    one->actual[id] = read_tensor(one, result_in_memory(one, node, r), args[node->input_count + r]);
   }
   for (int i = 0; i < count; i++) free((char *)args[i] - GUARD);
 }
@@ -229,7 +253,9 @@ static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue 
     int alias[GPU_MAX_ARGS];
     memset(alias, 0xff, sizeof alias);
     const char *name = arena_printf(arena, "k%d", one.made.count);
-    if (!nvptx_emit(&module, node, name, alias, &made.kernel))
+    Type types[GPU_MAX_ARGS];
+    for (int r = 0; r < node_result_count(node); r++) types[r] = result_in_memory(&one, node, r);
+    if (!nvptx_emit(&module, node, name, types, alias, &made.kernel))
       fail_msg("no kernel for:\n%s", graph_to_text(graph, arena));
     VEC_PUSH(arena, one.made, made);
   }
@@ -254,8 +280,8 @@ static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue 
   return one.made.count;
 }
 
-/* Graphs in the language of .ftir, before fuse. */
-static int run_text(const char *text, How how) {
+/* Graphs in the language of .ftir, before fuse; through these passes. */
+static int run_text_after(const char *text, const char *passes, How how) {
   Arena *arena = arena_new();
   Diag diag;
   PassContext context = help_context(arena, &diag, 0);
@@ -263,10 +289,12 @@ static int run_text(const char *text, How how) {
   context.for_gpu = true;
   Graph *graph;
   if (graph_parse(arena, &diag, "graph", text, &graph, 1) != 1) fail_msg("%s", text);
-  graph = help_pass(&context, graph, "fuse");
+  graph = help_pass(&context, graph, passes);
   int kernels = run_graph(arena, &diag, graph, context.settings, how);
   arena_free(arena);
   return kernels;
 }
+
+static inline int run_text(const char *text, How how) { return run_text_after(text, "fuse", how); }
 
 #endif

@@ -1,0 +1,113 @@
+"""Rows with a pitch (pass pitch): heads of many forms, over vocabularies of odd sizes, train on the simulator as they do on the processor,
+where no row has a pitch, and as they do with --disable=pitch. Of each random head the losses of two steps and all weights are compared."""
+import json
+import os
+import random
+import re
+import sys
+
+import numpy
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+BATCH, LENGTH = 4, 12
+WORDS = (65, 70, 129, 257, 515, 1601)  # of the last, a block has each row
+TYPES = ("bf16", "fp16", "f32", "tf32")
+GPUS = ("sm_80", "sm_90a")
+HEADS = {  # lines of the model: from x[B, T, D] to a loss
+    "tied": "logits = x @ transpose(w)\n  loss = mean(cross_entropy(logits, targets, ignore=-1))",
+    "linear": 'loss = mean(cross_entropy(Linear(V, name="head")(x), targets, ignore=-1))',
+    "smoothing": "loss = mean(cross_entropy(x @ transpose(w), targets, smoothing=0.1))",
+    "soft cap": "loss = mean(cross_entropy(4 * tanh(x @ transpose(w) / 4), targets, ignore=-1))",
+    "z loss": "logits = x @ transpose(w)\n  z = logsumexp(logits)\n  loss = mean(cross_entropy(logits, targets)) + 0.01 * mean(z * z)",
+    "rows": "s = softmax(reshape(x, [B * T, D]) @ transpose(w))\n  y = s @ w + gelu(s @ w)\n  loss = mean(square(y)) + mean(cross_entropy(x @ transpose(w), targets))",
+    "transposed": "s = tanh(x @ transpose(w))\n  g = transpose(reshape(s, [B * T, V])) @ reshape(x, [B * T, D])\n  loss = mean(square(g)) + mean(cross_entropy(s, targets))",
+    "two": 'h = Linear(V, name="h")(x)\n  k = relu(h) @ w\n  loss = mean(square(k)) + mean(cross_entropy(h, targets))',
+    "metric": "logits = x @ transpose(w)\n  loss = mean(cross_entropy(logits, targets))\n  metric accuracy = mean(argmax(logits) == targets)",
+    "halves": "a, b = split(x, 2, axis=1)\n  loss = mean(cross_entropy(a @ transpose(w), targets[:, :T / 2])) + mean(cross_entropy(b @ transpose(w), targets[:, T / 2:]))",
+}
+MODEL = """hyper T: int = {length}
+hyper D: int = {width}
+hyper V: int = {words}
+model M(tokens: i32[B, T], targets: i32[B, T]) {{
+  param w: [V, D] = normal(0.5)
+  x = embed(w, tokens)
+  x = x + tanh(Linear(D, name="a")(x))
+  {head}
+}}
+data D1 {{ train = tokens("train.bin", dtype=u16) }}
+train {{ model = M; data = D1; batch = {batch}; accumulate = {parts}; seed = {seed}; precision = {type}; optimizer = sgd(lr=0.5); eval every 0 epochs; log {{ console; every = 1 steps }} }}
+"""
+
+
+class Pitch(support.Case):
+    def train(self, source, name, *flags):
+        """(losses, weights)"""
+        artifact, weights = self.path(name), self.path(name + ".safetensors")
+        support.run("ftc", source, "-o", artifact, *flags)
+        device = ["--device", "sim"] if name.endswith(".ptx") else []
+        log = support.run("ftrun", artifact, *device, "--data", self.folder, "--steps", 2, "--save", weights).stdout
+        return [float(loss) for loss in re.findall(r"loss ([0-9.]+)", log)], support.read_safetensors(weights)
+
+    def compare(self, found, wanted, limit, what):
+        self.assertEqual(len(found[0]), len(wanted[0]), what)
+        for a, b in zip(found[0], wanted[0]):
+            self.assertLess(abs(a - b), limit * (1 + abs(b)), what)
+        for name in wanted[1]:
+            a, b = (numpy.asarray(weights[1][name], dtype=numpy.float64) for weights in (found, wanted))
+            self.assertTrue(numpy.isfinite(a).all(), f"{what}: {name}")
+            self.assertLess(numpy.abs(a - b).max(), limit * (1 + numpy.abs(b).max()), f"{what}: {name}")
+
+    def test_heads(self):
+        seed = int(os.environ.get("FT_SEED", 3))
+        count = int(os.environ.get("FT_PITCH_HEADS", 5))
+        r = random.Random(seed)
+        forms = sorted(HEADS)
+        r.shuffle(forms)
+        for i in range(count):
+            form, words, type, gpu = forms[i % len(forms)], r.choice(WORDS), r.choice(TYPES), r.choice(GPUS)
+            numbers = numpy.array([r.randrange(words) for _ in range(4000)], dtype=numpy.uint16)
+            numbers.tofile(self.path("train.bin"))
+            text = MODEL.format(length=LENGTH, width=r.choice((16, 24, 40)), words=words, head=HEADS[form], batch=BATCH, parts=r.choice((1, 1, 2)), seed=i, type=type)
+            what = f"head {i} of FT_SEED={seed}: {form}, {words} words, {type}, {gpu}"
+            with self.subTest(what):
+                source = self.path("model.ft")
+                with open(source, "w") as file:
+                    file.write(text)
+                plan = support.run("ftc", source, "--emit=ir", "--stop-after=pitch", "--gpu", gpu).stdout
+                self.assertRegex(plan, rf"[0-9],{words}:[0-9]+\]", what)
+                with_pitch = self.train(source, "with.ptx", "--gpu", gpu)
+                without = self.train(source, "without.ptx", "--gpu", gpu, "--disable=pitch")
+                host = self.train(source, "host.so")
+                rounding = {"f32": 2e-6, "tf32": 2e-3, "bf16": 2e-3, "fp16": 5e-4}[type]
+                self.compare(with_pitch, without, rounding, what)
+                self.compare(with_pitch, host, rounding, what)
+
+    def test_values(self):
+        """What the runtime tells of values in memory: layers' means and deviations, and where a NaN comes from."""
+        words = 129
+        numpy.array([i * i % words for i in range(4000)], dtype=numpy.uint16).tofile(self.path("train.bin"))
+        for name, head, flags in (("layers", HEADS["two"], ["--set", "train.log.layers=1"]),
+                                  ("nan", "s = x @ transpose(w)\n  y = log(s) @ w\n  loss = mean(square(y)) + mean(cross_entropy(s, targets))", ["--check=nan"])):
+            text = MODEL.format(length=LENGTH, width=16, words=words, head=head, batch=BATCH, parts=1, seed=1, type="bf16")
+            source, told = self.path("model.ft"), []
+            with open(source, "w") as file:
+                file.write(text)
+            for disable in ("pitch", "tma"):
+                artifact, log = self.path(name + ".ptx"), self.path(f"{name}-{disable}.jsonl")
+                support.run("ftc", source, "-o", artifact, "--disable=" + disable)
+                done = support.run("ftrun", artifact, "--device", "sim", "--data", self.folder, "--steps", 1, "--log-jsonl", log, *flags, check=False)
+                with open(log) as file:
+                    lines = [line for line in map(json.loads, file) if "activations" in line] if name == "layers" else [done.returncode, done.stderr]
+                self.assertTrue(lines)
+                for line in lines if name == "layers" else ():
+                    line.pop("time")
+                told.append(lines)
+            with self.subTest(name):
+                self.assertEqual(told[0], told[1])
+                self.assertNotIn(f"{words}:", str(told[1]))
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,95 @@
+/* codegen_pitch: GPU kernels of rows with a pitch (passes/pitch.c) compute what the interpreter does,
+ * whatever lies between the rows: here NaN. The head of a language model, whose scores products read
+ * in all four ways, with every tile, on fibers (codegen_gpu.h) and for sm_90a in the simulator. */
+#include "codegen_nvptx.h"
+
+/* Scores of `v` words at `m` places, their softmax, and what products, a loop and sums of columns make
+ * of it. */
+static const char *head_text(Arena *arena, const char *type, int m, int k, int v) {
+  bool is_narrow = strcmp(type, "f32") != 0;
+  Text text = {0};
+  text_printf(&text,
+              "graph \"head\" {\n%%x = param {name=\"x\"} : %s[%d,%d]\n%%w = param {name=\"w\"} : %s[%d,%d]\n"
+              "%%b = param {name=\"b\"} : %s[1,%d]\n%%c = param {name=\"c\"} : %s[24,%d]\n",
+              type, m, k, type, v, k, type, v, type, m);
+  text_printf(&text,
+              "%%l = dot %%x, %%w {tb=true} : %s[%d,%d]\n%%bb = broadcast %%b : %s[%d,%d]\n"
+              "%%lb = add %%l, %%bb : %s[%d,%d]\n",
+              type, m, v, type, m, v, type, m, v);
+  if (is_narrow) text_printf(&text, "%%f = cast %%lb : f32[%d,%d]\n", m, v);
+  const char *f = is_narrow ? "%f" : "%lb", *s = is_narrow ? "%s" : "%q";
+  text_printf(&text,
+              "%%top = rmax %s {axes=[1]} : f32[%d,1]\n%%topb = broadcast %%top : f32[%d,%d]\n"
+              "%%d = sub %s, %%topb : f32[%d,%d]\n%%e = exp %%d : f32[%d,%d]\n"
+              "%%sum = sum %%e {axes=[1]} : f32[%d,1]\n%%sumb = broadcast %%sum : f32[%d,%d]\n"
+              "%%q = div %%e, %%sumb : f32[%d,%d]\n",
+              f, m, m, v, f, m, v, m, v, m, m, v, m, v);
+  if (is_narrow) text_printf(&text, "%%s = cast %%q : %s[%d,%d]\n", type, m, v);
+  text_printf(&text,
+              "%%y = dot %s, %%w : %s[%d,%d]\n%%z = dot %s, %%x {ta=true} : %s[%d,%d]\n"
+              "%%g = dot %%c, %s : %s[24,%d]\n%%h = dot %%g, %s {tb=true} : %s[24,%d]\n"
+              "%%t = mul %s, %s : %s[%d,%d]\n%%o = dot %%t, %%w : %s[%d,%d]\n",
+              s, type, m, k, s, type, v, k, s, type, v, s, type, m, s, s, type, m, v, type, m, k);
+  text_printf(&text, "%%u = sum %%q {axes=[0]} : f32[1,%d]\n", v);
+  for (const char *c = "yzhou"; *c; c++) text_printf(&text, "output \"%c\" %%%c\n", *c, *c);
+  text_printf(&text, "}\n");
+  const char *out = arena_strdup(arena, text_cstr(&text));
+  text_free(&text);
+  return out;
+}
+
+/* As many values have a pitch as the pass gives one. */
+static void has_pitches(const char *text, int least) {
+  Arena *arena = arena_new();
+  Diag diag;
+  PassContext context = help_context(arena, &diag, 0);
+  context.for_gpu = true;
+  Graph *graph;
+  int count = 0;
+  assert_int_equal(graph_parse(arena, &diag, "graph", text, &graph, 1), 1);
+  graph = help_pass(&context, graph, "fuse,schedule,pitch");
+  for (int i = 0; i < graph->nodes.count; i++) count += graph->nodes.at[i]->type.pitch > 0;
+  if (count < least) fail_msg("%d values with a pitch:\n%s", count, graph_to_text(graph, arena));
+  arena_free(arena);
+}
+
+static void check_head(const char *type, int m, int k, int v, How how) {
+  Arena *arena = arena_new();
+  const char *text = head_text(arena, type, m, k, v);
+  has_pitches(text, 4);
+  assert_true(run_text_after(text, "fuse,schedule,pitch", how) >= 7);
+  arena_free(arena);
+}
+
+static void all_tiles(void **state) {
+  (void)state;
+  static const char *const types[] = {"f32", "bf16", "f16"};
+  for (int tile = 1; tile <= 10; tile++) {
+    How how = {.only_tile = tile, .only_splits = tile % 3 + 1, .allows_tf32 = tile % 2};
+    check_head(types[tile % 3], 19 + tile, 24, 65 + tile % 4 * 14, how);
+  }
+}
+
+static void all_hopper_tiles(void **state) {
+  (void)state;
+  for (int tile = 11; tile <= 26; tile += 2)
+    check_head(tile % 4 == 1 ? "bf16" : "f16", 40 + tile % 3 * 8, 24, tile % 3 ? 131 : 70,
+               (How){.only_tile = tile, .only_splits = tile % 3 + 1, .gpu = "sm_90a"});
+}
+
+/* Of the first with 3001 and more words a block has each row; of others, a part of a block. */
+static void all_rows(void **state) {
+  (void)state;
+  static const int words[] = {70, 257, 1001, 1537, 3001, 9003};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    check_head(i % 3 == 1 ? "f32" : "bf16", 8, 8, words[i], (How){.only_tile = 4, .only_splits = 1});
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_tiles),
+      cmocka_unit_test(all_hopper_tiles),
+      cmocka_unit_test(all_rows),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
