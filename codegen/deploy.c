@@ -81,8 +81,8 @@ static int write_copies(const Inference *inference, Text *out) {
 static void write_tables(Arena *arena, const Plan *plan, const Inference *inference, Text *out) {
   const char *prefix = inference->prefix;
   InferencePort *port = ARENA_ARRAY(arena, InferencePort, plan->inputs.count + inference->graph->outputs.count);
-  text_printf(out, ".section .ft_weights,\"a\",@progbits\n.balign 64\n.Lft_weights:\n.zero %" PRId64 "\n",
-              inference->weights + PLAN_ALIGN);
+  text_printf(out, ".section .ft_weights,\"a\",@progbits\n.balign 64\n.Lft_weights:\n.zero %" PRId64 "\n.quad 0x%" PRIx64 "\n.zero %d\n",
+              inference->weights, inference->layout, PLAN_ALIGN - 8); /* ftrun deploy asks for the layout */
   text_printf(out, ".section .data.rel.ro.ft_deploy,\"aw\",@progbits\n.balign 8\n");
   write_steps(inference, out);
   inference_inputs(plan, inference, port);

@@ -45,20 +45,25 @@ static const char *refuse_step(Arena *arena, const PlanStep *step) {
   return NULL;
 }
 
+/* Of a place that is kept, what is touched, in ranges that do not meet; of others, all up to the last byte. */
 static void touch(Arena *arena, const Plan *plan, Inference *out, const PlanBuffer *buffer,
                   bool writes) {
-  int64_t end = buffer->offset + type_bytes(&buffer->type);
   bool is_kept = is_kept_place(plan, buffer->place);
   int64_t from = is_kept ? buffer->offset / PLAN_ALIGN * PLAN_ALIGN : 0;
+  int64_t end = buffer->offset + type_bytes(&buffer->type);
+  int others = 0;
   for (int i = 0; i < out->ranges.count; i++) {
     InferenceRange *range = &out->ranges.at[i];
-    if (range->place != buffer->place) continue;
     int64_t last = range->from + range->bytes;
-    if (from < range->from) range->from = from;
-    range->bytes = (end > last ? end : last) - range->from;
-    range->is_written |= writes;
-    return;
+    if (range->place != buffer->place || range->from >= end || from >= last) {
+      out->ranges.at[others++] = *range;
+      continue;
+    }
+    if (range->from < from) from = range->from;
+    if (last > end) end = last;
+    writes |= range->is_written;
   }
+  out->ranges.count = others;
   InferenceRange range = {buffer->place, is_kept, writes, from, end - from, 0, 0};
   VEC_PUSH(arena, out->ranges, range);
 }
@@ -73,6 +78,17 @@ static void lay_out(Inference *out) {
     range->copy = out->workspace;
     out->workspace += plan_aligned(range->bytes);
   }
+}
+
+/* FNV-1a over numbers. */
+static uint64_t layout_sum(const Inference *inference) {
+  uint64_t sum = 14695981039346656037u;
+  for (int i = 0; i < inference->ranges.count; i++) {
+    const InferenceRange *range = &inference->ranges.at[i];
+    const int64_t number[] = {range->place, range->is_written, range->from, range->bytes, range->at, range->copy};
+    for (size_t k = 0; k < sizeof number / sizeof *number; k++) sum = (sum ^ (uint64_t)number[k]) * 1099511628211u;
+  }
+  return sum;
 }
 
 static const char *take_outputs(Arena *arena, const Plan *plan, Inference *out, Buffers *needed) {
@@ -148,6 +164,7 @@ const char *inference_find(Arena *arena, const Plan *plan, Inference *out) {
       touch(arena, plan, out, &buffer, false);
   }
   lay_out(out);
+  out->layout = layout_sum(out);
   return why;
 }
 

@@ -5,7 +5,7 @@
 #include "plan/plan.h"
 
 /* Bytes [from, from + bytes) of a place lie at byte `at` of the weights, if they are kept for ever, or else of
- * the workspace. Where a step writes what is kept (totals of an evaluation, in a kernel that an output
+ * the workspace. A place that is kept has a range for each part that steps touch, others have one. Where a step writes what is kept (totals of an evaluation, in a kernel that an output
  * shares), each run has a copy, at byte `copy` of the workspace. */
 typedef struct {
   int place;
@@ -18,6 +18,7 @@ typedef struct {
   VEC(int) steps; /* indices in graph->steps, in an order in which they may run */
   VEC(InferenceRange) ranges;
   int64_t weights, workspace; /* bytes */
+  uint64_t layout;            /* a sum over the ranges: who has the same has each byte in the same place */
   char *prefix;               /* of the names in C: the model's name in small letters */
 } Inference;
 

@@ -56,6 +56,11 @@ static Status fill_weights(Exec *exec, const Inference *inference, const Artifac
   if (inference->weights > artifact->weights || artifact->weights_at > size ||
       artifact->weights > size - artifact->weights_at)
     return status_fail(STATUS_USER, "%s is damaged: it has no room for the weights", artifact->path);
+  uint64_t layout = 0;
+  if (inference->weights + (int64_t)sizeof layout <= artifact->weights)
+    memcpy(&layout, library->at + artifact->weights_at + inference->weights, sizeof layout);
+  if (layout != inference->layout)
+    return status_fail(STATUS_USER, "%s is compiled by another version of ftc, which lays out weights in another way; compile it again", artifact->path);
   return deploy_read_weights(exec, inference, library->at + artifact->weights_at);
 }
 

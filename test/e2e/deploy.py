@@ -296,6 +296,12 @@ train {{ batch = 5; optimizer = adam(lr=0.01) }}
         for ending in ("ptx", "txt"):
             self.refuse(1, "inference.so", *weights, "-o", "no." + ending, text="no." + ending)
         self.refuse(1, "training.so", *weights, *out, text="compiled for training")
+        whole = open(self.path("inference.so"), "rb").read()
+        section = subprocess.run(["readelf", "-SW", "inference.so"], cwd=self.folder, capture_output=True, text=True).stdout
+        at, size = (int(word, 16) for word in re.search(r"\.ft_weights +PROGBITS +\w+ (\w+) (\w+)", section).groups())
+        with open(self.path("other.so"), "wb") as file:  # as an ftc that lays out in another way would write
+            file.write(whole[: at + size - 64] + bytes(8) + whole[at + size - 56 :])
+        self.refuse(1, "other.so", *weights, *out, text="other.so is compiled by another version of ftc")
         self.refuse(1, "inference.so", "--weights", "none.safetensors", *out, text="none.safetensors")
         self.refuse(1, "inference.so", *weights, "-o", "nowhere/no.so", text="nowhere/no.h")
         tensors = support.read_safetensors(self.path("one.safetensors"))
