@@ -89,7 +89,7 @@ class Pitch(support.Case):
         words = 129
         numpy.array([i * i % words for i in range(4000)], dtype=numpy.uint16).tofile(self.path("train.bin"))
         for name, head, flags in (("layers", HEADS["two"], ["--set", "train.log.layers=1"]),
-                                  ("nan", "s = x @ transpose(w)\n  y = log(s) @ w\n  loss = mean(square(y)) + mean(cross_entropy(s, targets))", ["--check=nan"])):
+                                  ("nan", "s = x @ transpose(w)\n  loss = mean(cross_entropy(s, targets)) + 0.01 * mean(sum(log(s + 3), axis=-1))", ["--check=nan"])):
             text = MODEL.format(length=LENGTH, width=16, words=words, head=head, batch=BATCH, parts=1, seed=1, type="bf16")
             source, told = self.path("model.ft"), []
             with open(source, "w") as file:
