@@ -26,6 +26,7 @@ typedef struct Visit {
 typedef struct {
   Arena *scratch;
   const Node *fused;
+  const Type *result; /* of its results; NULL: they have no pitch */
   Shape domain;
   int next_dim[MAX_RANK]; /* the next dimension with more than one element, or -1 */
   bool border[MAX_RANK];  /* between dimension d and next_dim[d] */
@@ -186,7 +187,7 @@ static void visit_window(Walk *walk, const Node *node, const Symbol *symbol) {
   }
 }
 
-/* An operand whose rows have a pitch: the row, and the place in it. */
+/* An operand or result whose rows have a pitch: the row, and the place in it. */
 static void visit_rows(Walk *walk, const Node *node, const Symbol *symbol) {
   const Shape *shape = &node->type.shape;
   Symbol row = {0}, column = {0};
@@ -272,14 +273,19 @@ uint32_t collapse_axes(const Node *node) {
   return mask;
 }
 
+static void collapse_visit_root(Walk *walk, int root, const Symbol *symbol) {
+  const Node *node = walk->fused->body->roots.at[root].node;
+  collapse_visit(walk, node, symbol);
+  if (walk->result && walk->result[root].pitch) visit_rows(walk, node, symbol);
+}
+
 static void walk_body(Walk *walk, const Node *fused) {
   const Graph *body = fused->body;
   Symbol all = {0};
   for (int d = 0; d < walk->domain.rank; d++) symbol_push(&all, walk->domain.dim[d], d, 0);
   walk->seen = ARENA_ARRAY(walk->scratch, Visit *, body->nodes.count);
   for (int i = 0; i < body->roots.count; i++) {
-    const Node *root = body->roots.at[i].node;
-    if (kernel_is_whole(fused, root)) collapse_visit(walk, root, &all);
+    if (kernel_is_whole(fused, body->roots.at[i].node)) collapse_visit_root(walk, i, &all);
   }
   for (int i = 0; i < body->nodes.count; i++)
     if (op_info[body->nodes.at[i]->op].op_class == CLASS_REDUCE) {
@@ -296,8 +302,9 @@ static void walk_body(Walk *walk, const Node *fused) {
 
 /* The domain's dimensions as `shape` has them, perhaps divided; `walk` keeps where they could be
  * divided further. */
-static Domain domain_of(Arena *scratch, const Node *node, const Shape *shape, Walk *walk) {
-  *walk = (Walk){.scratch = scratch, .fused = node, .domain = *shape};
+static Domain domain_of(Arena *scratch, const Node *node, const Type *result, const Shape *shape,
+                        Walk *walk) {
+  *walk = (Walk){.scratch = scratch, .fused = node, .result = result, .domain = *shape};
   uint32_t axes = collapse_axes(node);
   for (int d = shape->rank - 1, next = -1; d >= 0; d--) {
     walk->next_dim[d] = next;
@@ -313,8 +320,7 @@ static Domain domain_of(Arena *scratch, const Node *node, const Shape *shape, Wa
     for (int d = 0; d < shape->rank; d++)
       if (!(axes >> d & 1)) symbol_push(&kept, shape->dim[d], d, 0);
     for (int i = 0; i < node->body->roots.count; i++) {
-      const Node *root = node->body->roots.at[i].node;
-      if (!kernel_is_whole(node, root)) collapse_visit(walk, root, &kept);
+      if (!kernel_is_whole(node, node->body->roots.at[i].node)) collapse_visit_root(walk, i, &kept);
     }
   }
   Domain domain = {0};
@@ -328,10 +334,10 @@ static Domain domain_of(Arena *scratch, const Node *node, const Shape *shape, Wa
   return domain;
 }
 
-Domain collapse_domain(Arena *scratch, const Node *node) {
+Domain collapse_domain(Arena *scratch, const Node *node, const Type *result) {
   Shape shape = kernel_domain(node);
   Walk walk;
-  return domain_of(scratch, node, &shape, &walk);
+  return domain_of(scratch, node, result, &shape, &walk);
 }
 
 /* Divides one dimension where an access does; false: there is none that is worth it. */
@@ -352,7 +358,7 @@ static bool divide(Shape *shape, const Walk *walk) {
 Domain collapse_divided(Arena *scratch, const Node *node) {
   Shape shape = kernel_domain(node);
   Walk walk;
-  Domain domain = domain_of(scratch, node, &shape, &walk);
-  while (divide(&shape, &walk)) domain = domain_of(scratch, node, &shape, &walk);
+  Domain domain = domain_of(scratch, node, NULL, &shape, &walk);
+  while (divide(&shape, &walk)) domain = domain_of(scratch, node, NULL, &shape, &walk);
   return domain;
 }

@@ -10,8 +10,9 @@ typedef struct {
   bool is_reduced[MAX_RANK]; /* made of dimensions in the fused node's axes */
 } Domain;
 
-/* `node` is a fused node; a border between a reduced and a kept dimension always stays. */
-Domain collapse_domain(Arena *scratch, const Node *node);
+/* `node` is a fused node; a border between a reduced and a kept dimension always stays. result: the types of its results, whose
+ * rows may have a pitch, as those of operands; NULL: none has. */
+Domain collapse_domain(Arena *scratch, const Node *node, const Type *result);
 /* For loops over a kernel without reductions: a dimension of the domain that accesses divide, such
  * as the rows that images were flattened to, is several digits, so that the innermost loop goes
  * over neighbours, of which there are 16 at least, and no index is divided in it. */

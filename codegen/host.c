@@ -159,7 +159,7 @@ bool host_emit(Module *module, const Node *node, const char *name, const int *al
     good = select_contraction(&kernel, out);
   } else {
     kernel.domain = kernel_kind(node) == KERNEL_LOOP ? collapse_divided(scratch, node)
-                                                     : collapse_domain(scratch, node);
+                                                     : collapse_domain(scratch, node, NULL);
     Shape domain = kernel_domain(node);
     kernel.elements = shape_elements(&domain);
     switch (kernel_kind(node)) {

@@ -355,7 +355,7 @@ static void combine_splits(Column *c) {
 bool nvptx_column(Job *job) {
   Column *c = ARENA_NEW(job->scratch, Column);
   c->entry.job = job;
-  c->domain = collapse_domain(job->scratch, job->node);
+  c->domain = collapse_domain(job->scratch, job->node, job->result_type);
   c->columns = domain_elements(&c->domain, 0);
   c->rows = domain_elements(&c->domain, 1);
   reductions_find(job->scratch, job->node->body, &c->reductions);

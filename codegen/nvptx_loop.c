@@ -20,7 +20,7 @@ static bool goes_by_rows(Job *job, const Domain *domain, int width) {
 
 bool nvptx_loop(Job *job) {
   if (nvptx_transpose(job)) return true;
-  Domain domain = collapse_domain(job->scratch, job->node);
+  Domain domain = collapse_domain(job->scratch, job->node, job->result_type);
   int64_t elements = domain_elements(&domain, -1);
   int64_t inner = domain.count ? domain.extent[domain.count - 1] : 1;
   int width = nvptx_width(job, inner);

@@ -409,7 +409,7 @@ static bool emit_row(Row *r) {
 bool nvptx_row(Job *job) {
   Row *r = ARENA_NEW(job->scratch, Row);
   r->entry.job = job;
-  r->domain = collapse_domain(job->scratch, job->node);
+  r->domain = collapse_domain(job->scratch, job->node, job->result_type);
   r->rows = domain_elements(&r->domain, 0);
   r->length = domain_elements(&r->domain, 1);
   reductions_find(job->scratch, job->node->body, &r->reductions);

@@ -302,6 +302,7 @@ defect("float8-delayed-twice", "frontend/tensor.c", "b->product_uses.at[place]++
 defect("wide-operand", "codegen/nvptx_contract.c", "int64_t most = (int64_t)INT32_MAX - 16;", "int64_t most = INT64_MAX / 2;", "py test/e2e/long_rows.py")
 PITCH = "unit codegen_pitch"
 defect("pitch-end-of-row", "kernels/gemm_panel.h", "return length - (deep ? k : start + along);", "return length - (deep ? k : start + along) + wide;", PITCH)
+defect("pitch-result", "codegen/collapse.c", "if (walk->result && walk->result[root].pitch)", "if (walk->result && root < 0)", "py test/e2e/pitch.py")
 defect("pitch-map", "codegen/nvptx_contract.c", ".dim = {row, rows, c->batches}", ".dim = {row < 0 ? row : operand->pitch, rows, c->batches}", PITCH)
 defect("pitch-place", "codegen/emit.c", "emit_mul(emitter, index_linear(emitter, &row), pitch)", "emit_mul(emitter, index_linear(emitter, &row), shape->dim[shape->rank - 1])", PITCH)
 defect("pitch-splits", "kernels/gemm_operand.h", "area = gemm_m() * gemm_wide_n() / wide", "area = gemm_m() * gemm_n() / wide", PITCH)

@@ -25,7 +25,7 @@ class Generator(Moves, Layers, Roots):
         batch = r.choice([1, 2, 2, 3, 4, 4, 6, 8])
         self.program = Program(seed, batch)
         self.program.samplewise = r.random() < 0.35 if samplewise is None else samplewise
-        self.sizes = r.choice([[1, 2, 3, 6], [2, 4, 8], [1, 2, 3, 4, 5], [3, 3, 9], [2, 2, 4, 16], [1, 3, 5, 7], [4, 8, 16, 17], [1, 2, 33], [8, 8, 16], [8, 16, 24]])
+        self.sizes = r.choice([[1, 2, 3, 6], [2, 4, 8], [1, 2, 3, 4, 5], [3, 3, 9], [2, 2, 4, 16], [1, 3, 5, 7], [4, 8, 16, 17], [1, 2, 65], [8, 8, 16], [8, 16, 24]])
         self.values, self.count, self.known = [], 0, {}
         self.cores, self.most = cores, 2 * MOST_ELEMENTS if cores else MOST_ELEMENTS
         if cores:
