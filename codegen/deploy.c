@@ -68,13 +68,9 @@ static void write_ports(const char *label, const InferencePort *port, int count,
 static int write_copies(const Inference *inference, Text *out) {
   int count = 0;
   text_printf(out, ".Lft_copies:\n");
-  for (int i = 0; i < inference->ranges.count; i++) {
-    const InferenceRange *range = &inference->ranges.at[i];
-    if (!range->is_kept || !range->is_written) continue;
+  for (const InferenceRange *range = NULL; (range = inference_next_copy(inference, range)) != NULL; count++)
     text_printf(out, ".quad %" PRId64 ", %" PRId64 ", %" PRId64 "\n", range->at, range->copy,
                 range->bytes);
-    count++;
-  }
   return count;
 }
 

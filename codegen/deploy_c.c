@@ -75,12 +75,8 @@ static void table_head(CTables *t, int inputs, int outputs, int copies) {
 static int table_copies(CTables *t) {
   int count = 0;
   text_printf(&t->cells, "static const int64_t ft_copies[] = {\n");
-  for (int i = 0; i < t->inference->ranges.count; i++) {
-    const InferenceRange *range = &t->inference->ranges.at[i];
-    if (!range->is_kept || !range->is_written) continue;
+  for (const InferenceRange *range = NULL; (range = inference_next_copy(t->inference, range)) != NULL; count++)
     text_printf(&t->cells, "  %" PRId64 ", %" PRId64 ", %" PRId64 ",\n", range->at, range->copy, range->bytes);
-    count++;
-  }
   text_printf(&t->cells, "  0};\n");
   return count;
 }

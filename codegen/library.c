@@ -25,7 +25,7 @@ typedef enum { ADDEND_NONE, ADDEND_BIAS, ADDEND_FULL, ADDEND_OTHER } Addend;
 static Addend addend_of(const Product *p, const Node *leaf) {
   const Shape *out = &p->product->type.shape, *in = &leaf->type.shape;
   int64_t columns = out->dim[out->rank - 1];
-  int64_t last = in->rank ? in->dim[in->rank - 1] : 1;
+  int64_t last = shape_last(in);
   if (shape_elements(in) == shape_elements(out)) return ADDEND_FULL;
   return shape_elements(in) == columns && last == columns ? ADDEND_BIAS : ADDEND_OTHER;
 }

@@ -186,7 +186,7 @@ int64_t nvptx_row_pitch(const Job *job, int64_t length) {
     const Type *type = r < 0 ? &job->node->input[i]->type : &job->result_type[r];
     if (shape_elements(&type->shape) != elements) continue;
     int64_t own = type->pitch ? type->pitch : length;
-    if (type->pitch && type->shape.dim[type->shape.rank - 1] != length) return 0;
+    if (type->pitch && shape_last(&type->shape) != length) return 0;
     if (pitch >= 0 && own != pitch) return 0;
     pitch = own;
   }

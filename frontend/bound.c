@@ -118,15 +118,8 @@ static bool bound_is_inside(const Node *x, int64_t below, int depth) {
   case OP_SELECT:
     return bound_is_inside(x->input[1], below, depth + 1) &&
            bound_is_inside(x->input[2], below, depth + 1);
-  case OP_CAST:
-  case OP_RESHAPE:
-  case OP_TRANSPOSE:
-  case OP_BROADCAST:
-  case OP_SLICE:
-  case OP_STOP_GRADIENT:
-    return bound_is_inside(x->input[0], below, depth + 1);
   default:
-    return false;
+    return op_passes_on(x->op) && bound_is_inside(x->input[0], below, depth + 1);
   }
 }
 

@@ -130,15 +130,9 @@ static bool becomes_zero(const Node *node, const Node *matrix, const bool *zero,
     return true;
   case OP_DIV:
   case OP_SUM:
-  case OP_CAST:
-  case OP_RESHAPE:
-  case OP_TRANSPOSE:
-  case OP_BROADCAST:
-  case OP_SLICE:
-  case OP_STOP_GRADIENT:
     return zero[in[0]->id];
   default:
-    return false;
+    return op_passes_on(node->op) && zero[in[0]->id];
   }
 }
 

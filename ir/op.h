@@ -86,6 +86,10 @@ static inline Op op_joining(Op op) {
 }
 /* Does it give an index? It is reduced with two numbers: the extreme value and where it is. */
 static inline bool op_is_arg(Op op) { return op == OP_ARGMAX || op == OP_ARGMIN; }
+/* Is each element of the result one of its first operand's, perhaps in another type? */
+static inline bool op_passes_on(Op op) {
+  return op == OP_CAST || op == OP_RESHAPE || op == OP_TRANSPOSE || op == OP_BROADCAST || op == OP_SLICE || op == OP_STOP_GRADIENT;
+}
 
 typedef enum {
 #define ATTR(ID, text, kind) ATTR_##ID,

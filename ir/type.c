@@ -84,40 +84,40 @@ bool shape_has_steps(int64_t size, int64_t start, int64_t step, int64_t count) {
          (count == 1 || step <= (size - 1 - start) / (count - 1));
 }
 
+int64_t shape_last(const Shape *shape) { return shape->rank ? shape->dim[shape->rank - 1] : 1; }
+
 bool type_lies_alike(const Type *a, const Type *b) {
   return type_equal(a, b) && a->pitch == b->pitch;
 }
 
-static int64_t row_length(const Type *type) { return type->shape.dim[type->shape.rank - 1]; }
-
 int64_t type_bytes(const Type *type) {
   int64_t elements = shape_elements(&type->shape);
-  if (type->pitch) elements = elements / row_length(type) * type->pitch;
+  if (type->pitch) elements = elements / shape_last(&type->shape) * type->pitch;
   return elements * dtype_bytes(type->dtype);
 }
 
 bool type_has_legal_pitch(const Type *type) {
   if (!type->pitch) return true;
-  if (type->shape.rank < 2 || type->shape.rank > MAX_RANK || row_length(type) < 1) return false;
-  int64_t length = row_length(type);
+  if (type->shape.rank < 2 || type->shape.rank > MAX_RANK || shape_last(&type->shape) < 1) return false;
+  int64_t length = shape_last(&type->shape);
   return type->pitch >= length && type->pitch / 2 <= length &&
          type->pitch * dtype_bytes(type->dtype) % PITCH_UNIT == 0;
 }
 
 int64_t type_place(const Type *type, int64_t element) {
   if (!type->pitch) return element;
-  return element / row_length(type) * type->pitch + element % row_length(type);
+  return element / shape_last(&type->shape) * type->pitch + element % shape_last(&type->shape);
 }
 
 int64_t type_element(const Type *type, int64_t place) {
   if (!type->pitch) return place;
   int64_t column = place % type->pitch;
-  return column < row_length(type) ? place / type->pitch * row_length(type) + column : -1;
+  return column < shape_last(&type->shape) ? place / type->pitch * shape_last(&type->shape) + column : -1;
 }
 
 void type_pack_rows(const Type *type, const char *from, char *to) {
   int64_t elements = shape_elements(&type->shape), bytes = dtype_bytes(type->dtype);
-  int64_t length = type->pitch ? row_length(type) : elements;
+  int64_t length = type->pitch ? shape_last(&type->shape) : elements;
   for (int64_t done = 0; done < elements; done += length)
     memcpy(to + done * bytes, from + type_place(type, done) * bytes, (size_t)(length * bytes));
 }

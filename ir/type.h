@@ -57,6 +57,7 @@ bool type_equal(const Type *a, const Type *b);
 /* … and their elements lie alike. */
 bool type_lies_alike(const Type *a, const Type *b);
 int64_t shape_elements(const Shape *shape); /* 1 for a scalar; shapes are checked not to overflow */
+int64_t shape_last(const Shape *shape);     /* the last dimension, of a scalar 1: how long rows are */
 /* The product of the dimensions from .. to - 1. */
 int64_t shape_elements_between(const Shape *shape, int from, int to);
 /* Rank and dimensions in range and at most MAX_ELEMENTS elements (zeros counted as ones, so that

@@ -313,11 +313,6 @@ static bool may_read_pitch(const Node *node) {
   return node->op == OP_DOT || node->op == OP_RESHAPE || (kind && strcmp(kind, "conv") != 0);
 }
 
-static int64_t pitched_row(const Node *node) {
-  int rank = node->type.shape.rank;
-  return rank ? node->type.shape.dim[rank - 1] : 1;
-}
-
 /* Rows have a pitch in values of kernels that know it, and a view has the same rows. */
 static void check_pitch(Verify *v, const Node *node) {
   const Type *type = &node->type;
@@ -332,7 +327,7 @@ static void check_pitch(Verify *v, const Node *node) {
       verify_wrong(v, node, "it reads rows with a pitch, which it does not know");
     if (is_view && pitch != type->pitch)
       verify_wrong(v, node, "is a view with another pitch than what it views");
-    else if (is_view && pitch && pitched_row(node) != pitched_row(node->input[k]))
+    else if (is_view && pitch && shape_last(&type->shape) != shape_last(&node->input[k]->type.shape))
       verify_wrong(v, node, "is a view of other rows than those with the pitch");
   }
 }

@@ -25,10 +25,6 @@ typedef struct {
   bool *wants; /* a product reads or writes one of them that needs it */
 } Pitches;
 
-static int64_t length_of_row(const Type *type) {
-  return type->shape.rank ? type->shape.dim[type->shape.rank - 1] : 1;
-}
-
 static int64_t pitch_padded(int64_t length, int64_t unit) { return (length + unit - 1) / unit * unit; }
 
 /* The price of it, which is memory: 0 if that is too much. */
@@ -46,7 +42,7 @@ static bool makes_rows(const Node *value) {
 
 static bool is_candidate(const Node *value) {
   const Type *type = &value->type;
-  int64_t length = length_of_row(type);
+  int64_t length = shape_last(&type->shape);
   bool is_product_type = dtype_is_narrow(type->dtype) || type->dtype == DT_F32;
   return is_product_type && type->shape.rank >= 2 && length % UNIT && pitch_for(length) &&
          shape_elements(&type->shape) > length && makes_rows(value);
@@ -66,7 +62,7 @@ static void join_values(Pitches *p, int a, int b) {
 
 /* A product reads or writes the value, whose rows are no whole pieces of 16 bytes. */
 static void want(Pitches *p, const Node *value) {
-  int64_t bytes = length_of_row(&value->type) * dtype_bytes(value->type.dtype);
+  int64_t bytes = shape_last(&value->type.shape) * dtype_bytes(value->type.dtype);
   if (bytes % PITCH_UNIT) p->wants[pitch_head(p, value->id)] = true;
 }
 
@@ -80,7 +76,7 @@ static bool reads_rows(const Node *fused, int operand, int64_t length) {
     const Node *node = body->nodes.at[i], *from = node->input_count ? node->input[0] : NULL;
     if (!from || from->op != OP_ARG || node_int(from, ATTR_INDEX, 0) != operand) continue;
     if (node->op == OP_TRANSPOSE) return false;
-    if (node->op == OP_RESHAPE && length_of_row(&node->type) != length) return false;
+    if (node->op == OP_RESHAPE && shape_last(&node->type.shape) != length) return false;
   }
   return true;
 }
@@ -93,7 +89,7 @@ static void pitch_read(Pitches *p, const Node *reader, int k) {
   if (reader->op != OP_DOT && reader->op != OP_FUSED)
     forbid(p, value);
   else if (reader->op == OP_FUSED &&
-           (kernel_kind(reader) == KERNEL_CONV || !reads_rows(reader, k, length_of_row(&value->type))))
+           (kernel_kind(reader) == KERNEL_CONV || !reads_rows(reader, k, shape_last(&value->type.shape))))
     forbid(p, value);
   if (is_product) want(p, value);
 }
@@ -112,7 +108,7 @@ static void join_rows(Pitches *p, const Node *fused, int *first_of) {
   for (int k = 0; k < fused->input_count; k++) {
     const Node *value = lifetime_base(fused->input[k]);
     if (!is_of_domain(fused->input[k], &domain)) continue;
-    if (length_of_row(&value->type) != length) forbid(p, value);
+    if (shape_last(&value->type.shape) != length) forbid(p, value);
     if (*first < 0) *first = value->id;
     join_values(p, *first, value->id);
   }
@@ -120,7 +116,7 @@ static void join_rows(Pitches *p, const Node *fused, int *first_of) {
 
 static void visit_node(Pitches *p, const Node *node, int *first_of) {
   if (node->op == OP_RESHAPE) {
-    if (length_of_row(&node->type) != length_of_row(&node->input[0]->type))
+    if (shape_last(&node->type.shape) != shape_last(&node->input[0]->type.shape))
       forbid(p, lifetime_base(node));
     return;
   }
@@ -161,7 +157,7 @@ static Node *pitch_visit(Graph *fresh, const Node *old, Node **inputs, void *con
   int first = pitch_head(p, lifetime_base(old)->id);
   if (!p->may[first] || !p->wants[first]) return NULL;
   Type type = old->type;
-  type.pitch = pitch_for(length_of_row(&type));
+  type.pitch = pitch_for(shape_last(&type.shape));
   return graph_copy_as(fresh, old, inputs, &type);
 }
 

@@ -3,7 +3,9 @@
  * many at most. What a kernel has in the workspace may come from its launch before: a product that its epilogue
  * reads. */
 #include "plan/plan_inference.h"
+#include "plan/plan_text.h"
 #include <ctype.h>
+#include <inttypes.h>
 #include <string.h>
 
 typedef VEC(const PlanBuffer *) Buffers;
@@ -68,26 +70,34 @@ static void touch(Arena *arena, const Plan *plan, Inference *out, const PlanBuff
   VEC_PUSH(arena, out->ranges, range);
 }
 
+static bool range_is_copied(const InferenceRange *range) { return range->is_kept && range->is_written; }
+
+const InferenceRange *inference_next_copy(const Inference *inference, const InferenceRange *last) {
+  for (int i = last ? (int)(last - inference->ranges.at) + 1 : 0; i < inference->ranges.count; i++)
+    if (range_is_copied(&inference->ranges.at[i])) return &inference->ranges.at[i];
+  return NULL;
+}
+
 static void lay_out(Inference *out) {
   for (int i = 0; i < out->ranges.count; i++) {
     InferenceRange *range = &out->ranges.at[i];
     int64_t *size = range->is_kept ? &out->weights : &out->workspace;
     range->at = *size;
     *size += plan_aligned(range->bytes);
-    if (!range->is_kept || !range->is_written) continue;
+    if (!range_is_copied(range)) continue;
     range->copy = out->workspace;
     out->workspace += plan_aligned(range->bytes);
   }
 }
 
-/* FNV-1a over numbers. */
 static uint64_t layout_sum(const Inference *inference) {
-  uint64_t sum = 14695981039346656037u;
+  Text text = {0};
   for (int i = 0; i < inference->ranges.count; i++) {
     const InferenceRange *range = &inference->ranges.at[i];
-    const int64_t number[] = {range->place, range->is_written, range->from, range->bytes, range->at, range->copy};
-    for (size_t k = 0; k < sizeof number / sizeof *number; k++) sum = (sum ^ (uint64_t)number[k]) * 1099511628211u;
+    text_printf(&text, "%d %d %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "\n", range->place, range->is_written, range->from, range->bytes, range->at, range->copy);
   }
+  uint64_t sum = plan_checksum(text_cstr(&text), text.count);
+  text_free(&text);
   return sum;
 }
 
@@ -173,7 +183,7 @@ int64_t inference_at(const Inference *inference, int place, int64_t offset, bool
     const InferenceRange *range = &inference->ranges.at[i];
     if (range->place != place || offset < range->from || offset >= range->from + range->bytes) continue;
     *is_kept = range->is_kept && !range->is_written;
-    return (range->is_kept && range->is_written ? range->copy : range->at) + offset - range->from;
+    return (range_is_copied(range) ? range->copy : range->at) + offset - range->from;
   }
   *is_kept = false;
   return -1;

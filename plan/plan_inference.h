@@ -27,6 +27,10 @@ const char *inference_find(Arena *arena, const Plan *plan, Inference *out);
 /* Where a step finds byte `offset` of a place; -1: no step touches the place. *is_kept: in the weights. */
 int64_t inference_at(const Inference *inference, int place, int64_t offset, bool *is_kept);
 
+/* The range behind `last`, NULL: the first, of those of which each run copies `bytes` from byte `at` of the weights to byte `copy` of the
+ * workspace; NULL: that was the last one. */
+const InferenceRange *inference_next_copy(const Inference *inference, const InferenceRange *last);
+
 /* An input or output, as the deployed forms have it in their tables (kernels/deploy_x86.c): its byte in the
  * workspace, -1: no step reads it; bytes of a sample; bytes of an element, negative: of a signed type; below,
  * ignore and has_ignore of PlanTensor; is it needed?; bytes of the whole. */

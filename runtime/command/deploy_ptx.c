@@ -98,12 +98,8 @@ static void append_ports(const char *name, const InferencePort *port, int count,
 static int append_parts(const Inference *inference, Text *out) {
   int count = 0;
   text_printf(out, "static const int64_t ftm_part[][3] = { /* from, to, bytes */\n");
-  for (int i = 0; i < inference->ranges.count; i++) {
-    const InferenceRange *range = &inference->ranges.at[i];
-    if (!range->is_kept || !range->is_written) continue;
+  for (const InferenceRange *range = NULL; (range = inference_next_copy(inference, range)) != NULL; count++)
     text_printf(out, "  {%" PRId64 ", %" PRId64 ", %" PRId64 "},\n", range->at, range->copy, range->bytes);
-    count++;
-  }
   text_printf(out, "  {0, 0, 0}};\n");
   return count;
 }

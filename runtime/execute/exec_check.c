@@ -45,7 +45,7 @@ static Status find_bad(Exec *exec, int place, int64_t offset, const Type *type, 
 static Status find_bad_value(Exec *exec, const PlanBuffer *buffer, int64_t *bad) {
   const Type *type = &buffer->type;
   int64_t count = shape_elements(&type->shape), length = count;
-  if (type->pitch) length = type->shape.dim[type->shape.rank - 1];
+  if (type->pitch) length = shape_last(&type->shape);
   const Type row = type->pitch ? (Type){type->dtype, shape_of(1, &length), 0} : *type;
   *bad = -1;
   for (int64_t done = 0; done < count && *bad < 0; done += length) {

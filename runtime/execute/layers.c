@@ -50,7 +50,7 @@ static Status read_piece(Layers *layers, int place, int64_t offset, DType dtype,
 static Status take_place(Layers *layers, int place, int64_t offset, const Type *type,
                          LayersTake *take, void *context) {
   int64_t count = shape_elements(&type->shape), bytes = dtype_bytes(type->dtype);
-  int64_t length = type->pitch ? type->shape.dim[type->shape.rank - 1] : count;
+  int64_t length = type->pitch ? shape_last(&type->shape) : count;
   for (int64_t done = 0, piece; done < count; done += piece) {
     const float *values;
     int64_t left = length - done % length; /* that lie side by side */
