@@ -58,6 +58,15 @@ def write_safetensors(path, tensors):
         file.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
 
 
+def write_example_mlp(path):
+    """Weights for examples/fashion_mlp.ft, drawn; gives them."""
+    shapes, random = {"fc1": (128, 784), "fc2": (64, 128), "fc3": (10, 64)}, numpy.random.default_rng(2)
+    tensors = {name + ".weight": random.standard_normal(shape).astype(numpy.float32) / 20 for name, shape in shapes.items()}
+    tensors.update({name + ".bias": random.standard_normal(shape[0]).astype(numpy.float32) for name, shape in shapes.items()})
+    write_safetensors(path, tensors)
+    return tensors
+
+
 def read_safetensors(path):
     with open(path, "rb") as file:
         bytes_ = file.read()

@@ -332,11 +332,7 @@ train { model = C; data = D; batch = 2; optimizer = sgd(lr=0.1) }""")
         commands = [line.strip() for line in re.findall(r"^    (.*)$", text.split("## What is in it")[0], re.M)]
         example = os.path.join(support.EXAMPLES, "fashion_mlp.ft")
         self.save("image.npy", numpy.zeros((1, 28, 28), numpy.uint8))
-        weights = {"fc1": (128, 784), "fc2": (64, 128), "fc3": (10, 64)}
-        random = numpy.random.default_rng(2)
-        tensors = {name + ".weight": random.standard_normal(shape).astype(numpy.float32) / 20 for name, shape in weights.items()}
-        tensors.update({name + ".bias": random.standard_normal(shape[0]).astype(numpy.float32) for name, shape in weights.items()})
-        support.write_safetensors(self.path("mlp.safetensors"), tensors)
+        support.write_example_mlp(self.path("mlp.safetensors"))
         self.write("program.c", program)
         self.assertEqual(len([c for c in commands if c.split()[0] in ("ftrun", "ftc", "gcc")]), 4)
         as_c = re.findall(r"^    (.*)$", text.split("## As one C file")[1].split("\n## ")[0], re.M)

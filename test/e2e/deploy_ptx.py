@@ -508,11 +508,7 @@ train { model = Up; data = D; batch = 2; optimizer = sgd(lr=0.1) }
         commands = [line.split() for line in re.findall(r"^    (.*)$", text.split("```")[0], re.M)]
         self.assertEqual([command[0] for command in commands], ["ftrun", "gcc"])
         numpy.save(self.path("image.npy"), numpy.zeros((1, 28, 28), numpy.uint8))
-        shapes = {"fc1": (128, 784), "fc2": (64, 128), "fc3": (10, 64)}
-        random = numpy.random.default_rng(2)
-        tensors = {name + ".weight": random.standard_normal(shape).astype(numpy.float32) / 20 for name, shape in shapes.items()}
-        tensors.update({name + ".bias": random.standard_normal(shape[0]).astype(numpy.float32) for name, shape in shapes.items()})
-        support.write_safetensors(self.path("mlp.safetensors"), tensors)
+        tensors = support.write_example_mlp(self.path("mlp.safetensors"))
         self.write("gpu.c", program)
         self.ft(*[word.replace("examples/", support.EXAMPLES + "/") for word in commands[0][1:]])
         self.sh(*commands[1])
