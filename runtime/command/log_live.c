@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* strcasestr */
 #include "runtime/command/log_live.h"
 #include "base/text.h"
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,9 +133,16 @@ static void append_return(LogLive *live) {
   live->lines = 0;
 }
 
+/* By one call: a stream to a terminal is written line by line, and a block half drawn would show. */
 static void write_block(LogLive *live) {
-  fwrite(live->text.at, 1, live->text.count, live->out);
   fflush(live->out);
+  size_t done = 0;
+  while (done < live->text.count) {
+    ssize_t count = write(fileno(live->out), live->text.at + done, live->text.count - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    done += (size_t)count;
+  }
   live->text.count = 0;
 }
 

@@ -42,7 +42,7 @@ size()
 before = termios.tcgetattr(fd)
 screen = pyte.HistoryScreen(columns, rows, history=100000)
 stream, raw, seen, shots = pyte.ByteStream(screen), b"", time.monotonic(), []
-events, is_quiet = todo["events"], False # quiet: nothing is half drawn, unless for long
+events, is_quiet = todo["events"], False # quiet: no block is half drawn, unless for long: each ends with what clears the rest
 def shot():
     shots.append({"lines": [line.rstrip() for line in screen.display], "column": screen.cursor.x, "row": screen.cursor.y})
 while True:
@@ -59,8 +59,9 @@ while True:
             shot()
         elif what == "kill":
             os.kill(pid, value)
-    is_quiet = not select.select([fd], [], [], 0.02)[0]
-    if not is_quiet:
+    has_more = bool(select.select([fd], [], [], 0.02)[0])
+    is_quiet = not has_more and raw.endswith(b"\x1b[J")
+    if has_more:
         try:
             data = os.read(fd, 65536)
         except OSError:

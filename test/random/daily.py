@@ -56,9 +56,9 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ft-random-") as folder:
         campaign = os.path.join(HERE, "campaign.py")
         parts = [found(), stops_without_a_harness(), run(os.path.join(HERE, "choices.py")), run(os.path.join(HERE, "pairs.py")),
-                 run(campaign, "--seed", "0", "--programs", "150", "--jobs", "1", "--folder", folder),
+                 run(campaign, "--seed", "0", "--programs", "100", "--jobs", "1", "--folder", folder),
                  run(campaign, "--seed", "5000", "--programs", "15", "--jobs", "1", "--folder", folder, "--sim"),
-                 run(os.path.join(HERE, "endtoend.py"), "--functions", "--programs", "25"), run(os.path.join(HERE, "ranks.py"), "--programs", "150")]
+                 run(os.path.join(HERE, "endtoend.py"), "--functions", "--programs", "25"), run(os.path.join(HERE, "ranks.py"), "--programs", "90")]
     passed, failed = (sum(part[i] for part in parts) for i in range(2))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
