@@ -310,7 +310,7 @@ static void host_column_emit_combine(Column *column, Kernel *out) {
 
 bool host_emit_column(HostKernel *kernel, Kernel *out) {
   Column column = {.kernel = kernel};
-  reductions_find(kernel->scratch, kernel->body, &column.reductions);
+  reductions_find(kernel->scratch, kernel->node, &column.reductions);
   const Domain *domain = &kernel->domain;
   if (domain->count && domain->is_reduced[domain->count - 1]) return host_emit_row(kernel, out);
   column_measure(&column);

@@ -206,7 +206,7 @@ static void forget_row(Row *row) {
 
 bool host_emit_row(HostKernel *kernel, Kernel *out) {
   Row row = {.kernel = kernel, .rows = 1, .row_elements = 1};
-  reductions_find(kernel->scratch, kernel->body, &row.reductions);
+  reductions_find(kernel->scratch, kernel->node, &row.reductions);
   const Domain *domain = &kernel->domain;
   while (row.outer_count < domain->count && !domain->is_reduced[row.outer_count])
     row.rows *= domain->extent[row.outer_count++];

@@ -155,20 +155,35 @@ static void fill_call(const Product *p, KernelLaunch *out) {
   if (p->aux >= 0) out->args[out->arg_count++] = p->node->input_count + p->aux;
 }
 
-bool library_call(Arena *arena, const Node *node, const int *alias, KernelLaunch *out) {
-  Product p = {.arena = arena,
-               .node = node,
-               .body = node->op == OP_FUSED ? node->body : NULL,
-               .product = kernel_contraction(node),
-               .bias = -1,
-               .added = -1,
-               .aux = -1};
-  if (!p.product || p.product->op != OP_DOT || !shape_elements(&p.product->type.shape) ||
-      !dot_form(p.product).k)
+static bool open_product_of(Arena *arena, const Node *node, Product *p) {
+  *p = (Product){.arena = arena,
+                 .node = node,
+                 .body = node->op == OP_FUSED ? node->body : NULL,
+                 .product = kernel_contraction(node),
+                 .bias = -1,
+                 .added = -1,
+                 .aux = -1};
+  if (!p->product || p->product->op != OP_DOT || !shape_elements(&p->product->type.shape) ||
+      !dot_form(p->product).k)
     return false;
-  for (int i = 0; i < 2; i++) p.operand[i] = kernel_operand(node, i);
+  for (int i = 0; i < 2; i++) p->operand[i] = kernel_operand(node, i);
+  return true;
+}
+
+bool library_call(Arena *arena, const Node *node, const int *alias, KernelLaunch *out) {
+  Product p;
+  if (!open_product_of(arena, node, &p)) return false;
   if (p.body && !recognise_epilogue(&p)) return false;
   if (!is_possible(&p, alias)) return false;
+  fill_call(&p, out);
+  return true;
+}
+
+bool library_product(Arena *arena, const Node *node, KernelLaunch *out) {
+  Product p;
+  if (!open_product_of(arena, node, &p)) return false;
+  DType operands = node->input[p.operand[0]]->type.dtype;
+  if (operands == DT_F64 || operands != node->input[p.operand[1]]->type.dtype) return false;
   fill_call(&p, out);
   return true;
 }

@@ -3,6 +3,7 @@
  * Invariant: steps change places only where neither writes what the other reads or writes. */
 #include "codegen/library.h"
 #include "codegen/recognise.h"
+#include "passes/fuse.h"
 #include "plan/plan_calls.h"
 #include "ir/match.h"
 #include "plan/plan_order.h"
@@ -233,18 +234,27 @@ static bool pair_is_column_sum(Recogniser *r, const Node *node, int64_t columns,
   return recognise_form(summed, FORM_SAME, values);
 }
 
+/* Which argument of `user` is the product, and which the other one; `product` may be a node of its
+ * body, which reads its own operands besides. */
+static bool find_gradient_operands(const Node *user, const Node *product, int64_t elements,
+                                   Gradient *out) {
+  bool is_inside = kernel_contraction(user) != NULL;
+  if (user->input_count != (is_inside ? 3 : 2)) return false;
+  for (int i = 0; i < user->input_count; i++) {
+    if (is_inside && (i == kernel_operand(user, 0) || i == kernel_operand(user, 1))) continue;
+    if (shape_elements(&user->input[i]->type.shape) != elements) return false;
+    *(maker_of(user->input[i]) == product ? &out->product : &out->value) = i;
+  }
+  return is_inside ? out->value >= 0 : out->value >= 0 && out->product >= 0;
+}
+
 static bool recognise_gradient(const Node *user, const Node *product, int64_t m, int64_t n,
                                Gradient *out) {
   const Graph *body = user->body;
   *out = (Gradient){.product = -1, .value = -1, .result = -1, .sums = -1};
-  if (user->input_count != 2 || body->roots.count > 2) return false;
-  for (int i = 0; i < 2; i++) {
-    if (shape_elements(&user->input[i]->type.shape) != m * n) return false;
-    *(maker_of(user->input[i]) == product ? &out->product : &out->value) = i;
-  }
-  if (out->product < 0 || out->value < 0) return false;
+  if (body->roots.count > 2 || !find_gradient_operands(user, product, m * n, out)) return false;
   Arena *scratch = arena_new();
-  Recogniser *r = recogniser_new(scratch, body, NULL);
+  Recogniser *r = recogniser_new(scratch, body, kernel_contraction(user));
   const double *x = recognise_variable(r, out->value), *g = recognise_variable(r, out->product);
   for (int i = 0; i < body->roots.count; i++)
     if (recognise_values(r, body->roots.at[i].node)) out->result = i;
@@ -281,7 +291,7 @@ static int pair_find_mask(Pairing *p, const Node *value) {
 /* The product that takes the gradient for a weight's, behind the kernel that makes it. */
 static bool add_weight(const Pairing *p, int gradient, int sums, Offer *offer) {
   int64_t columns = call_value(&offer->call[0], "n");
-  for (int i = offer->part[1] + 1; i < p->count; i++) {
+  for (int i = offer->part[offer->part_count - 1] + 1; i < p->count; i++) {
     const PlanStep *bare = find_call(p, &p->steps[i]);
     int of = bare && !p->is_paired[i] ? library_pairs_sums_of(p, bare, gradient) : 0;
     if (!of || call_value(bare, of == 1 ? "m" : "n") != columns) continue;
@@ -292,26 +302,67 @@ static bool add_weight(const Pairing *p, int gradient, int sums, Offer *offer) {
   return false;
 }
 
+/* The call of just the product that a kernel of ours begins with. */
+static bool open_product(const Pairing *p, int at, PlanStep *bare) {
+  const NodeSteps *steps = &p->steps[at];
+  const PlanStep *first = &p->out->steps.at[steps->first];
+  KernelLaunch launch;
+  if (steps->node->op != OP_FUSED) return false;
+  for (int i = 0; i < first->arg_count; i++)
+    if (buffer_at(p, first->args[i])->type.pitch) return false;
+  if (!library_product(p->arena, steps->node, &launch)) return false;
+  int *args = ARENA_ARRAY(p->arena, int, 2);
+  *bare = *first;
+  bare->kind = STEP_CALL;
+  bare->name = launch.name;
+  bare->ints = launch.ints;
+  bare->int_count = launch.int_count;
+  bare->args = args;
+  bare->arg_count = bare->input_count = 2;
+  bare->shared = 0;
+  bare->stays = false;
+  bare->maps = NULL;
+  bare->map_count = 0;
+  memset(bare->grid, 0, sizeof bare->grid);
+  memset(bare->block, 0, sizeof bare->block);
+  for (int i = 0; i < 2; i++) args[i] = first->args[launch.args[i]];
+  return true;
+}
+
+/* The kernel that makes an activation's gradient of a product: behind it, or the product's own. */
+static int find_gradient(const Pairing *p, int at, PlanStep *bare, Gradient *found) {
+  const Node *node = p->steps[at].node, *user = node;
+  const PlanStep *call = find_call(p, &p->steps[at]);
+  int late = at;
+  if (call) {
+    *bare = *call;
+    user = is_bare(call) ? only_reader(p->graph, node) : NULL;
+    late = user && user->op == OP_FUSED && !kernel_contraction(user) ? find_steps(p, user) : -1;
+  } else if (!open_product(p, at, bare)) {
+    return -1;
+  }
+  if (late < 0) return -1;
+  int64_t m = call_value(bare, "m"), n = call_value(bare, "n");
+  return recognise_gradient(user, node, m, n, found) ? late : -1;
+}
+
 /* The library sums the gradient in its own type. Sums of another one (f32, of 16 bits) are left to
  * the weight's gradient, whose type they have. */
 static void pair_gradient(Pairing *p, int at) {
-  const PlanStep *bare = find_call(p, &p->steps[at]);
-  if (!bare || !is_bare(bare)) return;
-  const Node *product = p->steps[at].node, *user = only_reader(p->graph, product);
-  int late = user && user->op == OP_FUSED ? find_steps(p, user) : -1;
   Gradient found;
-  if (late < 0 ||
-      !recognise_gradient(user, product, call_value(bare, "m"), call_value(bare, "n"), &found))
-    return;
+  PlanStep bare;
+  int late = find_gradient(p, at, &bare, &found);
+  if (late < 0) return;
+  const Node *user = p->steps[late].node;
   const int *theirs = p->out->steps.at[p->steps[late].first].args;
   int *args = ARENA_ARRAY(p->arena, int, 5), results = user->input_count;
   int gradient = theirs[results + found.result];
   int sums = found.sums < 0 ? -1 : theirs[results + found.sums];
   bool has_sums = sums >= 0 && buffer_at(p, sums)->type.dtype == buffer_at(p, gradient)->type.dtype;
-  Offer offer = {.part = {at, late}, .part_count = 2, .call_count = 1};
+  Offer offer = {.part = {at, late}, .part_count = at == late ? 1 : 2, .call_count = 1};
   PlanStep *call = &offer.call[0];
-  *call = copy_call(p, bare);
-  memcpy(args, (int[]){bare->args[0], bare->args[1], theirs[found.value], gradient, sums},
+  *call = copy_call(p, &bare);
+  memcpy(args, (int[]){bare.args[0], bare.args[1], theirs[found.value], gradient, sums},
          5 * sizeof *args);
   call->args = args;
   call->input_count = 3;

@@ -206,15 +206,18 @@ bool nvptx_emit(Module *module, const Node *node, const char *name, const Type *
   job.result_count = node_result_count(node);
   Type *types = ARENA_ARRAY(job.scratch, Type, job.result_count);
   bool *is_whole = ARENA_ARRAY(job.scratch, bool, job.result_count);
+  bool *is_beside = ARENA_ARRAY(job.scratch, bool, job.result_count);
   int64_t elements = 0;
   for (int i = 0; i < job.result_count; i++) {
     types[i] = node_result_type(node, i);
     types[i].pitch = result ? result[i].pitch : 0;
     is_whole[i] = !node->body || kernel_is_whole(node, node->body->roots.at[i].node);
+    is_beside[i] = node->body && kernel_is_beside(node, node->body->roots.at[i].node);
     elements += shape_elements(&types[i].shape);
   }
   job.result_type = types;
   job.is_whole = is_whole;
+  job.is_beside = is_beside;
   find_pitches(&job);
   bool ok = elements == 0 || emit_kind(&job); /* nothing to compute: no launch */
   arena_free(job.scratch);

@@ -358,7 +358,7 @@ bool nvptx_column(Job *job) {
   c->domain = collapse_domain(job->scratch, job->node, job->result_type);
   c->columns = domain_elements(&c->domain, 0);
   c->rows = domain_elements(&c->domain, 1);
-  reductions_find(job->scratch, job->node->body, &c->reductions);
+  reductions_find(job->scratch, job->node, &c->reductions);
   choose_shape(c);
   choose_splits(c);
   split_open(c, job->name, false);

@@ -21,6 +21,7 @@ typedef struct {
   const Type *result_type; /* per result, as it lies in memory */
   const int64_t *pitch;    /* per operand, then per result: that of its rows, or 0 */
   const bool *is_whole;    /* likewise: has it the domain's shape? */
+  const bool *is_beside;   /* likewise: kernel_is_beside */
   const PlanMap *maps;     /* parameters of entries that are opened with maps */
   int map_count;
 } Job;

@@ -5,7 +5,7 @@
  * nvptx_long.c's. Of many rows a block has several, one after the other, and keeps what they share.
  * Sums combine in a fixed order: lanes by butterfly, warps one after the other (online variants
  * such as Milakov and Gimelshein 2018 would save nothing where the row stays). */
-#include "codegen/nvptx_private.h"
+#include "codegen/nvptx_row_sums.h"
 #include "passes/fuse.h"
 
 enum {
@@ -30,7 +30,8 @@ typedef struct {
   int team, width; /* threads per row; neighbouring elements a thread takes at once */
   int64_t share;   /* elements per thread, a multiple of width */
   bool is_unrolled;
-  bool meets; /* the last stage's sums were combined behind a barrier */
+  RowSums sums; /* of columns */
+  bool meets;   /* the last stage's sums were combined behind a barrier */
   LLVMValueRef thread, lane, row, row_valid; /* lane: in the team; row_valid NULL: always */
   LLVMValueRef before; /* places of the lanes before the row's first element */
   Index row_index;
@@ -185,14 +186,14 @@ void nvptx_store_rows(Entry *entry, const Index *row, LLVMValueRef condition) {
   /* one thread overwrites what all have to read before, such as the step counter */
   bool overwrites = false;
   for (int i = 0; i < job->result_count; i++)
-    overwrites |= !job->is_whole[i] && job->alias && job->alias[i] >= 0;
+    overwrites |= !job->is_whole[i] && !job->is_beside[i] && job->alias && job->alias[i] >= 0;
   if (overwrites) entry_barrier(entry);
   LLVMBasicBlockRef after = entry_begin_if(entry, condition);
   for (int i = 0; i < job->result_count; i++)
-    if (!job->is_whole[i])
+    if (!job->is_whole[i] && !job->is_beside[i])
       emit_value(&entry->emitter, job->node->body->roots.at[i].node, row);
   for (int i = 0; i < job->result_count; i++)
-    if (!job->is_whole[i]) entry_store_result(entry, i, row);
+    if (!job->is_whole[i] && !job->is_beside[i]) entry_store_result(entry, i, row);
   entry_end_if(entry, after);
 }
 
@@ -239,12 +240,11 @@ static void choose_align(Row *r) {
     int64_t in_sector = SECTOR / dtype_bytes(job->result_type[i].dtype);
     if (job->is_whole[i] && in_sector > elements) elements = in_sector;
   }
-  bool is_odd = r->width == 1 && r->length > WARP && r->pitch % elements;
+  bool is_odd = r->width == 1 && !r->sums.count && r->length > WARP && r->pitch % elements;
   r->align = is_odd ? elements : 1;
 }
 
-int nvptx_row_width(const Job *job, int64_t inner, int64_t elements, int64_t length,
-                    bool is_loop) {
+int nvptx_row_width(const Job *job, int64_t inner, int64_t elements, int64_t length, bool is_loop) {
   const Graph *body = job->node->body;
   bool *among = ARENA_ARRAY(job->scratch, bool, body->nodes.count), has_windows = false;
   for (int i = 0; i < body->nodes.count; i++) {
@@ -256,8 +256,9 @@ int nvptx_row_width(const Job *job, int64_t inner, int64_t elements, int64_t len
   return nvptx_width_among(job, inner, is_loop && has_windows ? NULL : among, true);
 }
 
-static bool row_is_heavy(const Job *job) {
-  return job->node->body->nodes.count >= HEAVY_NODES || job->operand_count > 4;
+static bool row_is_heavy(const Row *r) {
+  const Job *job = r->entry.job;
+  return r->sums.count > 0 || job->node->body->nodes.count >= HEAVY_NODES || job->operand_count > 4;
 }
 
 /* Would a thread of a long row take several neighbours, where it has one here? */
@@ -273,13 +274,14 @@ static void choose_team(Row *r, int kept) {
     if (r->domain.is_reduced[i]) inner = r->domain.extent[i];
   r->width = nvptx_row_width(job, inner, r->rows * r->length, r->length, is_loop(r));
   choose_align(r);
-  bool is_heavy = row_is_heavy(job);
-  int64_t most = is_heavy ? HEAVY_SHARE : LIGHT_SHARE,
-          in_warp = is_heavy ? LIGHT_SHARE : 2 * LIGHT_SHARE;
+  bool is_heavy = row_is_heavy(r);
+  int64_t most = is_heavy ? HEAVY_SHARE : LIGHT_SHARE, in_warp = r->sums.count ? HEAVY_SHARE
+                                                                 : is_heavy    ? LIGHT_SHARE
+                                                                               : 2 * LIGHT_SHARE;
   while (kept * in_warp > MOST_KEPT && in_warp > most) in_warp /= 2;
   if (most < r->width) most = r->width;
   int widest = is_heavy ? MOST_THREADS / 2 : MOST_THREADS;
-  set_team(r, 1);
+  set_team(r, r->sums.count ? WARP : 1);
   while (r->team < WARP && r->team * r->width < r->length) set_team(r, r->team * 2);
   if (r->share > in_warp)
     while (r->team < widest && r->share > most) set_team(r, r->team * 2);
@@ -331,6 +333,30 @@ static void keep_shared(Row *r, LLVMValueRef *group) {
   if (r->team < entry->threads && entry->threads > WARP) entry_barrier(entry);
 }
 
+/* What the columns' sums need of this row's elements, before a result overwrites one of them. */
+static void add_to_row_sums(Row *r) {
+  Entry *entry = &r->entry;
+  for (int64_t e = 0; e < r->share; e++)
+    nvptx_row_sums_add(entry, &r->sums, &r->index[e], e,
+                       entry_and(entry, r->row_valid, r->valid[e]));
+  if (r->sums.count) r->meets = false; /* others may still read */
+}
+
+/* The teams of a block leave one number for each column. */
+static void store_sums(Row *r, LLVMValueRef *group, LLVMValueRef block) {
+  Entry *entry = &r->entry;
+  nvptx_row_sums_meet(entry, &r->sums, r->lane, r->team);
+  LLVMBasicBlockRef after = entry_begin_if(
+      entry,
+      r->team < entry->threads ? entry_less(entry, r->thread, entry_const(entry, r->team)) : NULL);
+  for (int64_t e = 0; e < r->share; e++) {
+    LLVMValueRef column =
+        entry_add(entry, entry_mul(entry, group[e], r->width), entry_const(entry, e % r->width));
+    nvptx_row_sums_store(entry, &r->sums, block, column, e, r->valid[e]);
+  }
+  entry_end_if(entry, after);
+}
+
 /* Everything for the rows that the block works on now. */
 static void do_rows(Row *r, LLVMValueRef *group) {
   Entry *entry = &r->entry;
@@ -339,6 +365,7 @@ static void do_rows(Row *r, LLVMValueRef *group) {
   for (int64_t e = 0; r->is_unrolled && e < r->share; e++)
     r->index[e] = element_index(r, group[e], (int)(e % r->width));
   for (int stage = 1; stage <= r->reductions.stages; stage++) do_stage_unrolled(r, stage);
+  add_to_row_sums(r);
   store_results(r);
 }
 
@@ -349,8 +376,8 @@ static bool emit_row(Row *r) {
   r->pitch = nvptx_row_pitch(job, r->length);
   if (!r->pitch) r->pitch = r->length; /* which decides nothing but where lanes begin */
   choose_team(r, kept);
-  if (!is_loop(r) && (!r->is_unrolled || (!kept && row_begins_anywhere(r))))
-    return nvptx_long(job, &r->domain, &r->reductions, row_is_heavy(job));
+  bool is_long = !r->is_unrolled || (!kept && !r->sums.count && row_begins_anywhere(r));
+  if (!is_loop(r) && is_long) return nvptx_long(job, &r->domain, &r->reductions, row_is_heavy(r));
   int threads = r->team > ROW_THREADS ? r->team : ROW_THREADS;
   while (threads > WARP && r->team <= WARP && threads / 2 / r->team >= r->rows) threads /= 2;
   if (is_in_place(job) && !is_loop(r) && r->rows % (threads / r->team)) {
@@ -360,8 +387,9 @@ static bool emit_row(Row *r) {
   }
   bool is_keeping = kept && r->is_unrolled && kept * r->share <= 2 * MOST_KEPT;
   int64_t per_block = threads / r->team, blocks = choose_blocks(r, threads, is_keeping);
+  if (r->sums.count) blocks = nvptx_row_sums_blocks(&r->sums, r->rows, per_block, blocks);
   bool is_looped = blocks * per_block < r->rows;
-  entry_open(entry, job, job->name, threads, false);
+  entry_open(entry, job, job->name, threads, r->sums.count > 0);
   /* left to itself ptxas spills for a fifth block */
   entry_annotate(entry, "minctasm", threads <= ROW_THREADS ? 2 : 1);
   LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
@@ -381,9 +409,10 @@ static bool emit_row(Row *r) {
   if (r->is_unrolled) place_elements(r, group);
   if (is_looped && is_keeping) keep_shared(r, group);
   Loop loop;
+  nvptx_row_sums_clear(entry, &r->sums, r->share);
   if (is_looped)
-    base =
-        entry_begin_loop(entry, &loop, base, rows, entry_const(entry, blocks * per_block), NULL, 0);
+    base = entry_begin_loop(entry, &loop, base, rows, entry_const(entry, blocks * per_block),
+                            r->sums.total, r->sums.total_count);
   r->row = below ? entry_add(entry, base, below) : base;
   LLVMBasicBlockRef after = NULL;
   if (r->rows % per_block) {
@@ -400,9 +429,11 @@ static bool emit_row(Row *r) {
   if (is_looped) {
     /* the next rows' sums meet in the same places */
     if (r->team > WARP && !is_loop(r)) entry_barrier(entry);
-    entry_end_loop(entry, &loop, NULL);
+    entry_end_loop(entry, &loop, r->sums.total);
   }
+  if (r->sums.count) store_sums(r, group, block);
   entry_close(entry, job->name, blocks, 1, 1);
+  nvptx_row_sums_combine(job, &r->sums);
   return true;
 }
 
@@ -412,7 +443,8 @@ bool nvptx_row(Job *job) {
   r->domain = collapse_domain(job->scratch, job->node, job->result_type);
   r->rows = domain_elements(&r->domain, 0);
   r->length = domain_elements(&r->domain, 1);
-  reductions_find(job->scratch, job->node->body, &r->reductions);
+  reductions_find(job->scratch, job->node, &r->reductions);
+  nvptx_row_sums_find(job, &r->sums);
   return emit_row(r);
 }
 

@@ -11,7 +11,7 @@ enum { MANY_TILES = 1024, FEW_THREADS = 256, MANY_THREADS = 1024, COLUMNS_OF_A_B
 void nvptx_sums_collect(Contract *c) {
   const Graph *body = c->job->node->body;
   if (body && graph_find_class(body, CLASS_REDUCE))
-    reductions_find(c->job->scratch, body, &c->sums);
+    reductions_find(c->job->scratch, c->job->node, &c->sums);
   for (int i = 0; i < c->sums.count; i++) {
     c->totals += !c->sums.at[i].moment;
     c->moments += c->sums.at[i].moment == MOMENT_SUM;

@@ -35,7 +35,8 @@ static void add_node(Reductions *all, const Node *node, int stage) {
   }
 }
 
-void reductions_find(Arena *scratch, const Graph *body, Reductions *out) {
+void reductions_find(Arena *scratch, const Node *fused, Reductions *out) {
+  const Graph *body = fused->body;
   *out = (Reductions){.level = ARENA_ARRAY(scratch, int, body->nodes.count)};
   for (int i = 0; i < body->nodes.count; i++) {
     const Node *node = body->nodes.at[i];
@@ -43,7 +44,8 @@ void reductions_find(Arena *scratch, const Graph *body, Reductions *out) {
     for (int k = 0; k < node->input_count; k++)
       if (out->level[node->input[k]->id] > level) level = out->level[node->input[k]->id];
     out->level[i] = level;
-    if (op_info[node->op].op_class == CLASS_REDUCE) add_node(out, node, level + 1);
+    if (op_info[node->op].op_class == CLASS_REDUCE && !kernel_is_beside(fused, node))
+      add_node(out, node, level + 1);
   }
 }
 

@@ -30,7 +30,8 @@ typedef struct {
   int count, stages;
   int *level; /* by node id: how many stages must have run before it can be computed */
 } Reductions;
-void reductions_find(Arena *scratch, const Graph *body, Reductions *out);
+/* Those of a fused node, without sums of columns beside a row's (kernel_is_beside). */
+void reductions_find(Arena *scratch, const Node *fused, Reductions *out);
 
 bool reduction_is_pick(const Reduction *one, Pick *out);
 

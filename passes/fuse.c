@@ -16,24 +16,25 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
   whole.arena = arena;
   Graph *prepared = fuse_prepare(&whole, context->for_gpu);
   int count = prepared->nodes.count;
-  FusePlan plan = {.arena = arena,
-                   .graph = prepared,
-                   .is_plain = context->is_plain,
-                   .for_gpu = context->for_gpu,
-                   .has_column_sums =
-                       context->for_gpu && !pass_is_listed(context->left_out, "column_sums"),
-                   .has_slope_epilogues =
-                       context->for_gpu && !pass_is_listed(context->left_out, "slope_epilogues"),
-                   .has_integer_pools = !context->for_gpu && !context->is_plain &&
-                                        !pass_is_listed(context->left_out, "integer_pools"),
-                   .count = count,
-                   .is_unit = ARENA_ARRAY(arena, bool, count),
-                   .is_pooled = ARENA_ARRAY(arena, bool, count),
-                   .is_materialized = ARENA_ARRAY(arena, bool, count),
-                   .is_assigned = ARENA_ARRAY(arena, bool, count),
-                   .group = ARENA_ARRAY(arena, int, count),
-                   .unit = ARENA_ARRAY(arena, FuseUnit, count),
-                   .readers = ARENA_ARRAY(arena, FuseReaders, count)};
+  FusePlan plan = {
+      .arena = arena,
+      .graph = prepared,
+      .is_plain = context->is_plain,
+      .for_gpu = context->for_gpu,
+      .has_column_sums = context->for_gpu && !pass_is_listed(context->left_out, "column_sums"),
+      .has_slope_epilogues =
+          context->for_gpu && !pass_is_listed(context->left_out, "slope_epilogues"),
+      .has_row_sums = context->for_gpu && !pass_is_listed(context->left_out, "row_sums"),
+      .has_integer_pools = !context->for_gpu && !context->is_plain &&
+                           !pass_is_listed(context->left_out, "integer_pools"),
+      .count = count,
+      .is_unit = ARENA_ARRAY(arena, bool, count),
+      .is_pooled = ARENA_ARRAY(arena, bool, count),
+      .is_materialized = ARENA_ARRAY(arena, bool, count),
+      .is_assigned = ARENA_ARRAY(arena, bool, count),
+      .group = ARENA_ARRAY(arena, int, count),
+      .unit = ARENA_ARRAY(arena, FuseUnit, count),
+      .readers = ARENA_ARRAY(arena, FuseReaders, count)};
   Tasks tasks = {0};
   if (tasks_find(context, prepared, arena, &tasks)) plan.task = tasks.task;
   fuse_choose_units(&plan);

@@ -17,11 +17,15 @@
  *   loop    no REDUCE. All results have the same shape D.
  *   row     all REDUCEs have an input of shape D and the same attr `axes` (copied to the fused
  *           node), which are the last dimensions of D (trailing). Results have shape D or the
- *           reduced shape (axes are 1). D-shaped values may depend on reductions (softmax).
+ *           reduced shape (axes are 1). D-shaped values may depend on reductions (softmax). On a
+ *           GPU also with SUMs of f32 of D-shaped values over all dimensions that `axes` leaves,
+ *           which are results and are read nowhere in the body (kernel_is_beside), where rows are
+ *           many and not long.
  *   column  the same, but `axes` does not hold the last dimension with more than one element, and
  *           nothing of shape D depends on a REDUCE. Results of shape D are side outputs.
  *   dot     one DOT; operands of the DOT are ARGs; results have its shape; the rest is its epilogue
- *           (POINTWISE and RANDOM on its shape, with broadcast ARGs).
+ *           (POINTWISE and RANDOM on its shape, with broadcast ARGs). On a GPU also with REDUCEs of
+ *           f32 (SUM, MEAN, SPREAD) of its shape over all but the last dimension, as in column.
  *   conv    the same with one CONV; on the CPU the CONV may be of integers and read by one POOL_MAX
  *           only (integers.h), whose shape D is then, and the epilogue is behind it; on a GPU also with
  *           one CONV_GRAD_INPUT, and with REDUCEs of f32 (SUM, MEAN, SPREAD) of its shape over all but
@@ -54,6 +58,8 @@ const Node *kernel_contraction(const Node *node);
 const Node *kernel_product(const Node *fused);
 /* Which operand of the node is the contraction's operand `i`, an ARG in a body. */
 int kernel_operand(const Node *node, int i);
+/* Is this value of a row's body a sum of columns? */
+bool kernel_is_beside(const Node *fused, const Node *value);
 /* Has this value of the body D's shape? Of a root that has not, there is one for each row or
  * column.
  */

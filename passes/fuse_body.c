@@ -16,7 +16,6 @@ typedef struct {
   int before; /* views: the one of the same value made before; -1: none */
 } Made;
 
-
 /* A group that is being written: its next member, and that one's next read. */
 typedef struct {
   int group, member, read;
@@ -35,9 +34,9 @@ typedef struct {
   /* of the body that is being written: */
   Graph *body;
   int group;
-  Shape domain, reduced;
-  int64_t axes[MAX_RANK];
-  int axis_count;
+  Shape domain, reduced, columns; /* columns: of sums of columns beside a row's reductions */
+  int64_t axes[MAX_RANK], kept[MAX_RANK]; /* kept: all but axes */
+  int axis_count, kept_count;
   VEC(Made) made, args;
   VEC(Node *) operands;
 } Emit;
@@ -60,6 +59,12 @@ static Node *view_of(Emit *emit, Node *value, Shape shape) {
 /* A value in memory, through views, in the shape of `node`. */
 static Node *in_memory(Emit *emit, const Node *node) {
   return view_of(emit, emit->value[node_base(node)->id], node->type.shape);
+}
+
+/* The shape of a reduction of the body. */
+static const Shape *reduced_shape(const Emit *emit, const Node *node) {
+  bool is_beside = emit->plan->groups.at[emit->group].shape == SHAPE_ROW && !fuse_is_row(node);
+  return is_beside ? &emit->columns : &emit->reduced;
 }
 
 /* ── bodies ─────────────────────────────────────────────────────────────────────────────────── */
@@ -147,9 +152,13 @@ static Node *pull_new(Emit *emit, const Node *node, Shape shape) {
     return graph_node(emit->body, node->op, inputs, node->input_count, node->attr, node->attr_count,
                       &type);
   }
-  if (op_info[node->op].op_class == CLASS_REDUCE && shape_equal(&shape, &emit->reduced)) {
+  if (op_info[node->op].op_class == CLASS_REDUCE) {
+    const Shape *own = reduced_shape(emit, node);
+    if (!shape_equal(&shape, own)) return NULL;
     inputs[0] = pull(emit, node->input[0], emit->domain);
-    return make_reduce(emit->body, node->op, inputs[0], emit->axes, emit->axis_count);
+    return own == &emit->columns
+               ? make_reduce(emit->body, node->op, inputs[0], emit->kept, emit->kept_count)
+               : make_reduce(emit->body, node->op, inputs[0], emit->axes, emit->axis_count);
   }
   return NULL;
 }
@@ -158,7 +167,7 @@ static Node *pull_new(Emit *emit, const Node *node, Shape shape) {
  */
 static Node *pull_viewed(Emit *emit, const Node *node, Shape shape) {
   bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
-  Shape own = is_reduce ? emit->reduced : node->type.shape;
+  Shape own = is_reduce ? *reduced_shape(emit, node) : node->type.shape;
   if (shape_equal(&own, &shape)) return copy_raw(emit, node);
   return make_reshape(emit->body, pull(emit, node, own), shape);
 }
@@ -205,7 +214,9 @@ static void choose_domain(Emit *emit, const FuseGroup *group) {
       const Node *node = fuse_body_node_at(emit, group->members.at[i]);
       int64_t axes[MAX_RANK];
       int count;
-      if (op_info[node->op].op_class != CLASS_REDUCE) continue;
+      if (op_info[node->op].op_class != CLASS_REDUCE ||
+          (group->shape == SHAPE_ROW && !fuse_is_row(node)))
+        continue;
       Shape domain = fuse_reduce_domain(node, axes, &count);
       if (count >= fewest) continue;
       fewest = emit->axis_count = count;
@@ -215,8 +226,14 @@ static void choose_domain(Emit *emit, const FuseGroup *group) {
   } else {
     emit->domain = fuse_squeeze(&main_member(emit, group)->type.shape);
   }
-  emit->reduced = emit->domain;
+  emit->reduced = emit->columns = emit->domain;
+  emit->kept_count = 0;
   for (int i = 0; i < emit->axis_count; i++) emit->reduced.dim[emit->axes[i]] = 1;
+  for (int i = 0; i < emit->domain.rank; i++)
+    if (emit->reduced.dim[i] != 1) {
+      emit->kept[emit->kept_count++] = i;
+      emit->columns.dim[i] = 1;
+    }
 }
 
 static const char *kind_text(const FuseGroup *group, const Node *contract) {
@@ -270,9 +287,12 @@ static void emit_kernel(Emit *emit, int id) {
   for (int i = 0; i < group->members.count; i++) {
     const Node *node = fuse_body_node_at(emit, group->members.at[i]);
     if (!fuse_is_result(plan, node->id)) continue;
-    bool is_full =
-        op_info[node->op].op_class != CLASS_REDUCE && fuse_elements(node) == group->elements;
-    Node *made = pull(emit, node, is_full ? emit->domain : emit->reduced);
+    bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
+    bool is_full = !is_reduce && fuse_elements(node) == group->elements;
+    Node *made = pull(emit, node,
+                      is_full     ? emit->domain
+                      : is_reduce ? *reduced_shape(emit, node)
+                                  : emit->reduced);
     graph_add_root(emit->body, ROOT_RESULT, "", made);
     results[count++] = node->id;
   }
@@ -337,9 +357,9 @@ static void fuse_body_visit(Emit *emit, int group) {
 
 static void emit_visited(Emit *emit, int id) {
   const FuseGroup *group = &emit->plan->groups.at[id];
-  bool stands_alone = group->shape == SHAPE_ALONE ||
-                      (group->contract >= 0 && group->members.count == 1 &&
-                       !emit->plan->is_pooled[group->contract]);
+  bool stands_alone =
+      group->shape == SHAPE_ALONE || (group->contract >= 0 && group->members.count == 1 &&
+                                      !emit->plan->is_pooled[group->contract]);
   if (stands_alone)
     emit_alone(emit, fuse_body_node_at(emit, group->members.at[0]));
   else

@@ -1,7 +1,7 @@
 /* fuse_group: which units share a kernel. Every unit begins as a group of its own; then pairs of
  * groups are merged, the pair that saves most bytes first, in rounds: what costs nothing in a
  * contraction's epilogue (bias, activation); rows; column reductions with the pointwise work that
- * feeds them; other epilogues; the rest.
+ * feeds them; those with rows that see the same; other epilogues; the rest.
  *
  * A merge is legal if the union has one domain, if every read inside of it is one that its kind of
  * kernel can do (the same element; in rows also the row's value), if no path leads from the union
@@ -11,14 +11,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum { ROUND_BIAS, ROUND_ROW, ROUND_COLUMN, ROUND_EPILOGUE, ROUND_REST, ROUNDS } Round;
+typedef enum {
+  ROUND_BIAS,
+  ROUND_ROW,
+  ROUND_COLUMN,
+  ROUND_BESIDE,
+  ROUND_EPILOGUE,
+  ROUND_REST,
+  ROUNDS
+} Round;
 
 enum {
   SIBLING_READERS = 12,
   TINY_BEFORE = 32,
   SMALL_BYTES = 32,
   FEW_ROWS = 16,
-  FEW_ELEMENTS = 4096
+  FEW_ELEMENTS = 4096,
+  SUMMED_TILE = 64,   /* rows and columns of a tile; */
+  ENOUGH_TILES = 132, /* these keep a GPU busy */
+  FEW_STEPS = 512,
+  SUMMED_ROWS = 512, /* from here on a kernel over rows has enough of them to sum columns, */
+  SUMMED_ELEMENTS = 1 << 18,
+  SHORTEST_SUMMED = 128, /* and threads have as many elements of a row as they keep sums */
+  LONGEST_SUMMED = 4096
 };
 
 typedef struct {
@@ -40,8 +55,11 @@ static bool is_reduce(const Node *node) { return op_info[node->op].op_class == C
 /* ── groups of one ──────────────────────────────────────────────────────────────────────────── */
 static FuseGroup first_group(FusePlan *plan, int id) {
   const Node *node = fuse_group_node_at(plan, id);
-  FuseGroup group = {
-      .shape = SHAPE_LOOP, .elements = fuse_elements(node), .contract = -1, .reduce = -1};
+  FuseGroup group = {.shape = SHAPE_LOOP,
+                     .elements = fuse_elements(node),
+                     .contract = -1,
+                     .reduce = -1,
+                     .columns = -1};
   if (is_reduce(node)) {
     group.shape = fuse_is_row(node) ? SHAPE_ROW : SHAPE_COLUMN;
     group.reduced = group.elements;
@@ -133,18 +151,68 @@ static bool may_run_beside(const FusePlan *plan, const FuseGroup *reduction,
   return true;
 }
 
-/* May the convolution's kernel reduce its columns like this: over all but the last dimension of its
+/* Is it a sum of columns in a kernel over rows? */
+static bool group_is_beside(const FuseGroup *group, const Node *node) {
+  return group->shape == SHAPE_ROW && is_reduce(node) && !fuse_is_row(node);
+}
+
+static int count_beside(const FusePlan *plan, const FuseGroup *rows) {
+  int count = 0;
+  for (int i = 0; i < rows->members.count; i++)
+    count += group_is_beside(rows, fuse_group_node_at(plan, rows->members.at[i]));
+  return count;
+}
+
+/* May the kernel over rows sum these columns, too? Each of its threads has the same columns of many
+ * rows: not so where rows of odd length begin anywhere in a sector. What is made of the sums is not
+ * its work, nor may it write a state. */
+static bool may_sum_beside(const FusePlan *plan, const FuseGroup *rows, const FuseGroup *columns) {
+  int64_t length = rows->elements / rows->reduced, pattern[MAX_RANK];
+  int count = count_beside(plan, rows);
+  if (!plan->has_row_sums || rows->elements != columns->elements || rows->reduced < SUMMED_ROWS ||
+      rows->elements < SUMMED_ELEMENTS || length < SHORTEST_SUMMED || length > LONGEST_SUMMED ||
+      length % 2)
+    return false;
+  if (column_pattern(fuse_group_node_at(plan, rows->reduce), pattern) != 2 ||
+      pattern[0] != rows->reduced || pattern[1] != -length)
+    return false;
+  for (int i = 0; i < columns->members.count; i++) {
+    int id = columns->members.at[i];
+    const Node *node = fuse_group_node_at(plan, id);
+    if (!is_reduce(node)) {
+      if (fuse_elements(node) != columns->elements || plan->is_assigned[id]) return false;
+    } else if (node->op != OP_SUM || node->type.dtype != DT_F32 || ++count > FUSE_COLUMN_SUMS ||
+               column_pattern(node, pattern) != 2 || pattern[0] != -rows->reduced ||
+               pattern[1] != length) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* May a product's kernel sum its columns? It adds f32 and takes four columns at a time, and it has
+ * no splits of k: a small product of many steps has too few blocks without them. */
+static bool group_dot_may_sum(const Node *dot) {
+  const DotForm form = dot_form(dot);
+  int64_t down = (form.m + SUMMED_TILE - 1) / SUMMED_TILE;
+  int64_t across = (form.n + SUMMED_TILE - 1) / SUMMED_TILE;
+  return form.batch == 1 && dot->input[0]->type.dtype != DT_F64 && form.n % 4 == 0 &&
+         (form.k <= FEW_STEPS || across * down >= ENOUGH_TILES);
+}
+
+/* May the contraction's kernel reduce its columns like this: over all but the last dimension of its
  * result, four columns at a time, in f32? Moments need every row's place known. */
 static bool group_is_column_sum(const FusePlan *plan, int id, const Node *contract) {
   const Node *node = fuse_group_node_at(plan, id);
   const Shape *result = &contract->type.shape;
   int64_t pattern[MAX_RANK], columns = result->dim[result->rank - 1];
-  bool is_moment = op_has(node->op, TRAIT_MOMENT);
-  return plan->unit[id].is_simple && node->type.dtype == DT_F32 &&
-         (node->op == OP_SUM || (is_moment && contract->op == OP_CONV)) &&
-         columns / node_int(contract, ATTR_GROUPS, 1) % 4 == 0 &&
-         column_pattern(node, pattern) == 2 && pattern[0] < 0 && pattern[1] == columns &&
-         !strcmp(node_str(contract, ATTR_LAYOUT), "nhwc");
+  bool is_moment = op_has(node->op, TRAIT_MOMENT), is_dot = contract->op == OP_DOT;
+  bool may_sum = is_dot ? group_dot_may_sum(contract) && plan->unit[id].is_flat
+                        : columns / node_int(contract, ATTR_GROUPS, 1) % 4 == 0 &&
+                              !strcmp(node_str(contract, ATTR_LAYOUT), "nhwc");
+  return may_sum && plan->unit[id].is_simple && node->type.dtype == DT_F32 &&
+         (node->op == OP_SUM || (is_moment && contract->op != OP_CONV_GRAD_INPUT)) &&
+         column_pattern(node, pattern) == 2 && pattern[0] < 0 && pattern[1] == columns;
 }
 
 /* May these come behind the contraction: its epilogue, reductions of its columns, and what is made
@@ -194,18 +262,26 @@ static bool combine(const FusePlan *plan, const FuseGroup *a, const FuseGroup *b
   case SHAPE_LOOP:
     return a->elements == b->elements;
   case SHAPE_ROW:
-    return b->shape == SHAPE_LOOP ? may_run_beside(plan, a, b)
-                                  : a->elements == b->elements && a->reduced == b->reduced;
+    if (b->shape == SHAPE_LOOP) return may_run_beside(plan, a, b);
+    if (out->columns < 0) out->columns = b->columns;
+    return a->elements == b->elements && a->reduced == b->reduced &&
+           count_beside(plan, a) + count_beside(plan, b) <= FUSE_COLUMN_SUMS;
   case SHAPE_COLUMN:
+    if (b->shape == SHAPE_ROW) {
+      bool has_early = out->has_early, has_backward = out->has_backward;
+      *out = *b;
+      out->has_early = has_early;
+      out->has_backward = has_backward;
+      out->columns = a->reduce;
+      return may_sum_beside(plan, b, a);
+    }
     return b->shape == SHAPE_LOOP
                ? may_run_beside(plan, a, b)
                : b->shape == SHAPE_COLUMN && same_columns(fuse_group_node_at(plan, a->reduce),
                                                           fuse_group_node_at(plan, b->reduce));
   case SHAPE_CONTRACT:
     if (b->shape == SHAPE_COLUMN) {
-      if (!plan->has_column_sums || fuse_group_node_at(plan, a->contract)->op == OP_DOT ||
-          !reads_from(plan, b, plan->group[a->contract]))
-        return false;
+      if (!plan->has_column_sums || !reads_from(plan, b, plan->group[a->contract])) return false;
       out->reduce = a->reduce >= 0 ? a->reduce : b->reduce;
       out->reduced = b->reduced;
     } else if (b->shape != SHAPE_LOOP) {
@@ -226,7 +302,7 @@ static bool is_full(const FuseGroup *group, const Node *node) {
 
 static bool read_is_legal(const FuseGroup *group, const Node *reader, const Node *used,
                           int64_t divisor) {
-  if (reader->id == group->contract) return false;
+  if (reader->id == group->contract || group_is_beside(group, used)) return false;
   bool runs_over_domain = is_reduce(reader) || is_full(group, reader);
   if (runs_over_domain && is_full(group, used)) return divisor == 1;
   if (runs_over_domain)
@@ -292,6 +368,7 @@ static bool is_bias_epilogue(const FusePlan *plan, const FuseGroup *loop, int co
 
 static bool is_turn(const FusePlan *plan, Round round, GroupShape shape, int a, int b) {
   const FuseGroup *x = &plan->groups.at[a], *y = &plan->groups.at[b];
+  bool is_mixed = shape == SHAPE_ROW && (x->shape == SHAPE_COLUMN || y->shape == SHAPE_COLUMN);
   switch (round) {
   case ROUND_BIAS:
     if (shape != SHAPE_CONTRACT) return false;
@@ -301,7 +378,9 @@ static bool is_turn(const FusePlan *plan, Round round, GroupShape shape, int a, 
   case ROUND_EPILOGUE:
     return shape == SHAPE_CONTRACT;
   case ROUND_ROW:
-    return shape == SHAPE_ROW;
+    return shape == SHAPE_ROW && !is_mixed;
+  case ROUND_BESIDE:
+    return is_mixed;
   default:
     return true;
   }

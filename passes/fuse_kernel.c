@@ -46,6 +46,11 @@ bool kernel_is_whole(const Node *fused, const Node *value) {
   return shape_equal(&value->type.shape, &domain);
 }
 
+bool kernel_is_beside(const Node *fused, const Node *value) {
+  return kernel_kind(fused) == KERNEL_ROW && op_info[value->op].op_class == CLASS_REDUCE &&
+         !attr_equal(node_attr(value, ATTR_AXES), node_attr(fused, ATTR_AXES));
+}
+
 int kernel_operand(const Node *node, int i) {
   const Node *operand = kernel_contraction(node)->input[i];
   return node->op == OP_FUSED ? (int)node_int(operand, ATTR_INDEX, 0) : i;

@@ -44,6 +44,7 @@ typedef struct {
   int contract;                 /* CONTRACT: the unit, or -1 */
   int reduce;                   /* ROW, COLUMN, and CONTRACT with sums of its columns: the
                                    reduction that gives axes, or -1 */
+  int columns;                  /* ROW: a sum of its columns, beside its rows' reductions, or -1 */
   VEC(int) members;             /* ascending */
   bool is_dead;                 /* merged into another */
   bool has_early, has_backward; /* members of the first part of the step, of the last */
@@ -57,8 +58,9 @@ typedef struct {
   bool is_plain;      /* every node a unit, every unit a kernel */
   bool for_gpu;
   bool has_integer_pools;   /* a convolution of integers may be pooled by its kernel, */
-  bool has_column_sums;     /* a convolution's kernel may sum its columns, */
-  bool has_slope_epilogues; /* and that of its input's gradient have an epilogue */
+  bool has_column_sums;     /* a product's or a convolution's kernel may sum its columns, */
+  bool has_slope_epilogues; /* and that of its input's gradient have an epilogue; */
+  bool has_row_sums;        /* a kernel over rows may sum its columns, too */
   int count;                /* nodes */
   const int *task;          /* by node: that of a pipeline (tasks.h); NULL: there is none */
   bool *is_live, *is_unit;
@@ -75,7 +77,7 @@ typedef struct {
 /* fuse_prepare.c: the graph in the form that grouping expects: every reduction is row or column
  * (mixed ones in two stages), huge ones are split, layout changes are folded into dots. */
 Graph *fuse_prepare(const Graph *graph, bool for_gpu);
-/* The most sums of its columns that a convolution's kernel makes. */
+/* The most sums of its columns that a product's, a convolution's or a row's kernel makes. */
 enum { FUSE_COLUMN_SUMS = 4 };
 /* The most operands of a concat in one kernel; one of half as many is a unit. */
 enum { FUSE_CONCAT_PARTS = 32 };

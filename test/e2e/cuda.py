@@ -311,15 +311,17 @@ class Library(CudaCase):
 
     def follows(self, artifact, tolerance, *flags):
         """With every call the library can do, and again with the timed choice: the losses of our own kernels."""
-        truth = self.losses("--steps", 12, *flags, artifact=artifact, device="sim")
+        own, called = self.path("own.safetensors"), self.path("called.safetensors")
+        truth = self.losses("--steps", 12, "--save", own, *flags, artifact=artifact, device="sim")
         for choice, seed in (("library", 3), ("library", 6), ("", 5)):
             got = self.losses("--steps", 12, *flags, artifact=artifact, **{**self.library(SEED=seed), "FT_CUBLASLT": choice})
             self.assertGreater(self.report()["library_call"], 0)
             self.assertEqual(self.report()["left"], 0)
             for a, b in zip(got, truth, strict=True):
                 self.assertAlmostEqual(a["loss"], b["loss"], delta=tolerance * b["loss"])
-        got = self.losses("--steps", 12, *flags, artifact=artifact, device="sim", FT_CUBLASLT="library")  # on the host's BLAS
-        self.assertNotEqual(got, truth)
+        got = self.losses("--steps", 12, "--save", called, *flags, artifact=artifact, device="sim", FT_CUBLASLT="library")  # on the host's BLAS
+        with open(own, "rb") as one, open(called, "rb") as other:
+            self.assertNotEqual(one.read(), other.read())  # it adds in another order; the losses of so small a model may be the same
         for a, b in zip(got, truth, strict=True):
             self.assertAlmostEqual(a["loss"], b["loss"], delta=tolerance * b["loss"])
 
@@ -559,6 +561,7 @@ class Tools(CudaCase):
             with open(artifact) as file:
                 flops = dict(re.findall(r'^//@ft +launch "(\w*dot\w*)" .* flops=(\d+)', file.read(), re.M))
             rows = re.findall(r"^ *([0-9.]+) +[0-9.]+% +[0-9.]+% +[0-9.]+ +([0-9.]+)% .*\((k\d+_\w*dot\w*)", done, re.M)
+            rows = [row for row in rows if row[2] in flops]  # a second launch, of sums, has none
             self.assertGreater(len(rows), 3, done)
             for microseconds, share, kernel in rows:
                 want = 100 * int(flops[kernel]) / float(microseconds) * 1e6 / (peak * 1e8)

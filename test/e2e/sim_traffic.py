@@ -46,6 +46,8 @@ TURNED = {  # name: how x lies, how it is turned, with what is fused
 }
 ADAMW = "  param w: [B, N] = normal(1)\n  loss = sum(w * x * t)"
 
+# A kernel over rows that makes sums of columns, too, leaves what each of its blocks has of them, in f32, for its second launch.
+SUM_BLOCKS, SUMS = 264, 2
 # name: model, elements, labels, columns. All kernels of the model must be within the limit that move more than
 # SIGNIFICANT of what its largest does: the rest are scalars, and second launches of sums in two.
 SIGNIFICANT = 0.05
@@ -85,8 +87,9 @@ class Traffic(support.Case):
                 if sectors < SIGNIFICANT * largest:
                     continue
                 print(f"{name}, {columns} columns: {kernel} {times:.3f}", file=sys.stderr)
+                parts = SUM_BLOCKS * columns * SUMS * 4 // 32 if kernel + "_columns" in found else 0
                 with self.subTest(columns=columns, kernel=kernel):
-                    self.assertLessEqual(times, WITHIN)
+                    self.assertLessEqual(times * (1 - parts / sectors), WITHIN)
 
     def test_products_store_whole_sectors(self):
         """Four neighbours of a result are one store, also where a block computes tile after tile (setmaxnreg: sm_90a)."""
@@ -103,7 +106,8 @@ train { model = M; data = D; batch = 2560; precision = bf16; optimizer = sgd(lr=
             kernels = re.findall(r"\.entry (\w+)(.*?)\n}\n", file.read(), re.S)
         kernel = next(name for name, text in kernels if "setmaxnreg" in text and "add_mul" in name)
         print(f"{kernel}: {found[kernel]}", file=sys.stderr)
-        self.assertEqual(found[kernel][3], 2560 * 2304 * (4 + 2) // 32)  # h, and its gradient in bf16
+        # h, its gradient in bf16, and for each tile of 128 rows what it has of the bias's gradient
+        self.assertEqual(found[kernel][3], (2560 * 2304 * (4 + 2) + 2560 // 128 * 2304 * 4) // 32)
 
     def test_transposes(self):
         """Tiles go through shared memory: both ways move whole lines, and the banks are shared well."""

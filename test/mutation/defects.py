@@ -154,6 +154,12 @@ defect("row-barrier", "codegen/nvptx_row.c", "  entry_end_if(entry, after);\n  e
 defect("column-barrier", "codegen/nvptx_column.c", "  entry_barrier(entry);\n  for (int i = 0; i < count * c->width; i++) {\n    LLVMValueRef total",
        "  for (int i = 0; i < count * c->width; i++) {\n    LLVMValueRef total", "unit codegen_nvptx")
 defect("column-valid", "codegen/nvptx_column.c", "valid[u] = c->rows % unit ? entry_less(entry, row, c->end) : NULL;", "valid[u] = NULL;", "unit codegen_nvptx")
+defect("row-sums-rows", "codegen/nvptx_row.c", "entry_and(entry, r->row_valid, r->valid[e]));\n  if (r->sums.count) r->meets", "r->valid[e]);\n  if (r->sums.count) r->meets", "unit codegen_nvptx")
+defect("row-sums-teams", "codegen/nvptx_row_sums.c", "for (int t = 1; t < teams; t++)", "for (int t = 1; t < teams - 1; t++)", "unit codegen_nvptx")
+defect("row-sums-parts", "codegen/nvptx_row_sums.c", "if (is_there) value = LLVMBuildSelect(entry->b, is_there, value, zero, \"\");", "(void)zero;", "unit codegen_nvptx")
+defect("row-sums-barrier", "codegen/nvptx_row_sums.c", "  entry_barrier(entry);\n", "", "unit codegen_nvptx")
+defect("row-sums-pattern", "passes/fuse_group.c", "pattern[0] != -rows->reduced ||\n               pattern[1] != length", "false", "lit passes/row_sums.ftir")
+defect("product-sums-batch", "passes/fuse_group.c", "return form.batch == 1 && dot", "return dot", "lit passes/row_sums.ftir")
 defect("turn-source", "codegen/nvptx_transpose.c", "turn->source[i] += place[j] < place[i];", "turn->source[i] += place[j] > place[i];", RANDOM)
 
 # ── kernels ──

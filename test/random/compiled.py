@@ -1,6 +1,6 @@
 """Compiles fixed random programs, for fixed machines, to code, and runs none of it: the branches that scripts/coverage
---compiled asks for, which are the same wherever it runs; and rows that a GPU's registers do not hold, which random programs
-do not have. Prints what ftc does not compile."""
+--compiled asks for, which are the same wherever it runs; and rows that a GPU's registers do not hold, or of which it sums
+columns, which random programs do not have. Prints what ftc does not compile."""
 import itertools
 import os
 import random
@@ -36,6 +36,22 @@ def long_rows():
             for (loss, target), length, (machine, precision) in itertools.product(LOSSES, LENGTHS, MACHINES)]
 
 
+SUMMED = """model Random(x: f32[B, N={length}], t: f32[B, N]) {{
+  param v: [1, N] = normal(0.5)
+  h = x * v
+  loss = sum(LayerNorm(name="n")(h + silu(h)) * t)
+}}
+train {{ model = Random; batch = {batch}; optimizer = sgd(lr=1); precision = {precision} }}
+"""
+
+
+def summed_rows():
+    """(text, machine)"""
+    cases = ((2048, 128, "bf16"), (2050, 256, "f32"), (523, 700, "fp16"), (1024, 1538, "f32"), (520, 4096, "bf16"), (1024, 768, "f32"))
+    return [(SUMMED.format(batch=batch, length=length, precision=precision), machine)
+            for (batch, length, precision), machine in itertools.product(cases, ("sm_80", "sm_90a"))]
+
+
 def compile_text(driver, text, machine):
     with open(driver.path("p.ft"), "w") as file:
         file.write(text)
@@ -69,7 +85,7 @@ def work(seeds, texts, failures):
 def main():
     torch.set_num_threads(1)
     jobs, failures = os.cpu_count(), []
-    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), long_rows()[i::jobs], failures)) for i in range(jobs)]
+    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows())[i::jobs], failures)) for i in range(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -22,7 +22,7 @@ def choices():
 
 
 HOPPER = ("wgmma", "attention_wgmma", "tma")
-GPU = (*HOPPER, "transpose_tiles", "column_sums", "slope_epilogues", "channels", "moments", "masks", "approximate")
+GPU = (*HOPPER, "transpose_tiles", "column_sums", "row_sums", "slope_epilogues", "channels", "moments", "masks", "approximate")
 CPU = ("concat_parts", "widen")
 TILES, PLAIN_TILES = 26, 10  # of 16 bits on sm_90a: the first are mma.sync's, then wgmma's, then those with tensor maps
 
@@ -41,7 +41,7 @@ WANTS = {  # what a program must have for a choice to matter to it: one of these
     **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma"], ({"attention"}, None)),
     **dict.fromkeys(["layout", "channels"], ({"Conv2d", "conv2d"}, None)),
     **dict.fromkeys(["precision", "widen", "narrow", "approximate", "wgmma", "tma", "amx", "dpbf16", "widened"], (PRODUCTS, "16")),
-    **dict.fromkeys(["moments", "column_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),
+    **dict.fromkeys(["moments", "column_sums", "row_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),
     "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
     **dict.fromkeys(["integers", "vnni"], ({"QuantLinear"}, None)),
     "transpose_tiles": ({"transpose", "permute", "rearrange"}, None), "recompute": (None, "recompute"),

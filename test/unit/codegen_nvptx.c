@@ -293,6 +293,102 @@ static void column_sums(void **state) {
   arena_free(arena);
 }
 
+/* A product's columns in one kernel with it: the gradient of an activation and its sums, as a
+ * bias's gradient has them; a mean and a spread far from zero. */
+static const char *product_sums_text(Arena *arena, const char *type, int m, int n, int k, bool tb) {
+  Text text = {0};
+  const char *y = arena_printf(arena, "[%d,%d]", m, n);
+  bool is_narrow = strcmp(type, "f32") != 0;
+  text_printf(&text,
+              "graph \"sums\" {\n%%a = param {name=\"a\"} : %s[%d,%d]\n"
+              "%%b = param {name=\"b\"} : %s[%d,%d]\n%%u = param {name=\"u\"} : %s%s\n"
+              "%%p = dot %%a, %%b {tb=%s%s} : f32%s\n",
+              type, m, k, type, tb ? n : k, tb ? k : n, type, y, tb ? "true" : "false",
+              is_narrow ? ", result=f32" : "", y);
+  text_printf(&text, "%%f = %s %%u : f32%s\n", is_narrow ? "cast" : "neg", y);
+  text_printf(&text,
+              "%%t = tanh %%f : f32%s\n%%g = mul %%p, %%t : f32%s\n%%r = cast %%g : %s%s\n"
+              "%%s = sum %%g {axes=[0]} : f32[1,%d]\n%%h = mul %%g, %%f : f32%s\n%%q = sum %%h "
+              "{axes=[0]} : f32[1,%d]\n"
+              "%%k = const {value=3000} : f32%s\n%%far = add %%p, %%k : f32%s\n"
+              "%%m = mean %%far {axes=[0]} : f32[1,%d]\n"
+              "%%v = spread %%far {axes=[0]} : f32[1,%d]\n%%w = add %%s, %%m : f32[1,%d]\n",
+              y, y, is_narrow ? type : "f16", y, n, y, n, y, y, n, n, n);
+  text_printf(&text, "output \"r\" %%r\noutput \"s\" %%s\noutput \"q\" %%q\n"
+                     "output \"v\" %%v\noutput \"w\" %%w\n}\n");
+  const char *result = arena_strdup(arena, text_cstr(&text));
+  text_free(&text);
+  return result;
+}
+
+/* With every tile of every unit, by tensor maps too, tiles cut off at both ends; splits of k are
+ * asked for and refused. */
+static void product_sums(void **state) {
+  (void)state;
+  static const struct {
+    const char *type;
+    bool allows_tf32;
+    int tiles;
+    const char *gpu;
+  } units[] = {{"f32", false, 20, NULL},
+               {"f32", true, 10, NULL},
+               {"f16", false, 10, NULL},
+               {"bf16", false, 26, "sm_90a"}};
+  static const int shapes[][3] = {{72, 48, 80}, {137, 132, 72}, {270, 264, 40}, {1, 8, 16}};
+  Arena *arena = arena_new();
+  for (size_t u = 0; u < sizeof units / sizeof *units; u++)
+    for (int tile = units[u].gpu ? 11 : 1; tile <= units[u].tiles; tile++) {
+      if (!getenv("FT_ALL_TILES") && tile % 3 != (int)u % 3) continue;
+      int shape = tile % 5 == 4 ? 3 : units[u].gpu ? 1 + tile / 2 % 2 : tile % 2;
+      const int *size = shapes[shape];
+      How how = {units[u].allows_tf32, tile, tile % 2 + 1, units[u].gpu};
+      const char *text =
+          product_sums_text(arena, units[u].type, size[0], size[1], size[2], tile % 4 < 2);
+      assert_int_equal(run_text(text, how), 1);
+    }
+  arena_free(arena);
+}
+
+/* The gradient of a layer norm with that of a sum behind it, and sums of columns of what it reads
+ * and makes. */
+static const char *row_sums_text(Arena *arena, const char *type, int rows, int length) {
+  Text text = {0};
+  const char *y = arena_printf(arena, "[%d,%d]", rows, length);
+  text_printf(&text,
+              "graph \"rows\" {\n%%x = param {name=\"x\"} : f32%s\n%%d = param {name=\"d\"} : "
+              "%s%s\n%%w = param {name=\"w\"} : f32[1,%d]\n%%e = param {name=\"e\"} : %s%s\n",
+              y, type, y, length, type, y);
+  text_printf(
+      &text,
+      "%%f = cast %%d : f32%s\n%%h = cast %%e : f32%s\n%%ww = broadcast %%w : f32%s\n"
+      "%%g = mul %%f, %%ww : f32%s\n%%p = mul %%g, %%x : f32%s\n"
+      "%%a = sum %%p {axes=[1]} : f32[%d,1]\n%%aa = broadcast %%a : f32%s\n"
+      "%%q = mul %%aa, %%x : f32%s\n%%b = sum %%q {axes=[1]} : f32[%d,1]\n"
+      "%%bb = broadcast %%b : f32%s\n%%u = sub %%g, %%bb : f32%s\n%%z = add %%u, %%h : f32%s\n"
+      "%%s = sum %%f {axes=[0]} : f32[1,%d]\n%%v = mul %%f, %%x : f32%s\n"
+      "%%t = sum %%v {axes=[0]} : f32[1,%d]\n%%c = sum %%z {axes=[0]} : f32[1,%d]\n",
+      y, y, y, y, y, rows, y, y, rows, y, y, y, length, y, length, length);
+  text_printf(&text, "output \"z\" %%z\noutput \"a\" %%a\noutput \"s\" %%s\noutput \"t\" %%t\n"
+                     "output \"c\" %%c\n}\n");
+  const char *result = arena_strdup(arena, text_cstr(&text));
+  text_free(&text);
+  return result;
+}
+
+/* Teams of one warp and of many, rows and columns that do not fill them, odd rows. */
+static void row_sums(void **state) {
+  (void)state;
+  static const struct {
+    const char *type;
+    int rows, length;
+  } cases[] = {{"bf16", 1029, 256}, {"f32", 2053, 130}, {"f16", 517, 700}, {"f32", 512, 1538}};
+  Arena *arena = arena_new();
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_int_equal(
+        run_text(row_sums_text(arena, cases[i].type, cases[i].rows, cases[i].length), (How){0}), 1);
+  arena_free(arena);
+}
+
 /* Loop kernels that turn tiles: every element size, tiles cut off at both ends, few rows or
  * columns, dimensions in between, two operands turned alike. */
 static void transposes(void **state) {
@@ -342,7 +438,8 @@ int main(int count, char **argument) {
       cmocka_unit_test(written_graphs), cmocka_unit_test(written_graphs_tf32),
       cmocka_unit_test(every_tile),     cmocka_unit_test(every_wgmma),
       cmocka_unit_test(random_steps),   cmocka_unit_test(strided_inputs),
-      cmocka_unit_test(column_sums),    cmocka_unit_test(transposes),
+      cmocka_unit_test(column_sums),    cmocka_unit_test(product_sums),
+      cmocka_unit_test(row_sums),       cmocka_unit_test(transposes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
