@@ -20,7 +20,8 @@ int gemm_kind(void), gemm_m(void), gemm_n(void), gemm_k(void), gemm_splits(void)
 int gemm_batches(void);
 int gemm_ta(void), gemm_tb(void);           /* dot: a is stored [k, m]; b is stored [n, k] */
 int gemm_a_pitch(void), gemm_b_pitch(void); /* dot: elements between the beginnings of rows */
-int gemm_wide_n(void); /* columns of the workspace: gemm_n, or with gemm_finish4 the next multiple of four */
+int gemm_wide_n(
+    void); /* columns of the workspace: gemm_n, or with gemm_finish4 the next multiple of four */
 int gemm_a_deep(void), gemm_b_deep(void);   /* neighbours in memory are neighbours in k */
 int gemm_a_wide(void), gemm_b_wide(void);   /* that many, aligned: 1, or 16 bytes' worth */
 int gemm_a_async(void), gemm_b_async(void); /* multiplied as memory has it */
@@ -141,39 +142,61 @@ ALWAYS int result_row(const Class *class, int row) {
   return (row / places * gemm_in_height() + y) * gemm_in_width() + x;
 }
 
-/* ── where elements lie: numbers, or -1 for a zero ───────────────────────────────────────────── */
+/* ── where elements lie ──────────────────────────────────────────────────────────────────────── */
 
-ALWAYS int image_index(int is_input, int image, int channel, int y, int x) {
+/* An element's number in its operand. Where it is not inside, it is a zero, and its number may be
+ * any: so neighbouring pieces have numbers a constant distance apart, and one address for all. */
+typedef struct {
+  int index, is_inside;
+} Element;
+
+/* Place `number` of images of height x width: number = (image * height + y) * width + x. */
+typedef struct {
+  int number, image, y, x;
+} Place;
+
+ALWAYS Place place_of(int number, int height, int width) {
+  uint32_t row = (uint32_t)number / (uint32_t)width;
+  return (Place){number, (int)(row / (uint32_t)height), (int)(row % (uint32_t)height),
+                 (int)((uint32_t)number % (uint32_t)width)};
+}
+
+/* Is the place (y + dy, x + dx) of x for each place (y, x) of the result, and the same way back? */
+ALWAYS int is_same_size(void) {
+  return gemm_nhwc() && gemm_stride_height() == 1 && gemm_stride_width() == 1 &&
+         gemm_in_height() == gemm_out_height() && gemm_in_width() == gemm_out_width();
+}
+
+/* A channel at (row, column) of an image of the input or the result. from: the place of the other
+ * one that it belongs to. */
+ALWAYS Element at_place(int is_input, const Place *from, int channel, int row, int column) {
   int height = is_input ? gemm_in_height() : gemm_out_height();
   int width = is_input ? gemm_in_width() : gemm_out_width();
   int channels = gemm_groups() * (is_input ? gemm_in_channels() : gemm_out_channels());
-  return gemm_nhwc() ? ((image * height + y) * width + x) * channels + channel
-                     : ((image * channels + channel) * height + y) * width + x;
+  int line = is_same_size() ? from->number + (row - from->y) * width + (column - from->x)
+                            : (from->image * height + row) * width + column;
+  return (Element){gemm_nhwc()
+                       ? line * channels + channel
+                       : ((from->image * channels + channel) * height + row) * width + column,
+                   (unsigned)row < (unsigned)height && (unsigned)column < (unsigned)width};
 }
 
-/* The element of x at window place (ky, kx) of output place (y, x). */
-ALWAYS int input_under(int image, int channel, int y, int x, int ky, int kx) {
-  int row = y * gemm_stride_height() - gemm_pad_top() + ky * gemm_dilation_height();
-  int column = x * gemm_stride_width() - gemm_pad_left() + kx * gemm_dilation_width();
-  int index = image_index(1, image, channel, row, column);
-  return (unsigned)row < (unsigned)gemm_in_height() && (unsigned)column < (unsigned)gemm_in_width()
-             ? index
-             : -1;
+/* The element of x at window place (ky, kx) of an output place. */
+ALWAYS Element input_under(const Place *of, int channel, int ky, int kx) {
+  int row = of->y * gemm_stride_height() - gemm_pad_top() + ky * gemm_dilation_height();
+  int column = of->x * gemm_stride_width() - gemm_pad_left() + kx * gemm_dilation_width();
+  return at_place(1, of, channel, row, column);
 }
 
-/* The element of dy that tap number `tap` of a class multiplies for its place (y, x). */
-ALWAYS int output_over(const Class *class, int image, int channel, int y, int x, int tap) {
+/* The element of dy that tap number `tap` of a class multiplies for one of its places. */
+ALWAYS Element output_over(const Class *class, const Place *of, int channel, int tap) {
   int down, across;
   split_tap(class, tap, &down, &across);
   int period_y = gemm_period_height(), period_x = gemm_period_width();
-  int row = y + class->y.shift - down * (period_y * gemm_dilation_height() / gemm_stride_height());
-  int column =
-      x + class->x.shift - across * (period_x * gemm_dilation_width() / gemm_stride_width());
-  int index = image_index(0, image, channel, row, column);
-  return (unsigned)row < (unsigned)gemm_out_height() &&
-                 (unsigned)column < (unsigned)gemm_out_width()
-             ? index
-             : -1;
+  int step_y = period_y * gemm_dilation_height() / gemm_stride_height();
+  int step_x = period_x * gemm_dilation_width() / gemm_stride_width();
+  return at_place(0, of, channel, of->y + class->y.shift - down * step_y,
+                  of->x + class->x.shift - across * step_x);
 }
 
 ALWAYS int weight(int out_channel, int in_channel, int window) {
@@ -182,24 +205,24 @@ ALWAYS int weight(int out_channel, int in_channel, int window) {
                      : (out_channel * gemm_in_channels() + in_channel) * windows + window;
 }
 
-ALWAYS int index_a(int batch, const Class *class, int row, Step step) {
+ALWAYS Element index_a(int batch, const Class *class, int row, Step step) {
   int k = step.k, in = gemm_in_channels(), out = gemm_out_channels(), kw = gemm_kernel_width();
   if (gemm_kind() == 0)
-    return batch * (gemm_ta() ? gemm_k() : gemm_m()) * gemm_a_pitch() +
-           (gemm_ta() ? k * gemm_a_pitch() + row : row * gemm_a_pitch() + k);
+    return (Element){batch * (gemm_ta() ? gemm_k() : gemm_m()) * gemm_a_pitch() +
+                         (gemm_ta() ? k * gemm_a_pitch() + row : row * gemm_a_pitch() + k),
+                     1};
   if (gemm_kind() == 1) {
-    int places = gemm_out_height() * gemm_out_width(), place = row % places;
-    return input_under(row / places, batch * in + step.channel, place / gemm_out_width(),
-                       place % gemm_out_width(), step.tap / kw, step.tap % kw);
+    Place place = place_of(row, gemm_out_height(), gemm_out_width());
+    return input_under(&place, batch * in + step.channel, step.tap / kw, step.tap % kw);
   }
   if (gemm_kind() == 2) {
-    int places = class_height() * class_width(), place = row % places;
-    return output_over(class, row / places, batch * out + step.channel, place / class_width(),
-                       place % class_width(), step.tap);
+    Place place = place_of(row, class_height(), class_width());
+    return output_over(class, &place, batch * out + step.channel, step.tap);
   }
-  int places = gemm_out_height() * gemm_out_width(), place = k % places;
-  return image_index(0, k / places, batch * out + row, place / gemm_out_width(),
-                     place % gemm_out_width());
+  if (gemm_nhwc()) return (Element){k * (gemm_groups() * out) + batch * out + row, 1};
+  int places = gemm_out_height() * gemm_out_width(), image = (int)((uint32_t)k / (uint32_t)places);
+  return (Element){(image * gemm_groups() * out + batch * out + row) * places + k - image * places,
+                   1};
 }
 
 ALWAYS int weight_b(int batch, const Class *class, Step step, int column) {
@@ -209,26 +232,28 @@ ALWAYS int weight_b(int batch, const Class *class, Step step, int column) {
                      : weight(first + column, step.channel, step.tap);
 }
 
-ALWAYS int index_b(int batch, const Class *class, Step step, int column) {
+ALWAYS Element index_b(int batch, const Class *class, Step step, int column) {
   int k = step.k, in = gemm_in_channels(), kw = gemm_kernel_width();
   if (gemm_kind() == 0)
-    return batch * (gemm_tb() ? gemm_n() : gemm_k()) * gemm_b_pitch() +
-           (gemm_tb() ? column * gemm_b_pitch() + k : k * gemm_b_pitch() + column);
-  if (gemm_kind() != 3) return weight_b(batch, class, step, column);
-  int places = gemm_out_height() * gemm_out_width(), place = k % places, window = column / in;
-  return input_under(k / places, batch * in + column % in, place / gemm_out_width(),
-                     place % gemm_out_width(), window / kw, window % kw);
+    return (Element){batch * (gemm_tb() ? gemm_n() : gemm_k()) * gemm_b_pitch() +
+                         (gemm_tb() ? column * gemm_b_pitch() + k : k * gemm_b_pitch() + column),
+                     1};
+  if (gemm_kind() != 3) return (Element){weight_b(batch, class, step, column), 1};
+  int window = column / in;
+  Place place = place_of(k, gemm_out_height(), gemm_out_width());
+  return input_under(&place, batch * in + column % in, window / kw, window % kw);
 }
 
 /* ── copies that need no register (cp.async; sm_80) ──────────────────────────────────────────── */
 
-/* `wide` elements of `size` bytes from element `index` on, or zeros where it is -1, and behind the
- * first `left`. is_reused: this multiprocessor reads them again soon, so that they are worth its
- * first-level cache. */
-ALWAYS void copy_async(SHARED void *to, const void *base, int index, int wide, int left, int size,
-                       int is_reused) {
-  int bytes = index < 0 ? 0 : (left < wide ? left : wide) * size;
-  const GLOBAL char *from = (const GLOBAL char *)base + (int64_t)(index < 0 ? 0 : index) * size;
+/* `wide` elements of `size` bytes from `element` on, or zeros where it is not inside, and behind the
+ * first `left`; of no bytes the address is not looked at (PTX ISA, "cp.async": src-size).
+ * is_reused: this multiprocessor reads them again soon, so that they are worth its first-level
+ * cache. */
+ALWAYS void copy_async(SHARED void *to, const void *base, Element element, int wide, int left,
+                       int size, int is_reused) {
+  int bytes = element.is_inside ? (left < wide ? left : wide) * size : 0;
+  const GLOBAL char *from = (const GLOBAL char *)base + (int64_t)element.index * size;
   if (wide * size == 4)
     __nvvm_cp_async_ca_shared_global_4(to, from, bytes);
   else if (is_reused)

@@ -52,16 +52,18 @@ ALWAYS int pieces(int tile, int wide) {
   return (tile * gemm_steps() / wide + threads() - 1) / threads();
 }
 
-/* The index in its operand of an element of the panel that begins at k0, or -1 outside. */
-ALWAYS int element_of(const Where *w, int is_a, int along, int k0, int k) {
+/* Element (along, k) of the panel that begins at k0. */
+ALWAYS Element element_of(const Where *w, int is_a, int along, int k0, int k) {
   int start = is_a ? w->row0 : w->column0, limit = is_a ? gemm_m() : gemm_n();
   int tile = is_a ? gemm_tile_m() : gemm_tile_n();
   int whole = classes() > 1 ? gemm_out_channels() : gemm_k(); /* a depth is a multiple of this */
-  if ((limit % tile && start + along >= limit) || (whole % gemm_steps() && k0 + k >= w->end))
-    return -1;
+  int is_beyond =
+      (limit % tile && start + along >= limit) || (whole % gemm_steps() && k0 + k >= w->end);
   Step step = step_of(k0, k);
-  return is_a ? index_a(w->batch, &w->class, start + along, step)
-              : index_b(w->batch, &w->class, step, start + along);
+  Element element = is_a ? index_a(w->batch, &w->class, start + along, step)
+                         : index_b(w->batch, &w->class, step, start + along);
+  element.is_inside &= !is_beyond;
+  return element;
 }
 
 /* How many elements from this one on are in its row of the operand: `wide` or more, but at the end of
@@ -80,19 +82,19 @@ ALWAYS void fetch(void *const *args, const Where *w, int is_a, int k0, Panel pan
 #pragma clang loop unroll(full)
   for (int c = 0; c < pieces(tile, wide); c++) {
     int is_there = piece(w->thread, c, tile, deep, wide, &along, &k);
-    int index = is_there ? element_of(w, is_a, along, k0, k) : -1;
+    Element element = element_of(w, is_a, along, k0, k);
     int place = panel_place(tile, deep, along, k);
     if (is_a ? gemm_a_async() : gemm_b_async()) {
       if (is_there)
-        copy_async(panel + place, is_a ? gemm_pointer_a(args) : gemm_pointer_b(args), index, wide,
+        copy_async(panel + place, is_a ? gemm_pointer_a(args) : gemm_pointer_b(args), element, wide,
                    left_in_row(w, is_a, along, k0 + k, wide), sizeof(ELEMENT), gemm_kind() != 0);
       continue;
     }
 #pragma clang loop unroll(full)
     for (int e = 0; e < wide; e++)
-      kept[c * wide + e] = index < 0 ? (ELEMENT)0
-                           : is_a    ? gemm_element_a(args, index + e)
-                                     : gemm_element_b(args, index + e);
+      kept[c * wide + e] = !is_there || !element.is_inside ? (ELEMENT)0
+                           : is_a                          ? gemm_element_a(args, element.index + e)
+                                  : gemm_element_b(args, element.index + e);
   }
 }
 

@@ -86,14 +86,15 @@ ALWAYS void load_one(void *const *args, const Where *w, int is_a, int k0, Panel 
 #pragma clang loop unroll(full)
   for (int c = 0; c < pieces(tile, 8); c++) {
     piece(w->thread, c, tile, deep, 8, &along, &k);
-    int index = element_of(w, is_a, along, k0, k);
+    Element element = element_of(w, is_a, along, k0, k);
     ELEMENT __attribute__((vector_size(16))) eight;
-    if (index >= 0 && index % 8) __builtin_unreachable(); /* so that LLVM joins the loads */
+    if (element.is_inside && element.index % 8)
+      __builtin_unreachable(); /* so that LLVM joins the loads */
 #pragma clang loop unroll(full)
     for (int e = 0; e < 8; e++)
-      eight[e] = index < 0 ? (ELEMENT)0
-                 : is_a    ? gemm_element_a(args, index + e)
-                           : gemm_element_b(args, index + e);
+      eight[e] = !element.is_inside ? (ELEMENT)0
+                 : is_a             ? gemm_element_a(args, element.index + e)
+                                    : gemm_element_b(args, element.index + e);
     *(SHARED ELEMENT
       __attribute__((vector_size(16))) *)(panel + panel_place(tile, deep, along, k)) = eight;
   }
@@ -188,7 +189,7 @@ ALWAYS Mbarrier empty_of(Panel memory, int stage) { return full_of(memory, stage
 
 /* A panel of one operand: a deep one is one box, a flat one a box for each 64 neighbours. */
 ALWAYS void load_boxes(void *const *args, const Where *w, int is_a, int k, Panel panel,
-                        Mbarrier full) {
+                       Mbarrier full) {
   const void *map = is_a ? gemm_map_a(args) : gemm_map_b(args);
   int tile = is_a ? gemm_tile_m() : gemm_tile_n(), along = is_a ? w->row0 : w->column0;
   if (is_a ? gemm_a_deep() : gemm_b_deep()) {
