@@ -176,6 +176,16 @@ static bool codegen_finish(Work *work) {
   return good;
 }
 
+/* Are there values of 8-bit floats, in any graph? */
+static bool has_float8(const Program *program) {
+  for (int g = 0; g < PROGRAM_GRAPHS; g++) {
+    const Graph *graph = program_graph(program, g);
+    for (int i = 0; graph && i < graph->nodes.count; i++)
+      if (dtype_is_float8(graph->nodes.at[i]->type.dtype)) return true;
+  }
+  return false;
+}
+
 bool codegen_run(Arena *arena, Diag *diag, const Program *program, const CodegenOptions *options,
                  Code *out) {
   Clock clock = {options->time_passes, now()};
@@ -183,7 +193,9 @@ bool codegen_run(Arena *arena, Diag *diag, const Program *program, const Codegen
   *out = (Code){.before = options->before, .plan = ARENA_NEW(arena, Plan)};
   out->plan->arena = arena;
   out->plan->stage = program->stage;
-  Work work = {.options = options, .code = out, .count = count_pieces(program, options)};
+  CodegenOptions own = *options;
+  own.has_float8 = has_float8(program);
+  Work work = {.options = &own, .code = out, .count = count_pieces(program, options)};
   Module *module[CODEGEN_PIECES];
   bool good = open_all(&work, module, arena, diag);
   tick(&clock, "target");

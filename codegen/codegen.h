@@ -7,6 +7,7 @@ typedef enum { TARGET_CPU, TARGET_PTX } Target;
 typedef struct {
   Target target;
   const char *gpu;     /* "sm_80"; NULL: the lowest the kernels need */
+  bool has_float8;     /* the program has 8-bit floats; codegen_run finds out */
   const char *cpu;     /* NULL: this machine's; or x86-64-v3 and the like; or portable */
   const char *disable; /* choices that are left out: PassOptions.disable */
   int only_tile;       /* PTX, for tests: the tile of products, from 1; 0: the best */
@@ -40,6 +41,8 @@ void code_free(Code *code);
 void codegen_handle_faults(void);
 /* Are --gpu and --cpu names that ft knows? NULL, or what is wrong (in the arena). */
 const char *codegen_check_options(Arena *arena, const CodegenOptions *options);
+/* Does the GPU have products of 8-bit floats, by instructions that we use? */
+bool codegen_multiplies_float8(const CodegenOptions *options);
 /* --cpu portable: the artifact for inference has its code as C, too. */
 bool codegen_is_portable(const CodegenOptions *options);
 #endif

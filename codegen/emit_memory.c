@@ -40,6 +40,9 @@ LLVMTypeRef emit_memory_type(Emitter *emitter, DType dtype) {
     return converts_f16(emitter) ? emitter->module->half : emitter->module->i16;
   case DT_BF16:
     return emitter->module->i16;
+  case DT_E4M3:
+  case DT_E5M2:
+    return emitter->module->i8;
   default:
     return emit_register_type(emitter, dtype);
   }
@@ -106,8 +109,31 @@ static LLVMValueRef narrow_bf16(Emitter *emitter, LLVMValueRef value) {
   return LLVMBuildTrunc(builder, bits, half, "");
 }
 
+/* Two f32 as the codes of two 8-bit floats, the first in the low byte: on a GPU, sm_89 or later. */
+static LLVMValueRef join_float8(Emitter *emitter, DType dtype, LLVMValueRef low, LLVMValueRef high) {
+  LLVMTypeRef real = emitter->module->f32, parameters[2] = {real, real};
+  const char *text = dtype == DT_E4M3 ? "cvt.rn.satfinite.e4m3x2.f32 $0, $1, $2;" : "cvt.rn.satfinite.e5m2x2.f32 $0, $1, $2;";
+  LLVMValueRef arguments[2] = {high, low};
+  return emit_assembly(emitter, text, "=h,f,f", LLVMFunctionType(emitter->module->i16, parameters, 2, false), arguments, 2);
+}
+
+/* The f32 of a code. */
+static LLVMValueRef widen_float8(Emitter *emitter, DType dtype, LLVMValueRef raw) {
+  LLVMTypeRef half = emitter->module->i16, word = emitter->module->i32;
+  const char *text = dtype == DT_E4M3 ? "cvt.rn.f16x2.e4m3x2 $0, $1;" : "cvt.rn.f16x2.e5m2x2 $0, $1;";
+  LLVMValueRef pair = LLVMBuildZExt(emitter->builder, raw, half, "");
+  pair = emit_assembly(emitter, text, "=r,h", LLVMFunctionType(word, &half, 1, false), &pair, 1);
+  LLVMValueRef low = LLVMBuildTrunc(emitter->builder, pair, half, "");
+  return emit_intrinsic(emitter, "llvm.convert.from.fp16", emitter->module->f32, &low, 1);
+}
+
+static LLVMValueRef narrow_float8(Emitter *emitter, DType dtype, LLVMValueRef value) {
+  LLVMValueRef pair = join_float8(emitter, dtype, value, LLVMConstNull(emitter->module->f32));
+  return LLVMBuildTrunc(emitter->builder, pair, emitter->module->i8, "");
+}
+
 LLVMValueRef emit_round(Emitter *emitter, DType dtype, LLVMValueRef value) {
-  if (!dtype_is_narrow(dtype)) return value;
+  if (!dtype_is_narrow(dtype) && !dtype_is_float8(dtype)) return value;
   bool is_ptx = emitter->module->target == TARGET_PTX && !LLVMIsConstant(value);
   if (dtype == DT_BF16 && is_ptx) return is_bf16(value) ? value : round_bf16_ptx(emitter, value);
   return emit_from_memory(emitter, dtype, emit_to_memory(emitter, dtype, value));
@@ -125,6 +151,9 @@ LLVMValueRef emit_from_memory(Emitter *emitter, DType dtype, LLVMValueRef raw) {
     return LLVMBuildFPExt(emitter->builder, raw, emit_register_type(emitter, dtype), "");
   case DT_BF16:
     return widen_bf16(emitter, raw);
+  case DT_E4M3:
+  case DT_E5M2:
+    return widen_float8(emitter, dtype, raw);
   default:
     return raw;
   }
@@ -141,6 +170,9 @@ LLVMValueRef emit_to_memory(Emitter *emitter, DType dtype, LLVMValueRef value) {
     return LLVMBuildFPTrunc(emitter->builder, value, emit_memory_type(emitter, dtype), "");
   case DT_BF16:
     return narrow_bf16(emitter, value);
+  case DT_E4M3:
+  case DT_E5M2:
+    return narrow_float8(emitter, dtype, value);
   default:
     return value;
   }
@@ -230,14 +262,26 @@ LLVMValueRef emit_group_element(Emitter *emitter, DType dtype, LLVMValueRef grou
   return emit_from_memory(emitter, dtype, raw);
 }
 
+/* Codes, two by one instruction, as one number of 16 bits or as several. */
+static LLVMValueRef join_all_float8(Emitter *emitter, DType dtype, int width, LLVMValueRef *value) {
+  LLVMValueRef group = LLVMGetUndef(LLVMVectorType(emitter->module->i16, (unsigned)width / 2));
+  for (int e = 0; e < width; e += 2)
+    group = LLVMBuildInsertElement(emitter->builder, group, join_float8(emitter, dtype, value[e], value[e + 1]),
+                                   LLVMConstInt(emitter->module->i32, (unsigned)e / 2, false), "");
+  return group;
+}
+
 void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef at,
                       int width, LLVMValueRef *value) {
   LLVMTypeRef type = emit_memory_type(emitter, dtype);
   LLVMValueRef group = LLVMGetUndef(emit_group_type(emitter, dtype, width));
-  bool is_number = emit_is_one_number(dtype, (unsigned)width);
+  bool is_number = emit_is_one_number(dtype, (unsigned)width), are_codes = dtype_is_float8(dtype) && width % 2 == 0;
   int step = is_words(emitter, dtype, width) ? 2 : 1;
-  if (is_number) group = join_bytes(emitter, dtype, value);
-  for (int e = 0; e < width && !is_number; e += step)
+  if (are_codes)
+    group = join_all_float8(emitter, dtype, width, value);
+  else if (is_number)
+    group = join_bytes(emitter, dtype, value);
+  for (int e = 0; e < width && !is_number && !are_codes; e += step)
     group = LLVMBuildInsertElement(
         emitter->builder, group,
         step == 2 ? join_bf16(emitter, value + e) : emit_to_memory(emitter, dtype, value[e]),

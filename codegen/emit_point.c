@@ -28,12 +28,19 @@ LLVMValueRef emit_intrinsic(Emitter *emitter, const char *name, LLVMTypeRef type
   return LLVMBuildCall2(emitter->builder, signature, function, arguments, (unsigned)count, "");
 }
 
+LLVMValueRef emit_assembly(Emitter *emitter, const char *text, const char *constraints, LLVMTypeRef type,
+                           LLVMValueRef *arguments, int count) {
+  LLVMValueRef words = LLVMGetInlineAsm(type, text, strlen(text), constraints, strlen(constraints), false, false,
+                                        LLVMInlineAsmDialectATT, false);
+  return LLVMBuildCall2(emitter->builder, type, words, arguments, (unsigned)count, "");
+}
+
 LLVMValueRef emit_constant(Emitter *emitter, DType dtype, double value) {
   LLVMTypeRef type = emit_register_type(emitter, dtype);
   if (dtype_is_float(dtype)) {
     value = dtype_round(dtype, value);
     LLVMValueRef constant = LLVMConstReal(type, value);
-    if (dtype_is_narrow(dtype)) return emit_cast(emitter, DT_F32, dtype, constant);
+    if (dtype_is_narrow(dtype) || dtype_is_float8(dtype)) return emit_cast(emitter, DT_F32, dtype, constant);
     return constant;
   }
   if (dtype == DT_BOOL) return LLVMConstInt(type, value != 0, false);

@@ -110,7 +110,7 @@ static bool is_possible(const Product *p, const int *alias) {
   const DotForm f = dot_form(p->product);
   DType operands = p->node->input[p->operand[0]]->type.dtype,
         d = library_result_type(p, p->d)->dtype;
-  if (operands == DT_F64 || operands != p->node->input[p->operand[1]]->type.dtype) return false;
+  if (operands == DT_F64 || dtype_is_float8(operands) || operands != p->node->input[p->operand[1]]->type.dtype) return false;
   if (d != operands && d != DT_F32) return false;
   if (p->bias >= 0 && p->node->input[p->bias]->type.dtype != d) return false;
   if (p->added >= 0 && (p->act != ACT_NONE || p->node->input[p->added]->type.dtype != d))

@@ -217,9 +217,12 @@ static void define_element(Contract *c, const char *name, const Operand *operand
   LLVMTypeRef parameters[2] = {job->module->pointer, job->module->i32};
   LLVMTypeRef type = element_type(c, &emitter);
   callback_open(job, &emitter, c->suffix, name, type, parameters, 2, NULL);
-  LLVMValueRef value = emit_load_at(&emitter, emitter.pointer[operand->argument], c->dtype,
-                                    LLVMGetParam(emitter.function, 1));
-  if (c->unit != UNIT_SIMT)
+  LLVMValueRef value, place = LLVMGetParam(emitter.function, 1), pointer = emitter.pointer[operand->argument];
+  if (c->unit == UNIT_MMA8)
+    value = emit_load_at(&emitter, pointer, DT_U8, place);
+  else
+    value = emit_load_at(&emitter, pointer, c->dtype, place);
+  if (c->unit != UNIT_SIMT && c->unit != UNIT_MMA8)
     value = LLVMBuildBitCast(emitter.builder, emit_to_memory(&emitter, c->dtype, value), type, "");
   callback_close(&emitter, value);
 }
@@ -241,6 +244,8 @@ static void define_operands(Contract *c) {
                                 .columns = c->tile.micro_n,
                                 .is_a_flat = !c->a.is_deep,
                                 .is_b_flat = !c->b.is_deep});
+  else if (c->unit == UNIT_MMA8)
+    nvptx_define_mma8(c->job, c->suffix, "gemm", c->dtype, c->node->input[1]->type.dtype);
   else if (c->unit != UNIT_SIMT)
     nvptx_define_mma(c->job, c->suffix, "gemm", c->dtype, c->unit == UNIT_MMA32);
 }
@@ -492,7 +497,7 @@ static ContractKind contract_kind(Op op) {
 static void nvptx_contract_choose_unit(Contract *c) {
   bool is_half = dtype_is_narrow(c->dtype);
   bool allows_tf32 = c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0);
-  c->unit = is_half ? UNIT_MMA16 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
+  c->unit = is_half ? UNIT_MMA16 : dtype_is_float8(c->dtype) ? UNIT_MMA8 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
   c->bytes = dtype_bytes(c->dtype);
 }
 
@@ -500,6 +505,7 @@ static const char *body_of(const Contract *c) {
   return c->unit == UNIT_WGMMA   ? "wgmma16_ptx"
          : c->unit == UNIT_MMA16 ? "mma16_ptx"
          : c->unit == UNIT_MMA32 ? "mma32_ptx"
+         : c->unit == UNIT_MMA8  ? "mma8_ptx"
          : c->dtype == DT_F64    ? "gemm64_ptx"
                                  : "gemm_ptx";
 }

@@ -78,3 +78,40 @@ void nvptx_define_mma(Job *job, const char *suffix, const char *prefix, DType dt
   define_matrices(&m, "matrices_across", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16");
   if (is_tf32) define_round(&m);
 }
+
+/* sum[4] += a[4] b[2], of 8-bit floats, for which LLVM 19 has no words either. */
+static void define_mma8(const Mma *m, DType b) {
+  LLVMTypeRef pointer = m->job->module->pointer, real = m->job->module->f32, word = m->job->module->i32;
+  LLVMTypeRef parameters[3] = {pointer, pointer, pointer}, results[4] = {real, real, real, real}, operands[10];
+  LLVMValueRef arguments[10];
+  Emitter emitter = {.module = m->job->module};
+  open_callback(m, &emitter, "mma", m->job->module->nothing, parameters, 3);
+  LLVMValueRef sum = LLVMGetParam(emitter.function, 0);
+  for (int i = 0; i < 10; i++) {
+    LLVMValueRef from = LLVMGetParam(emitter.function, i < 4 ? 1 : i < 6 ? 2 : 0);
+    operands[i] = i < 6 ? word : real;
+    arguments[i] = LLVMBuildLoad2(emitter.builder, operands[i],
+                                  emit_at_number(&emitter, operands[i], from, i < 4 ? i : i < 6 ? i - 4 : i - 6), "");
+  }
+  char text[160];
+  snprintf(text, sizeof text,
+           "mma.sync.aligned.m16n8k32.row.col.f32.%s.%s.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, "
+           "{$10, $11, $12, $13};",
+           dtype_text(m->dtype), dtype_text(b));
+  LLVMTypeRef type = LLVMFunctionType(LLVMStructTypeInContext(m->job->module->context, results, 4, 0), operands, 10, false);
+  LLVMValueRef result = emit_assembly(&emitter, text, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", type, arguments, 10);
+  unsigned convergent = LLVMGetEnumAttributeKindForName("convergent", 10);
+  LLVMAddCallSiteAttribute(result, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
+                           LLVMCreateEnumAttribute(m->job->module->context, convergent, 0));
+  for (unsigned i = 0; i < 4; i++)
+    LLVMBuildStore(emitter.builder, LLVMBuildExtractValue(emitter.builder, result, i, ""),
+                   emit_at_number(&emitter, real, sum, (int)i));
+  callback_close(&emitter, NULL);
+}
+
+void nvptx_define_mma8(Job *job, const char *suffix, const char *prefix, DType a, DType b) {
+  Mma m = {job, suffix, prefix, a, false};
+  define_mma8(&m, b);
+  define_matrices(&m, "matrices", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16");
+  define_matrices(&m, "matrices_across", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16");
+}

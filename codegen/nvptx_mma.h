@@ -6,4 +6,6 @@
 /* Defines <prefix>_mma, _matrices, _matrices_across and, for tf32, _round under `suffix`; dtype is
  * that of the operands. */
 void nvptx_define_mma(Job *job, const char *suffix, const char *prefix, DType dtype, bool is_tf32);
+/* <prefix>_mma, _matrices and _matrices_across, for 8-bit floats, of which a and b may have different ones. */
+void nvptx_define_mma8(Job *job, const char *suffix, const char *prefix, DType a, DType b);
 #endif

@@ -46,6 +46,13 @@ static const Tile tiles_mma32[] = {
     {32, 32, 16, 16, 2, 32},   {16, 32, 16, 16, 4, 64},  {32, 16, 16, 16, 4, 64},
     {16, 16, 16, 16, 8, 64},
 };
+/* Of 8-bit floats: twice as many steps. A thread has a panel's sums beside those of all panels. */
+static const Tile tiles_mma8[] = {
+    {128, 128, 64, 32, 1, 64}, {128, 64, 32, 32, 1, 64}, {64, 128, 32, 32, 1, 64},
+    {64, 64, 32, 32, 2, 128},  {64, 32, 32, 16, 2, 128}, {32, 64, 16, 32, 2, 128},
+    {32, 32, 16, 16, 2, 128},  {16, 32, 16, 16, 4, 256}, {32, 16, 16, 16, 4, 256},
+    {16, 16, 16, 16, 8, 256},
+};
 /* Micro is what a warpgroup makes: two of them, of 32 to 128 sums a thread; the last has one. */
 static const Tile tiles_wgmma[] = {
     {128, 256, 64, 256, 1, 64}, {256, 128, 128, 128, 1, 64}, {128, 128, 64, 128, 1, 64},
@@ -63,6 +70,7 @@ static const Unit units[] = {
     [UNIT_SIMT] = {TILES(tiles_f32), 116},
     [UNIT_MMA16] = {TILES(tiles_mma16), 1200},
     [UNIT_MMA32] = {TILES(tiles_mma32), 600},
+    [UNIT_MMA8] = {TILES(tiles_mma8), 2400},
     [UNIT_WGMMA] = {TILES(tiles_wgmma), 2000},
 };
 
@@ -88,6 +96,7 @@ int nvptx_tile_resident(const Contract *c) {
   const Tile *tile = &c->tile;
   if (c->unit == UNIT_WGMMA)
     return nvptx_tile_sums_of(tile, c->unit) <= 64 && tile->shared <= SHARED_MMA ? 2 : 1;
+  if (c->unit == UNIT_MMA8) return nvptx_tile_sums_of(tile, c->unit) < 64 ? 2 : 1;
   return tile->micro_m * tile->micro_n >= 32 ? 2 : 1;
 }
 
@@ -95,7 +104,7 @@ int nvptx_tile_resident(const Contract *c) {
 static int64_t panel_of(const Tile *tile, const Contract *c, int side, bool is_deep) {
   int width = (is_deep ? tile->steps : side) * c->bytes, pad = 0;
   if (c->unit == UNIT_SIMT) pad = is_deep ? 16 : 0;
-  if (c->unit == UNIT_MMA16 || c->unit == UNIT_MMA32)
+  if (c->unit == UNIT_MMA16 || c->unit == UNIT_MMA32 || c->unit == UNIT_MMA8)
     pad = width < 128 ? 0 : c->unit == UNIT_MMA32 && !is_deep ? 32 : 16;
   return (int64_t)(is_deep ? side : tile->steps) * (width + pad);
 }

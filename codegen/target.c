@@ -61,6 +61,11 @@ static const Cpu *native_cpu(void) {
   return &cpus[0];
 }
 
+/* mma.sync of these is of sm_89; sm_90 has only an emulation of it, by products of f16. */
+bool codegen_multiplies_float8(const CodegenOptions *options) {
+  return options->target == TARGET_PTX && options->gpu && !strcmp(options->gpu, "sm_89");
+}
+
 bool codegen_is_portable(const CodegenOptions *options) {
   return options->target == TARGET_CPU && options->cpu && !strcmp(options->cpu, cpu_portable);
 }
@@ -95,7 +100,7 @@ static void choose_processor(Module *module, const CodegenOptions *options) {
   if (module->target == TARGET_PTX) {
     const Gpu *gpu = find_gpu(options->gpu ? options->gpu : gpus[0].name);
     module->cpu = gpu->processor;
-    module->features = gpu->features;
+    module->features = options->has_float8 ? "+ptx84" : gpu->features; /* mma.sync of them */
     return;
   }
   bool is_native = !options->cpu || !strcmp(options->cpu, "native");

@@ -334,7 +334,7 @@ static Node *declare(Builder *b, const Ast *ast, const char *local) {
   const Ast *type_ast = ast->kid[0];
   bool is_param = ast->kind == AST_PARAM;
   Type type = {.dtype = DT_F32};
-  if (type_ast->name && !dtype_parse(type_ast->name, &type.dtype)) {
+  if (type_ast->name && !dtype_parse_named(type_ast->name, &type.dtype)) {
     builder_fail(b, type_ast->loc, "unknown element type '%s'%s", type_ast->name,
                  builder_hint_type(b, type_ast->name));
     return NULL;
@@ -529,7 +529,7 @@ static bool fail_type(Builder *b, const Ast *type, const Node *node, Loc loc, co
 
 bool block_check_type(Builder *b, const Ast *type, Node *node, Loc loc, const char *what) {
   DType dtype;
-  if (type->name && dtype_parse(type->name, &dtype)) {
+  if (type->name && dtype_parse_named(type->name, &dtype)) {
     if (node->type.dtype != dtype) return fail_type(b, type, node, loc, what);
   } else if (type->name) {
     return builder_fail(b, type->loc, "unknown element type '%s'%s", type->name,

@@ -414,7 +414,7 @@ static bool declare_input(Builder *b, const Ast *input, int index, int64_t batch
                         "input '%s' needs a type, its elements' and its shape: %s: f32[B, 10]",
                         input->name, input->name);
   if (input->kid[1]) return builder_fail(b, input->kid[1]->loc, "an input has no default");
-  if (type_ast->name && !dtype_parse(type_ast->name, &type.dtype))
+  if (type_ast->name && !dtype_parse_named(type_ast->name, &type.dtype))
     return builder_fail(b, type_ast->loc, "unknown element type '%s'%s", type_ast->name,
                         builder_hint_type(b, type_ast->name));
   unsigned axes = 0;

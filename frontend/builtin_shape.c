@@ -306,8 +306,8 @@ bool builtin_dtype(Call *call, int index, DType otherwise, DType *out) {
   Value *v = &call->arg[index];
   *out = otherwise;
   if (v->kind == VALUE_ABSENT) return true;
-  if (v->kind == VALUE_STRING && dtype_parse(v->s, out)) return true;
-  if (v->kind == VALUE_BUILTIN && dtype_parse(v->builtin->name, out)) return true; /* dtype=i32 */
+  if (v->kind == VALUE_STRING && dtype_parse_named(v->s, out)) return true;
+  if (v->kind == VALUE_BUILTIN && dtype_parse_named(v->builtin->name, out)) return true; /* dtype=i32 */
   return builder_fail(call->b, call->at[index],
                       "expected an element type such as f32 or i32, not %s",
                       value_describe(call->b->arena, v));

@@ -142,7 +142,7 @@ bool call_check_argument(Builder *b, const Ast *parameter, Value *v, Loc loc) {
   DType dtype;
   if (!type) return true;
   bool flag = strcmp(type->name ? type->name : "", "bool") == 0; /* a mask is written bool[...] */
-  if (!type->kid[0] && (flag || !(type->name && dtype_parse(type->name, &dtype))))
+  if (!type->kid[0] && (flag || !(type->name && dtype_parse_named(type->name, &dtype))))
     return v->kind == VALUE_NONE && parameter->kid[1] && parameter->kid[1]->kind == AST_NONE
                ? true
                : check_plain(b, type, v, loc, parameter->name);

@@ -35,9 +35,9 @@ const char *hint_list(Builder *b, const char *what, const char *const *names, in
 }
 
 const char *builder_hint_type(Builder *b, const char *word) {
-  const char *names[DT_COUNT];
-  for (int i = 0; i < DT_COUNT; i++) names[i] = dtype_text((DType)i);
-  return builder_hint_as(b, FOREIGN_TYPE, word, names, DT_COUNT);
+  const char *names[DT_NAMED];
+  for (int i = 0; i < DT_NAMED; i++) names[i] = dtype_text((DType)i);
+  return builder_hint_as(b, FOREIGN_TYPE, word, names, DT_NAMED);
 }
 
 /* What can be called: standard and built-in functions and blocks. */

@@ -203,8 +203,10 @@ static bool infer_arg_reduce(Infer *in) {
 
 bool infer_result_dtype(Infer *in, DType operands, DType *out) {
   const Attr *result = infer_attr(in, ATTR_RESULT);
-  bool is_narrow = dtype_is_narrow(operands);
+  bool is_narrow = dtype_is_narrow(operands) || dtype_is_float8(operands);
   *out = result ? (DType)result->i : operands;
+  if (dtype_is_float8(operands) && *out != DT_F32)
+    return infer_fail(in, "%s of %s has a result of f32", in->name, dtype_text(operands));
   return *out == operands || (is_narrow && *out == DT_F32) ||
          infer_fail(in, "%s of %s cannot have a result of %s", in->name, dtype_text(operands),
                     dtype_text(*out));
@@ -213,7 +215,8 @@ bool infer_result_dtype(Infer *in, DType operands, DType *out) {
 /* ── matrix product ─────────────────────────────────────────────────────────────────────────── */
 static bool infer_dot(Infer *in) {
   const Type *a = infer_operand(in, 0), *b = infer_operand(in, 1);
-  if (!dtype_is_float(a->dtype) || a->dtype != b->dtype)
+  bool are_float8 = dtype_is_float8(a->dtype) && dtype_is_float8(b->dtype);
+  if (!dtype_is_float(a->dtype) || (a->dtype != b->dtype && !are_float8))
     return infer_fail(in,
                       "a matrix product needs two floating-point tensors of one type, not %s "
                       "and %s",

@@ -259,7 +259,7 @@ static bool eval_node(Frame *frame, const Node *node) {
   const Eval eval = {node, inputs, out, frame};
   if (!interp_evaluator[node->op](&eval)) return false;
   if (in->after) in->after(node, inputs, out, frame->context);
-  bool is_narrow = dtype_is_narrow(node->type.dtype);
+  bool is_narrow = dtype_is_narrow(node->type.dtype) || dtype_is_float8(node->type.dtype);
   if ((in->round || is_narrow) && out->f)
     for (int64_t k = 0; k < count; k++) out->f[k] = dtype_round(node->type.dtype, out->f[k]);
   frame->values[node->id] = out;

@@ -37,23 +37,27 @@ static double round_to(double value, int precision, int least, double largest) {
   return fabs(rounded) > largest ? copysign(INFINITY, value) : rounded;
 }
 
+/* As round_to; what is beyond the largest number becomes that. */
+static double saturated(double value, int precision, int least, double largest) {
+  double rounded = round_to(value, precision, least, largest);
+  return isinf(rounded) ? copysign(largest, rounded) : rounded;
+}
+
 double dtype_round(DType dtype, double value) {
   switch (dtype) {
   case DT_F16:
     return round_to(value, 11, -24, 65504);
   case DT_BF16:
     return round_to(value, 8, -133, 0x1.fep127);
+  case DT_E4M3:
+    return saturated(value, 4, -9, dtype_largest(dtype));
+  case DT_E5M2:
+    return saturated(value, 3, -16, dtype_largest(dtype));
   case DT_F32:
     return (float)value;
   default:
     return value;
   }
-}
-
-/* As round_to; what is beyond the largest number becomes that. */
-static double saturated(double value, int precision, int least, double largest) {
-  double rounded = round_to(value, precision, least, largest);
-  return isinf(rounded) ? copysign(largest, rounded) : rounded;
 }
 
 /* As two's complement does it: no overflow is undefined. */

@@ -11,7 +11,7 @@ static const struct {
   int bytes;
 } dtypes[DT_COUNT] = {
 #define X(ID, text, bytes) [DT_##ID] = {text, bytes},
-    DTYPES(X)
+    DTYPES(X) FLOAT8_DTYPES(X)
 #undef X
 };
 
@@ -28,10 +28,14 @@ bool dtype_parse(const char *text, DType *out) {
   return false;
 }
 
+bool dtype_parse_named(const char *text, DType *out) {
+  return dtype_parse(text, out) && !dtype_is_float8(*out);
+}
+
 int dtype_bytes(DType dtype) { return (unsigned)dtype < DT_COUNT ? dtypes[dtype].bytes : 0; }
 
 bool dtype_is_float(DType dtype) {
-  return dtype == DT_F16 || dtype == DT_BF16 || dtype == DT_F32 || dtype == DT_F64;
+  return dtype_is_narrow(dtype) || dtype_is_float8(dtype) || dtype == DT_F32 || dtype == DT_F64;
 }
 
 bool dtype_is_integer(DType dtype) {
@@ -246,6 +250,8 @@ char *type_text(const Type *type, char buffer[TYPE_TEXT]) {
 double dtype_largest(DType dtype) {
   return dtype == DT_F16    ? 65504
          : dtype == DT_BF16 ? 0x1.fep127
+         : dtype == DT_E4M3 ? 448
+         : dtype == DT_E5M2 ? 57344
          : dtype == DT_F32  ? FLT_MAX
                             : DBL_MAX;
 }

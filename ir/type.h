@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(ID, text, bytes) */
+/* X(ID, text, bytes): the types that a program may name. */
 #define DTYPES(X)                                                                                  \
   X(BOOL, "bool", 1) /* one byte, 0 or 1 */                                                        \
   X(U8, "u8", 1)                                                                                   \
@@ -16,19 +16,27 @@
   X(BF16, "bf16", 2)                                                                               \
   X(F32, "f32", 4)                                                                                 \
   X(F64, "f64", 8)
+/* The 8-bit float formats of the OCP 8-bit Floating Point Specification (2023): what is beyond the largest number becomes
+ * that as it is rounded. Only operands of products have them, and only in a graph's working memory. */
+#define FLOAT8_DTYPES(X)                                                                           \
+  X(E4M3, "e4m3", 1)                                                                               \
+  X(E5M2, "e5m2", 1)
 
 typedef enum {
 #define X(ID, text, bytes) DT_##ID,
-  DTYPES(X)
+  DTYPES(X) FLOAT8_DTYPES(X)
 #undef X
-      DT_COUNT
+      DT_COUNT,
+  DT_NAMED = DT_E4M3 /* so many may be named */
 } DType;
 
 const char *dtype_text(DType dtype);
 bool dtype_parse(const char *text, DType *out);
+bool dtype_parse_named(const char *text, DType *out); /* not e4m3 and e5m2 */
 int dtype_bytes(DType dtype);
 bool dtype_is_float(DType dtype);
 static inline bool dtype_is_narrow(DType dtype) { return dtype == DT_F16 || dtype == DT_BF16; }
+static inline bool dtype_is_float8(DType dtype) { return dtype == DT_E4M3 || dtype == DT_E5M2; }
 bool dtype_is_integer(DType dtype); /* u8 i32 u32 i64; not bool */
 /* What a maximum (is_least) or a minimum over no elements is: the end of the type's range, or the
  * last number before it that is a double. */

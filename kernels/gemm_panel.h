@@ -15,7 +15,7 @@ int gemm_ahead(void);  /* groups of columns of a thread in the epilogue at once 
 ELEMENT gemm_element_a(void *const *args, int index);
 ELEMENT gemm_element_b(void *const *args, int index);
 
-enum { MAX_KEPT = 16 };
+enum { MAX_KEPT = sizeof(ELEMENT) == 1 ? 32 : 16 };
 typedef SHARED ELEMENT *Panel;
 typedef SHARED REAL *Sums;
 

@@ -135,7 +135,7 @@ static void add_expression(Completion *c) {
 }
 
 static void add_types(Completion *c) {
-  for (int i = 0; i < DT_COUNT; i++) add_item(c, dtype_text((DType)i), ITEM_TYPE, "", "");
+  for (int i = 0; i < DT_NAMED; i++) add_item(c, dtype_text((DType)i), ITEM_TYPE, "", "");
   add_words(c, "int float str list init", ITEM_TYPE, "");
 }
 

@@ -370,6 +370,7 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
   if (!pass_prepare(program, diag, options, disabled, &last)) return false;
   Pipeline pipeline = {.context = {.arena = arena, .diag = diag, .settings = program->settings,
                                    .of = PASS_OF_TRAIN, .for_gpu = for_gpu, .program = program,
+                                   .multiplies_float8 = options->multiplies_float8,
                                    .disabled = disabled, .left_out = options->disable,
                                    .stage = program->stage},
                        .options = options,

@@ -12,7 +12,7 @@
 #include "passes/pass.h"
 
 enum {
-  UNIT = 8,          /* elements: 16 bytes of two bytes each, the narrowest type that products take */
+  UNIT = 8,          /* elements: 16 bytes of two bytes each; of one byte twice as many */
   LARGEST_UNIT = 64, /* 128 bytes of these: a line of the second-level cache */
   MOST_PADDING = 8,  /* a row's padding is at most this part of it, */
   FREE_PADDING = 16, /* … and where a larger unit asks for it, this part */
@@ -27,10 +27,12 @@ typedef struct {
 
 static int64_t pitch_padded(int64_t length, int64_t unit) { return (length + unit - 1) / unit * unit; }
 
+static int64_t pitch_unit(DType dtype) { return dtype_bytes(dtype) == 1 ? 2 * UNIT : UNIT; }
+
 /* The price of it, which is memory: 0 if that is too much. */
-static int64_t pitch_for(int64_t length) {
-  int64_t unit = LARGEST_UNIT;
-  while (unit > UNIT && (pitch_padded(length, unit) - length) * FREE_PADDING > length) unit /= 2;
+static int64_t pitch_for(const Type *type) {
+  int64_t length = shape_last(&type->shape), least = pitch_unit(type->dtype), unit = least / UNIT * LARGEST_UNIT;
+  while (unit > least && (pitch_padded(length, unit) - length) * FREE_PADDING > length) unit /= 2;
   int64_t pitch = pitch_padded(length, unit);
   return (pitch - length) * MOST_PADDING > length ? 0 : pitch;
 }
@@ -43,8 +45,8 @@ static bool makes_rows(const Node *value) {
 static bool is_candidate(const Node *value) {
   const Type *type = &value->type;
   int64_t length = shape_last(&type->shape);
-  bool is_product_type = dtype_is_narrow(type->dtype) || type->dtype == DT_F32;
-  return is_product_type && type->shape.rank >= 2 && length % UNIT && pitch_for(length) &&
+  bool is_product_type = dtype_is_narrow(type->dtype) || dtype_is_float8(type->dtype) || type->dtype == DT_F32;
+  return is_product_type && type->shape.rank >= 2 && length % pitch_unit(type->dtype) && pitch_for(type) &&
          shape_elements(&type->shape) > length && makes_rows(value);
 }
 
@@ -157,7 +159,7 @@ static Node *pitch_visit(Graph *fresh, const Node *old, Node **inputs, void *con
   int first = pitch_head(p, lifetime_base(old)->id);
   if (!p->may[first] || !p->wants[first]) return NULL;
   Type type = old->type;
-  type.pitch = pitch_for(shape_last(&type.shape));
+  type.pitch = pitch_for(&type);
   return graph_copy_as(fresh, old, inputs, &type);
 }
 

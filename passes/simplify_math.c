@@ -182,6 +182,9 @@ static bool cast_is_exact(DType from, DType to) {
   case DT_I32:
   case DT_U32:
     return to == DT_I64 || to == DT_F64;
+  case DT_E4M3:
+  case DT_E5M2:
+    return dtype_is_narrow(to) || to == DT_F32 || to == DT_F64;
   case DT_F16:
   case DT_BF16:
     return to == DT_F32 || to == DT_F64;

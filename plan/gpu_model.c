@@ -107,7 +107,7 @@ static double all_rounds(const Gpu *gpu, const GpuWork *work, int resident, doub
 static double least_time(const Gpu *gpu, const GpuWork *work) {
   const Machine *machine = gpu->machine;
   double tensor = gpu->busy_clock / machine->clock;
-  double peak = work->is_half ? machine->half * tensor
+  double peak = work->is_half ? machine->half * tensor * (work->is_float8 ? 2 : 1)
                 : work->is_tf32 ? machine->tf32 * tensor
                                 : machine->f32;
   return fmax(work->flops / peak, work->bytes / (machine->memory_rate * gpu->memory_share));

@@ -50,6 +50,7 @@ typedef struct {
   double path, longest_path; /* cycles of a block, at the mean and of the longest; 0: not known */
   double flops, bytes;   /* the least, as the plan has it; 0: not known */
   bool is_half, is_tf32; /* tensor cores may do the flops, of such operands */
+  bool is_float8;        /* is_half, of operands of 8 bits: twice the rate */
 } GpuWork;
 
 typedef enum {

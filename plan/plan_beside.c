@@ -31,7 +31,7 @@ const char *beside_attributes(const char *name) {
 
 static bool is_related(Relation relation, const Type *in, const Type *out) {
   int64_t from = shape_elements(&in->shape), to = shape_elements(&out->shape);
-  if (in->dtype != out->dtype) return false;
+  if (in->dtype != out->dtype || dtype_is_float8(in->dtype)) return false;
   return relation == PART    ? to > 0 && from % to == 0
          : relation == WHOLE ? from > 0 && to % from == 0
                              : from == to;

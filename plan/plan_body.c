@@ -194,6 +194,8 @@ static bool is_pointwise_right(const Checked *c) {
   return true;
 }
 
+static bool are_dot_types(DType a, DType b) { return a == b || (dtype_is_float8(a) && dtype_is_float8(b)); }
+
 static bool is_dot_right(const Checked *c) {
   const Shape *a = &c->in[0]->shape, *b = &c->in[1]->shape, *to = &c->op->type.shape;
   int r = to->rank;
@@ -203,7 +205,7 @@ static bool is_dot_right(const Checked *c) {
   int ta = c->op->ints[0] != 0, tb = c->op->ints[1] != 0;
   return a->dim[r - 2 + ta] == to->dim[r - 2] && b->dim[r - 1 - tb] == to->dim[r - 1] &&
          a->dim[r - 1 - ta] == b->dim[r - 2 + tb] && dtype_is_float(c->in[0]->dtype) &&
-         c->in[0]->dtype == c->in[1]->dtype && dtype_is_float(c->op->type.dtype);
+         are_dot_types(c->in[0]->dtype, c->in[1]->dtype) && dtype_is_float(c->op->type.dtype);
 }
 
 static bool is_order_right(const Checked *c) {
@@ -428,7 +430,7 @@ bool body_read_op(Words *words, PlanGraph *graph) {
   bool is_as_before = words_take(words, "=");
   if (is_as_before && !last.type) return words_fail(words, "there is no type before this one");
   if (is_as_before) op.type = *last.type;
-  if (!is_as_before && !words_type(words, &op.type)) return false;
+  if (!is_as_before && !words_type_in_memory(words, &op.type, false)) return false;
   int values = body->input_count + body->ops.count;
   if (words_take(words, "of") && !body_read_numbers(words, values, &inputs)) return false;
   op.inputs = inputs.at, op.input_count = inputs.count;

@@ -37,7 +37,7 @@ bool map_read(Words *words, PlanMap *out) {
     return false;
   const char *type = words_word(words, "the map's type");
   if (!type) return false;
-  if (!dtype_parse(type, &out->dtype)) return words_fail(words, "there is no type '%s'", type);
+  if (!dtype_parse_named(type, &out->dtype)) return words_fail(words, "there is no type '%s'", type);
   if (!words_expect(words, "dims=")) return false;
   do {
     if (out->rank == MAP_RANK)

@@ -187,7 +187,7 @@ static bool read_elements(Words *words, const Plan *plan, PlanPlace *out) {
   if (!words_take(words, "elements")) return true;
   const char *text = words_word(words, "the type of elements");
   if (!text) return false;
-  if (!dtype_parse(text, &out->dtype)) return words_fail(words, "there is no type '%s'", text);
+  if (!dtype_parse_named(text, &out->dtype)) return words_fail(words, "there is no type '%s'", text);
   out->elements = ELEMENTS_FLAT;
   if (words_take(words, "like"))
     out->elements = ELEMENTS_LIKE;

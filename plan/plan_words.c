@@ -167,7 +167,10 @@ bool words_shape(Words *p, Shape *out) {
   return words_expect(p, "[") && read_dimensions(p, out) && read_type_end(p);
 }
 
-bool words_type(Words *p, Type *out) { return words_type_in_memory(p, out, false); }
+bool words_type(Words *p, Type *out) {
+  if (!words_type_in_memory(p, out, false)) return false;
+  return !dtype_is_float8(out->dtype) || words_fail(p, "only working memory holds %s", dtype_text(out->dtype));
+}
 
 bool words_type_in_memory(Words *p, Type *out, bool may_have_pitch) {
   words_skip(p);

@@ -39,7 +39,7 @@ int plan_read_place_name(Words *words, const Plan *plan);
 bool plan_read_part(Words *words, PlanTensor *out);
 /* The transforms behind a data source's files and options, each behind `then` (plan_chain.c). */
 bool plan_read_chain(Words *words, DataSource *out);
-bool words_type(Words *words, Type *out); /* at most LARGEST_PLACE bytes, */
+bool words_type(Words *words, Type *out); /* at most LARGEST_PLACE bytes, not of 8-bit floats; */
 /* … without what lies between rows, of which there may be some: bf16[8,50257:50272]. */
 bool words_type_in_memory(Words *words, Type *out, bool may_have_pitch);
 #endif

@@ -4,12 +4,14 @@
 
 double kernel_peak(const Plan *plan, const PlanGraph *graph, const PlanStep *step,
                    const Machine *machine) {
-  int halves = 0;
+  int halves = 0, bytes = 0; /* operands of 16 bits, and of 8: twice the rate */
   bool is_tf32 = !strcmp(setting_text(plan->settings, "train.precision"), "tf32");
   for (int i = 0; i < step->input_count; i++) {
     DType dtype = graph->buffers.at[step->args[i]].type.dtype;
     halves += dtype == DT_BF16 || dtype == DT_F16;
+    bytes += dtype_is_float8(dtype);
   }
+  if (bytes >= 2 && machine->half > 0) return 2 * machine->half;
   if (halves >= 2 && machine->half > 0) return machine->half;
   return is_tf32 && machine->tf32 > 0 ? machine->tf32 : machine->f32;
 }

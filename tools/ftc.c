@@ -259,6 +259,7 @@ static int check_request(Request *request) {
                 : request->output ? has_extension(request->output, ".ptx")
                                   : request->codegen.gpu != NULL; /* --memory --gpu sm_90a */
   request->codegen.target = is_ptx ? TARGET_PTX : TARGET_CPU;
+  request->passes.multiplies_float8 = codegen_multiplies_float8(&request->codegen);
   if (is_ptx && request->codegen.check_memory)
     return fail_usage(
         "%s", "--check-memory is for the CPU; 'ftrun --device sim' checks every access of a "

@@ -92,7 +92,7 @@ static const char *compile_plan(const Auto *a, Arena *arena, Diag *diag, MeshCan
   AutoOutcome sets;
   sets_of(arena, c, &sets);
   FrontendOptions frontend = with_sets(arena, a->input->frontend, &sets);
-  PassOptions passes = {.disable = a->input->passes->disable};
+  PassOptions passes = {.disable = a->input->passes->disable, .multiplies_float8 = a->input->passes->multiplies_float8};
   Stages stages;
   if (!frontend_compile(arena, diag, a->input->path, &frontend, &program) ||
       stages_make(&program, NULL, &stages) ||

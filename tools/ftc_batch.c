@@ -66,7 +66,7 @@ static const char *reckon_rate(const BatchSearch *search, Arena *arena, Diag *di
 static const char *try_batch(const BatchSearch *search, Arena *arena, Diag *diag, BatchRow *row) {
   Program program = {0};
   FrontendOptions frontend = options_with_batch(arena, search->input->frontend, row->batch);
-  PassOptions passes = {.disable = search->input->passes->disable};
+  PassOptions passes = {.disable = search->input->passes->disable, .multiplies_float8 = search->input->passes->multiplies_float8};
   bool is_gpu = search->codegen.target == TARGET_PTX;
   Stages stages;
   if (!frontend_compile(arena, diag, search->input->path, &frontend, &program) ||

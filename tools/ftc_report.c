@@ -99,7 +99,8 @@ static bool compile_at(const ReportInput *input, Arena *arena, int64_t ranks, in
   FrontendOptions frontend = *input->frontend;
   frontend.sets = sets;
   frontend.set_count = count + 2;
-  PassOptions passes = {.disable = input->passes->disable, .verify = input->passes->verify};
+  PassOptions passes = {.disable = input->passes->disable, .verify = input->passes->verify,
+                        .multiplies_float8 = input->passes->multiplies_float8};
   Diag diag;
   diag_init(&diag, arena, why);
   if (!frontend_compile(arena, &diag, input->path, &frontend, &program) || diag.errors)

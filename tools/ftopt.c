@@ -153,7 +153,8 @@ static int ftopt_run(Arena *arena, const Options *options, SettingValue *setting
   text_free(&input);
   Graph *graphs[MAX_GRAPHS];
   int count = graph_parse(arena, &diag, options->path, text, graphs, MAX_GRAPHS);
-  PassContext context = {arena, &diag, settings, true, options->gpu};
+  PassContext context = {.arena = arena, .diag = &diag, .settings = settings, .of = PASS_OF_TRAIN,
+                         .for_gpu = options->gpu, .multiplies_float8 = options->gpu};
   bool ok = count >= 0;
   for (int i = 0; ok && i < count; i++) ok = process(options, &context, graphs[i]);
   if (diag.is_fault) return EXIT_MACHINE;

@@ -145,7 +145,7 @@ static void print_share(double part, double whole, FILE *out) {
   if (whole > 0) fprintf(out, " %6.1f%%", 100 * part / whole);
 }
 
-/* The peak that a step is held against: that of tensor cores where its operands are of 16 bits, or
+/* The peak that a step is held against: that of tensor cores where its operands are of 16 or 8 bits, or
  * a library could do it in tf32. */
 static double peak_of(const PlanGraph *graph, int index, const DeviceSpeed *speed) {
   const PlanStep *step = &graph->steps.at[index];
@@ -155,11 +155,13 @@ static double peak_of(const PlanGraph *graph, int index, const DeviceSpeed *spee
         call_int(&instead->call[0], "compute") == COMPUTE_TF32)
       return speed->tf32_flops;
   }
-  int halves = 0;
+  int halves = 0, bytes = 0; /* operands of 16 bits, and of 8: twice the rate */
   for (int i = 0; i < step->input_count; i++) {
     DType dtype = graph->buffers.at[step->args[i]].type.dtype;
     halves += dtype == DT_BF16 || dtype == DT_F16;
+    bytes += dtype_is_float8(dtype);
   }
+  if (bytes >= 2 && speed->half_flops > 0) return 2 * speed->half_flops;
   return halves >= 2 && speed->half_flops > 0 ? speed->half_flops : speed->flops;
 }
 

@@ -17,15 +17,17 @@ static int model_longest_first(const void *a, const void *b) {
   return s != t ? (s < t ? 1 : -1) : x->step - y->step;
 }
 
-/* Which tensor cores could do it: those of 16 bits if two operands are of them, or tf32 if a library could. */
+/* Which tensor cores could do it: those of 16 or 8 bits if two operands are of them, or tf32 if a library could. */
 static void set_operands(const PlanGraph *graph, int index, GpuWork *work) {
   const PlanStep *step = &graph->steps.at[index];
-  int halves = 0;
+  int halves = 0, bytes = 0;
   for (int i = 0; i < step->input_count; i++) {
     DType dtype = graph->buffers.at[step->args[i]].type.dtype;
     halves += dtype == DT_BF16 || dtype == DT_F16;
+    bytes += dtype_is_float8(dtype);
   }
-  work->is_half = halves >= 2;
+  work->is_half = halves >= 2 || bytes >= 2;
+  work->is_float8 = bytes >= 2;
   work->is_tf32 = work->wgmma + work->mma > 0;
   for (int i = 0; i < graph->insteads.count; i++) {
     const PlanInstead *instead = &graph->insteads.at[i];

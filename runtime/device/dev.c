@@ -79,21 +79,23 @@ int dev_gpus(void) {
   return is_there && driver->device_count(&count) == CUDA_SUCCESS ? count : 0;
 }
 
-/* sm_90a has wgmma, and needs a driver that reads PTX 8.0. */
+/* sm_90a has wgmma, and needs a driver that reads PTX 8.0; sm_89 has products of 8-bit floats, of PTX 8.4. */
 void dev_compile_for(const char *text, bool *is_ptx, const char **gpu) {
-  enum { PTX_80 = 12000, OLDEST = 8, HOPPER = 9 };
+  enum { PTX_80 = 12000, PTX_84 = 12040, OLDEST = 8, ADA_MINOR = 9, HOPPER = 9 };
   const CudaDriver *driver;
   CudaDevice device;
   bool is_auto = !text || !strcmp(text, "auto"), is_cuda = text && !strncmp(text, "cuda", 4);
-  int major = 0, index = is_cuda && text[4] == ':' ? atoi(text + 5) : 0;
+  int major = 0, minor = 0, index = is_cuda && text[4] == ':' ? atoi(text + 5) : 0;
   *is_ptx = is_cuda || (text && !strcmp(text, "sim"));
   *gpu = NULL;
   if ((!is_auto && !is_cuda) || cuda_driver_open(&driver) != STATUS_OK ||
       driver->device_get(&device, index) != CUDA_SUCCESS ||
-      driver->device_attribute(&major, CUDA_ATTRIBUTE_MAJOR, device) != CUDA_SUCCESS)
+      driver->device_attribute(&major, CUDA_ATTRIBUTE_MAJOR, device) != CUDA_SUCCESS ||
+      driver->device_attribute(&minor, CUDA_ATTRIBUTE_MINOR, device) != CUDA_SUCCESS)
     return;
   if (major >= OLDEST) *is_ptx = true;
   if (major == HOPPER && driver->version >= PTX_80) *gpu = "sm_90a";
+  if (major == OLDEST && minor == ADA_MINOR && driver->version >= PTX_84) *gpu = "sm_89";
 }
 
 Status dev_refuse_beside(const char *path, const PlanStep *step) {

@@ -2,6 +2,7 @@
  * made of is computed; each operation remembers some of its elements. */
 #include "runtime/execute/body_private.h"
 #include "runtime/common/element.h"
+#include "runtime/common/float8.h"
 #include "runtime/common/philox.h"
 #include <errno.h>
 #include <float.h>
@@ -76,6 +77,9 @@ Scalar body_read_element(DType dtype, const char *at, int64_t element) {
     memcpy(&value, &bits, sizeof value);
     return (Scalar){.f = value};
   }
+  case DT_E4M3:
+  case DT_E5M2:
+    return (Scalar){.f = float8_value(((const uint8_t *)at)[element], dtype == DT_E5M2)};
   case DT_I32:
     return (Scalar){.i = ((const int32_t *)(const void *)at)[element]};
   case DT_U32:

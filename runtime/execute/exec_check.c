@@ -1,5 +1,6 @@
 /* exec_check: numbers that are not finite, found where they lie (declared in exec.h). */
 #include "runtime/execute/exec.h"
+#include "runtime/common/float8.h"
 #include "runtime/execute/exec_fetch.h"
 #include <math.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@ static int64_t first_bad(DType dtype, const void *values, int64_t count) {
     if (dtype == DT_F32) is_good = isfinite(((const float *)values)[i]);
     if (dtype == DT_F64) is_good = isfinite(((const double *)values)[i]);
     if (dtype == DT_F16) is_good = (((const uint16_t *)values)[i] & 0x7c00) != 0x7c00;
+    if (dtype_is_float8(dtype)) is_good = isfinite(float8_value(((const uint8_t *)values)[i], dtype == DT_E5M2));
     if (dtype == DT_BF16) is_good = (((const uint16_t *)values)[i] & 0x7f80) != 0x7f80;
     if (!is_good) return i;
   }

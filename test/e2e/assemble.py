@@ -1,6 +1,6 @@
 """ptxas takes the artifacts of all examples for each GPU and each precision, and no kernel spills registers or has
 a stack. Every day some of them; with --soak (FT_SOAK) all: every example and every preset of gpt2 with two
-layers, in f32, tf32, bf16 and fp16, for sm_80, sm_90 and sm_90a. Skipped where ptxas is not installed."""
+layers, in f32, tf32, bf16, fp16 and fp8, for sm_80, sm_89, sm_90 and sm_90a. Skipped where ptxas is not installed."""
 import os
 import re
 import shutil
@@ -13,8 +13,8 @@ import support
 
 EXAMPLES = ["autoencoder", "fashion_cnn", "fashion_mlp", "gpt_bytes", "regression", "resnet18", "resnet_tiny"]
 PRESETS = ["124M", "350M", "774M", "1558M"]
-GPUS = ["sm_80", "sm_90", "sm_90a"]
-PRECISIONS = ["f32", "tf32", "bf16", "fp16"]
+GPUS = ["sm_80", "sm_89", "sm_90", "sm_90a"]
+PRECISIONS = ["f32", "tf32", "bf16", "fp16", "fp8"]
 
 
 def some(models):
@@ -22,7 +22,7 @@ def some(models):
     if os.environ.get("FT_SOAK"):
         return [(model, gpu, precision) for model in models for gpu in GPUS for precision in PRECISIONS]
     return [(model, *pair) for model in ("regression", "124M") if model in models
-            for pair in (("sm_80", "fp16"), ("sm_90a", "bf16"))]
+            for pair in (("sm_80", "fp16"), ("sm_89", "fp8"), ("sm_90a", "bf16"))]
 
 
 @unittest.skipUnless(shutil.which("ptxas"), "ptxas is not installed")

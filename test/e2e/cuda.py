@@ -505,6 +505,8 @@ class Source(CudaCase):
     def test_a_model_file_is_compiled_for_the_gpu_here(self):
         self.assertEqual(self.target(CC=90), "ptx, sm_90a")
         self.assertEqual(self.target(CC=80), "ptx, sm_80")
+        self.assertEqual(self.target(CC=89), "ptx, sm_89")
+        self.assertEqual(self.target(CC=89, VERSION=12030), "ptx, sm_80")  # a driver before PTX 8.4
         self.assertEqual(self.target(CC=120), "ptx, sm_80")
         self.assertEqual(self.target(CC=90, VERSION=11080), "ptx, sm_80")  # a driver before PTX 8.0
         for fake in ({"CC": 75}, {"COUNT": 0}, {"FT_CUDA_LIBRARY": "/nowhere"}):

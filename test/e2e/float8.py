@@ -1,7 +1,8 @@
 """Training in fp8 follows an emulation in PyTorch step by step, on the processor and in the simulator: operands of products are scaled by the largest
-of their tensor and rounded to e4m3, gradients to e5m2, as docs/language.md says; all else as bf16's classes. Rounding is that of test/num/float8.py,
+of their tensor and rounded to e4m3, gradients to e5m2, as docs/language.md says; all else as bf16's classes. On sm_89 products read their operands in 8 bits. Rounding is that of test/num/float8.py,
 from the formats' definition, which is compared with ml_dtypes there. This is an MLP, whose last layer is of bf16; float8_gpt.py has a GPT. An emulation without 8 bits lies far beyond the bounds."""
 import os
+import re
 import sys
 
 import numpy
@@ -117,8 +118,8 @@ class Float8(support.Case):
     def follow(self, source, model, shapes, x, label, near, near_sim):
         """Each step from where the emulation was, so that differences do not grow over the steps."""
         targets = [(self.compile(source, *flags, name=name), device) for name, device, flags in
-                   (("m.so", "cpu", ()), ("u.so", "cpu", ("--disable=fuse",)), ("m.ptx", "sim", ()))]
-        start, most = start_of(shapes, 5), numpy.zeros((4, 2))
+                   (("m.so", "cpu", ()), ("u.so", "cpu", ("--disable=fuse",)), ("m.ptx", "sim", ()), ("e.ptx", "sim", ("--gpu", "sm_89")))]
+        start, most = start_of(shapes, 5), numpy.zeros((5, 2))
         for i in range(STEPS):
             rows = slice(i * BATCH, (i + 1) * BATCH)
             theirs = step_of(model, start, x[rows], label[rows], linear8)
@@ -126,14 +127,27 @@ class Float8(support.Case):
             steps.append(step_of(model, start, x[rows], label[rows], linear16))
             most = numpy.maximum(most, [apart(step, theirs) for step in steps])
             start = {name: value - numpy.float32(RATE) * theirs[1][name] for name, value in start.items()}
-        print("cpu, without fusion, sim, emulated bf16: loss and gradient apart\n", most, flush=True)
+        print("cpu, without fusion, sim, sim in 8 bits, emulated bf16: loss and gradient apart\n", most, flush=True)
         self.assertTrue((most[:2] < near).all())
-        self.assertTrue((most[2] < near_sim).all())
-        self.assertTrue((most[3] > near_sim).all())
+        self.assertTrue((most[2:4] < near_sim).all())
+        self.assertTrue((most[4] > near_sim).all())
 
     def test_mlp(self):
         x = numpy.random.default_rng(4).standard_normal((STEPS * BATCH, 20)).astype("f4")
         self.follow(MLP, mlp, MLP_SHAPES, x, x[:, :10].argmax(1).astype("i4"), (2e-6, 5e-6), (2e-6, 5e-6))
+
+    def products_of(self, name, *flags):
+        """The products of 8-bit floats in its PTX, by their formats; no others but the last layer's."""
+        with open(self.compile(MLP, *flags, name=name)) as file:
+            text = file.read()
+        return set(re.findall(r"mma\.sync\.aligned\.m16n8k32\.row\.col\.f32\.(\w+\.\w+)\.f32", text)), "cvt.rn.satfinite.e4m3x2.f32" in text
+
+    def test_who_multiplies_bytes(self):
+        """sm_89; not sm_90, where that is an emulation; nobody who leaves it out, and a layer of bf16 does not either."""
+        self.assertEqual(self.products_of("e.ptx", "--gpu", "sm_89"), ({"e4m3.e4m3", "e5m2.e4m3"}, True))
+        for flags in ((), ("--gpu", "sm_90"), ("--gpu", "sm_90a"), ("--gpu", "sm_89", "--disable=fp8_products"),
+                      ("--gpu", "sm_89", "--set", "train.precision=bf16")):
+            self.assertEqual(self.products_of("n.ptx", *flags), (set(), False))
 
     def log_of(self, *arguments):
         support.run("ftrun", *arguments, "--data", self.folder, "--no-shuffle", "--log-jsonl", self.path("log"))

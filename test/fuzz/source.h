@@ -27,7 +27,7 @@ static const char *a_word(const char *words, unsigned n) {
 static void convert_all(const DataArray *array) {
   int64_t count = shape_elements(&array->header.shape);
   if (count > 1 << 20) count = 1 << 20;
-  for (int dtype = 0; dtype < DT_COUNT; dtype++) {
+  for (int dtype = 0; dtype < DT_NAMED; dtype++) {
     if (!element_converts(array->header.element, (DType)dtype)) continue;
     void *to = malloc((size_t)count * 8 + 8);
     int64_t done = element_convert(array_at(array), array->header.element,

@@ -305,6 +305,18 @@ defect("float8-delayed-part", FD, "largest = make_binary(graph, OP_MAX, before, 
 defect("float8-delayed-ranks", FD, "setting_ranks(settings) != 1 ? make_all_reduce", "setting_ranks(settings) < 0 ? make_all_reduce", FDT)
 defect("float8-delayed-unknown", FD, "make_binary(graph, OP_AND, is_some, make_unary(graph, OP_ISFINITE, largest))", "is_some", FDT)
 defect("float8-delayed-twice", "frontend/tensor.c", "b->product_uses.at[place]++);", "b->product_uses.at[place]);", FDT)
+U8 = "unit codegen_float8"
+defect("float8-halves", "kernels/mma_ptx.h", "int even = swap ? 0x2064 : 0x6420,", "int even = swap ? 0x6420 : 0x6420,", U8)
+defect("float8-steps", "kernels/mma_ptx.h", "of / 2 * 4 + of % 2 + ((lane / 8 % 2) ^ upper) * 2;", "of / 2 * 4 + of % 2 + (lane / 8 % 2) * 2;", U8)
+defect("float8-rows", "kernels/mma_ptx.h", "return IS_BYTE && !deep ? 2 * i + group : group * 8 + i;", "return group * 8 + i;", U8)
+defect("float8-columns", "kernels/mma_ptx.h", "(Four){one[0], other[0], one[1], other[1]};", "(Four){one[0], one[1], other[0], other[1]};", U8)
+defect("float8-part", "kernels/mma_ptx.h", "  if (IS_BYTE) clear(&part);\n", "  if (IS_BYTE) part = *sum;\n", U8)
+defect("float8-formats", "codegen/nvptx_mma.c", "dtype_text(m->dtype), dtype_text(b));", "dtype_text(b), dtype_text(m->dtype));", U8)
+defect("float8-pairs", "codegen/emit_memory.c", "LLVMValueRef arguments[2] = {high, low};", "LLVMValueRef arguments[2] = {low, high};", U8)
+defect("float8-pitch", "passes/pitch.c", "dtype_bytes(dtype) == 1 ? 2 * UNIT : UNIT;", "UNIT;", U8)
+defect("float8-rounded", "passes/fp8_products.c", "shape_elements(&node->input[0]->type.shape) && is_rounded_cast(behind_moves(node->input[0])) &&", "shape_elements(&node->input[0]->type.shape) &&", "lit passes/fp8_products.ftir")
+defect("float8-register", "runtime/device/sim/sim_lanes_warp.inc", "m->a[row][l % 4 * 4 + k + (i >> 1) * 16] =", "m->a[row][l % 4 * 4 + k + (i & 1) * 16] =", "unit runtime_sim_warp")
+defect("float8-tie", "runtime/common/float8.h", "(int)nearbyintf(ldexpf(size, bits - exponent));", "(int)roundf(ldexpf(size, bits - exponent));", "unit runtime_sim")
 defect("wide-operand", "codegen/nvptx_contract.c", "int64_t most = (int64_t)INT32_MAX - 16;", "int64_t most = INT64_MAX / 2;", "py test/e2e/long_rows.py")
 PITCH = "unit codegen_pitch"
 defect("pitch-end-of-row", "kernels/gemm_panel.h", "return length - (deep ? k : start + along);", "return length - (deep ? k : start + along) + wide;", PITCH)

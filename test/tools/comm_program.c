@@ -55,7 +55,7 @@ static bool read_case(const Comm *comm, const char *line, Case *c) {
               .in_place = in_place};
   c->work.is_shared = true;
   while (strcmp(comm_kind_text(c->work.kind), kind)) c->work.kind++;
-  if (!dtype_parse(dtype, &c->work.dtype)) return false;
+  if (!dtype_parse_named(dtype, &c->work.dtype)) return false;
   c->x_bytes = c->out_bytes = count * dtype_bytes(c->work.dtype);
   if (c->work.kind == COMM_ALL_GATHER) c->out_bytes *= ranks;
   if (c->work.kind == COMM_REDUCE_SCATTER) c->out_bytes /= ranks;

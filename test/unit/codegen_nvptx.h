@@ -240,7 +240,8 @@ static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue 
   one.actual = ARENA_ARRAY(arena, Tensor *, graph->nodes.count);
   assert_non_null(one.values);
   assert_true(graph_interpret(graph, arena, probe_leaf, &probe, true, one.rounded, diag));
-  CodegenOptions options = {.target = TARGET_PTX, .gpu = how.gpu};
+  CodegenOptions options = {.target = TARGET_PTX, .gpu = how.gpu,
+                            .has_float8 = how.gpu && !strcmp(how.gpu, "sm_89")};
   Module module;
   assert_true(target_open(&module, arena, diag, &options));
   module.allows_tf32 = one.allows_tf32 = how.allows_tf32;

@@ -2,6 +2,7 @@
 #ifndef FT_TEST_ELEMENTS_HELP_H
 #define FT_TEST_ELEMENTS_HELP_H
 #include "passes_help.h"
+#include "runtime/common/float8.h"
 
 /* Of a value that the type has. */
 static inline uint16_t help_to_16(DType dtype, float value) {
@@ -40,6 +41,10 @@ static inline void help_store(void *to, DType dtype, int64_t i, const Tensor *fr
   case DT_BF16:
     ((uint16_t *)to)[i] = help_to_16(dtype, (float)f);
     break;
+  case DT_E4M3:
+  case DT_E5M2:
+    ((uint8_t *)to)[i] = float8_code((float)f, dtype == DT_E5M2);
+    break;
   case DT_F32:
     ((float *)to)[i] = (float)f;
     break;
@@ -56,6 +61,9 @@ static inline double help_load(const void *from, DType dtype, int64_t i) {
   case DT_BOOL:
   case DT_U8:
     return ((const uint8_t *)from)[i];
+  case DT_E4M3:
+  case DT_E5M2:
+    return float8_value(((const uint8_t *)from)[i], dtype == DT_E5M2);
   case DT_I32:
     return ((const int32_t *)from)[i];
   case DT_U32:

@@ -118,6 +118,21 @@ static uint16_t brain_of(long double x) {
   int bits = exponent == -125 ? (int)steps : (int)steps + ((exponent + 125) << 7);
   return sign | (bits > 0x7f80 ? 0x7f80 : (uint16_t)bits);
 }
+/* The code whose number is nearest, of two the even one; saturated. */
+static uint8_t float8_of(float x, int bits, int bias, double largest) {
+  double size = fabs((double)x), least = INFINITY;
+  uint8_t best = 0;
+  if (isnan(x)) return 0x7f;
+  for (int code = 0; code < 0x80; code++) {
+    int exponent = code >> bits, part = code & ((1 << bits) - 1);
+    double value = ldexp(part + (exponent ? 1 << bits : 0), (exponent ? exponent : 1) - bias - bits);
+    double off = fabs(value - fmin(size, largest));
+    if (value > largest || off > least || (off == least && code % 2)) continue;
+    least = off;
+    best = (uint8_t)code;
+  }
+  return best | (signbit(x) ? 0x80 : 0);
+}
 
 /* The exact sum, rounded to odd, so that rounding it again is right. */
 static long double sum_of(double x, double y) {

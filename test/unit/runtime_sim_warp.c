@@ -203,13 +203,16 @@ static void matrices(void **state) {
   }
 }
 
-/* Small whole numbers are exact in every type: the bits of x as bf16, f16 or tf32. */
+/* Small whole numbers are exact in every type: the bits of x as bf16, f16, tf32, or as e4m3 (4) or e5m2 (5), which has
+ * those up to 4, and 5 to 8 in twos. */
 static uint32_t number_bits(char type, int x) {
   float f = (float)x;
   uint32_t bits;
   memcpy(&bits, &f, 4);
   if (type == 't') return bits;
   if (type == 'b') return bits >> 16;
+  if (x && type == '4') return (bits >> 24 & 0x80) | (((bits >> 23 & 255) - 120) << 3) | (bits >> 20 & 7);
+  if (x && type == '5') return (bits >> 24 & 0x80) | (((bits >> 23 & 255) - 112) << 2) | (bits >> 21 & 3);
   if (!x) return 0;
   return (bits >> 16 & 0x8000) | (((bits >> 23 & 255) - 112) << 10) | (bits >> 13 & 1023);
 }
@@ -218,15 +221,18 @@ typedef struct {
   const char *op;
   char type;
   int depth, a_registers, b_registers;
+  char b_type; /* 0: as a */
 } Product;
 
 /* a (16 x depth), b (depth x 8) and c (16 x 8) of small numbers, laid out as PTX says. */
 static void check_product(SimMachine *machine, const Product *p) {
-  int a[16][16], b[16][8], c[16][8], per = p->type == 't' ? 1 : 2;
+  bool is_byte = p->type == '4' || p->type == '5';
+  int a[16][32], b[32][8], c[16][8], per = p->type == 't' ? 1 : is_byte ? 4 : 2, bits = 32 / per;
+  char b_type = p->b_type ? p->b_type : p->type;
   char body[2048];
   for (int i = 0; i < 16; i++)
-    for (int k = 0; k < 16; k++)
-      a[i][k] = (i * 7 + k * 3) % 11 - 5, b[k][i % 8] = (k * 5 + i % 8) % 9 - 4;
+    for (int k = 0; k < 32; k++)
+      a[i][k] = (i * 7 + k * 3) % (is_byte ? 9 : 11) - (is_byte ? 4 : 5), b[k][i % 8] = (k * 5 + i % 8) % 9 - 4;
   for (int i = 0; i < 16; i++)
     for (int n = 0; n < 8; n++) c[i][n] = i - n;
   memset(in, 0, sizeof in);
@@ -236,11 +242,11 @@ static void check_product(SimMachine *machine, const Product *p) {
     for (int r = 0; r < p->a_registers; r++)
       for (int h = 0; h < per; h++) {
         int row = group + (r % 2) * 8, k = in_group * per + h + (r / 2) * 4 * per;
-        word[r] |= number_bits(p->type, a[row][k]) << (16 * h);
+        word[r] |= number_bits(p->type, a[row][k]) << (bits % 32 * h);
       }
     for (int r = 0; r < p->b_registers; r++)
       for (int h = 0; h < per; h++)
-        word[4 + r] |= number_bits(p->type, b[in_group * per + h + r * 4 * per][group]) << (16 * h);
+        word[4 + r] |= number_bits(b_type, b[in_group * per + h + r * 4 * per][group]) << (bits % 32 * h);
     for (int r = 0; r < 4; r++)
       word[8 + r] = number_bits('t', c[group + r / 2 * 8][in_group * 2 + r % 2]);
   }
@@ -275,6 +281,10 @@ static void products(void **state) {
       {"mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32", 't', 4, 2, 1},
       {"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", 'h', 8, 2, 1},
       {"mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", 'b', 8, 2, 1},
+      {"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", '4', 32, 4, 2},
+      {"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32", '4', 32, 4, 2, '5'},
+      {"mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32", '5', 32, 4, 2, '4'},
+      {"mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32", '5', 32, 4, 2},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) check_product(*state, &all[i]);
 }

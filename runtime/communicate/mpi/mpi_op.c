@@ -21,13 +21,13 @@ static MPI_User_function *const functions[DT_COUNT][MPI_OPS] = {
 
 int mpi_op_make(MPI_Op op[DT_COUNT][MPI_OPS]) {
   int error = MPI_SUCCESS;
-  for (int d = 0; d < DT_COUNT; d++)
+  for (int d = 0; d < DT_NAMED; d++)
     for (int o = 0; o < MPI_OPS && error == MPI_SUCCESS; o++)
       error = MPI_Op_create(functions[d][o], 1, &op[d][o]);
   return error;
 }
 
 void mpi_op_free(MPI_Op op[DT_COUNT][MPI_OPS]) {
-  for (int d = 0; d < DT_COUNT; d++)
+  for (int d = 0; d < DT_NAMED; d++)
     for (int o = 0; o < MPI_OPS; o++) MPI_Op_free(&op[d][o]);
 }

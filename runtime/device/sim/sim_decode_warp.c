@@ -161,6 +161,10 @@ static Status decode_mma(Decoder *decoder, const PtxStatement *s) {
       {"m16n8k8.row.col.f32.f16.f16.f32", MMA_F16_1688, 4, 2, 1},
       {"m16n8k8.row.col.f16.f16.f16.f16", MMA_F16_1688, 2, 2, 1},
       {"m16n8k8.row.col.f32.bf16.bf16.f32", MMA_BF16_1688, 4, 2, 1},
+      {"m16n8k32.row.col.f32.e4m3.e4m3.f32", MMA_FLOAT8, 4, 4, 2},
+      {"m16n8k32.row.col.f32.e4m3.e5m2.f32", MMA_FLOAT8 + 1, 4, 4, 2},
+      {"m16n8k32.row.col.f32.e5m2.e4m3.f32", MMA_FLOAT8 + 2, 4, 4, 2},
+      {"m16n8k32.row.col.f32.e5m2.e5m2.f32", MMA_FLOAT8 + 3, 4, 4, 2},
   };
   const char *shape = s->op + strlen("mma.sync.aligned.");
   size_t k = 0, count = sizeof kinds / sizeof *kinds;

@@ -6,7 +6,7 @@
 
 enum { PLACE = SIM_LANES * 4 /* bytes of a place of a register */, BARRIER_CYCLES = 16, WGMMA_CYCLES = 32, MMA_CYCLES = 18,
        ARRIVE_CYCLES = 12 };
-/* 16-bit operations of the largest mma.sync, and of a wgmma's eight columns by each of its warps */
+/* 16-bit operations of the largest mma.sync (of 8-bit operands twice as many, in the same time), and of a wgmma's eight columns by each of its warps */
 enum { MMA_WORK = 16 * 8 * 16 * 2, WGMMA_WORK = 16 * 8 * 16 * 2 };
 
 /* ── memory ───────────────────────────────────────────────────────────────────────────────── */
@@ -129,7 +129,8 @@ static void do_wgmma(SimWarp *w, const SimInst *in) {
 }
 
 static void do_mma(SimWarp *w, const SimInst *in) {
-  bool is_deep = in->mode == MMA_F16_16816 || in->mode == MMA_BF16_16816 || in->mode == MMA_TF32_1688;
+  bool is_deep = in->mode == MMA_F16_16816 || in->mode == MMA_BF16_16816 || in->mode == MMA_TF32_1688 ||
+                 in->mode >= MMA_FLOAT8;
   int64_t work = is_deep ? MMA_WORK : MMA_WORK / 2;
   w->cta->counts.mma += work;
   int64_t until = tensor_until(w->path, (double)work / w->cta->run->launch->timing->mma);

@@ -1,0 +1,69 @@
+/* fp8_products: matrix products whose operands were rounded to 8-bit floats (float8.h) read them as such, where the GPU
+ * multiplies these (PassContext.multiplies_float8). What was rounded by arithmetic of f32 and then cast to bf16 is cast to
+ * e4m3 or e5m2 in their place, which is half the memory. The values are the same: a cast to these types rounds as
+ * round_e4m3 and round_e5m2 do. The sums of a product are f32, as before, and are multiplied by the inverse scales
+ * behind it.
+ *
+ * A product stays as it is where one operand is not such, or where its result is not f32. Then what both kinds of
+ * products read is made twice. */
+#include "passes/pass.h"
+
+typedef struct {
+  const Graph *old;
+  bool *is_wanted; /* by old node: a cast to bf16 whose 8-bit form a product takes */
+  Node **made;     /* … that form, in the new graph */
+} Fp8Products;
+
+static const Node *behind_moves(const Node *node) {
+  while (node->op == OP_RESHAPE || node->op == OP_TRANSPOSE) node = node->input[0];
+  return node;
+}
+
+static bool is_rounded_cast(const Node *node) {
+  if (node->op != OP_CAST || node->type.dtype != DT_BF16) return false;
+  const Node *rounded = node->input[0];
+  return rounded->type.dtype == DT_F32 && (rounded->op == OP_ROUND_E4M3 || rounded->op == OP_ROUND_E5M2);
+}
+
+static bool is_fp8_product(const Node *node) {
+  return node->op == OP_DOT && node->type.dtype == DT_F32 && shape_elements(&node->type.shape) &&
+         shape_elements(&node->input[0]->type.shape) && is_rounded_cast(behind_moves(node->input[0])) &&
+         is_rounded_cast(behind_moves(node->input[1]));
+}
+
+/* The operand in its 8-bit form, behind the same views. */
+static Node *fp8_operand(const Fp8Products *p, Graph *fresh, const Node *old) {
+  if (is_rounded_cast(old)) return p->made[old->id];
+  Node *input = fp8_operand(p, fresh, old->input[0]);
+  fresh->origin = old->origin;
+  return graph_copy_as(fresh, old, &input, &(Type){input->type.dtype, old->type.shape});
+}
+
+static Node *fp8_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  Fp8Products *p = context;
+  if (p->is_wanted[old->id]) {
+    DType dtype = old->input[0]->op == OP_ROUND_E4M3 ? DT_E4M3 : DT_E5M2;
+    Node *made = make_cast(fresh, inputs[0]->input[0], dtype);
+    node_set_attr(fresh, made, attr_str(ATTR_WHY, "operand of a product of 8-bit floats"));
+    p->made[old->id] = made;
+  }
+  if (!is_fp8_product(old)) return NULL;
+  Node *operands[2];
+  for (int k = 0; k < 2; k++) operands[k] = fp8_operand(p, fresh, old->input[k]);
+  fresh->origin = old->origin;
+  return graph_copy_node(fresh, old, operands);
+}
+
+Graph *pass_fp8_products(PassContext *context, Graph *graph) {
+  if (!context->multiplies_float8) return graph;
+  int count = graph->nodes.count;
+  Fp8Products p = {graph, ARENA_ARRAY(context->scratch, bool, count), ARENA_ARRAY(context->scratch, Node *, count)};
+  bool found = false;
+  for (int i = 0; i < count; i++) {
+    const Node *node = graph->nodes.at[i];
+    if (!is_fp8_product(node)) continue;
+    found = true;
+    for (int k = 0; k < 2; k++) p.is_wanted[behind_moves(node->input[k])->id] = true;
+  }
+  return found ? pass_dce(context, graph_rewrite(graph, fp8_visit, &p)) : graph;
+}
