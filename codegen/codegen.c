@@ -10,6 +10,7 @@
 #include "codegen/lower.h"
 #include "codegen/nvptx_private.h"
 #include "codegen/target.h"
+#include "plan/waits.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -65,13 +66,19 @@ static void rename_own(Module *module, int index) {
   }
 }
 
-/* The modules' texts one behind the other, with one head. */
+/* The modules' texts one behind the other, with one head, and the variable that bounded waits read
+ * (kernels/mbarrier.h). */
 static void join_ptx(const Work *work, Text *out) {
   static const char end_of_head[] = ".address_size 64\n";
   for (int i = 0; i < work->count; i++) {
     const char *text = text_cstr(&work->code->object[i]), *body = strstr(text, end_of_head);
-    size_t head = module_number(work, i) && body ? (size_t)(body - text) + strlen(end_of_head) : 0;
-    text_append(out, text + head, work->code->object[i].count - head);
+    size_t end = body ? (size_t)(body - text) + strlen(end_of_head) : 0;
+    if (!module_number(work, i)) {
+      text_append(out, text, end);
+      if (work->options->wait_polls)
+        text_printf(out, "\n.visible .global .align 8 .u64 %s;\n", WAITS_VARIABLE);
+    }
+    text_append(out, text + end, work->code->object[i].count - end);
   }
 }
 
@@ -160,7 +167,14 @@ static bool open_all(Work *work, Module **module, Arena *arena, Diag *diag) {
   return true;
 }
 
-static bool codegen_finish(Work *work) {
+static void codegen_note_waits(const Work *work, Diag *diag) {
+  if (work->options->wait_polls && !strstr(text_cstr(&work->code->assembly), "[" WAITS_VARIABLE "]"))
+    diag_warning(diag, (Loc){0},
+                 "--debug-waits bounds nothing here: only kernels for --gpu sm_90a wait at mbarriers, "
+                 "in products and attention of bf16 and f16");
+}
+
+static bool codegen_finish(Work *work, Diag *diag) {
   bool good = true;
   for (int i = 0; i < work->count; i++) {
     const Piece *piece = &work->piece[i];
@@ -172,6 +186,7 @@ static bool codegen_finish(Work *work) {
               piece->emit);
   }
   if (good && work->options->target == TARGET_PTX) join_ptx(work, &work->code->assembly);
+  if (good) codegen_note_waits(work, diag);
   if (good && work->options->target == TARGET_CPU) add_library(work);
   return good;
 }
@@ -204,7 +219,7 @@ bool codegen_run(Arena *arena, Diag *diag, const Program *program, const Codegen
   tick(&clock, "lower");
   if (good && !options->only_plan) {
     compile_all(&work);
-    good = codegen_finish(&work);
+    good = codegen_finish(&work, diag);
     tick(&clock, "modules, side by side");
   }
   for (int i = 0; i < work.count; i++) {

@@ -4,6 +4,7 @@
  * two backward. */
 #include "codegen/nvptx_callback.h"
 #include "codegen/nvptx_mma.h"
+#include "codegen/nvptx_waits.h"
 #include "codegen/nvptx_wgmma.h"
 #include "passes/attention.h"
 #include <stdio.h>
@@ -334,6 +335,7 @@ static bool nvptx_attention_emit_part(Attention *a, AttentionPart part) {
   const char *body = a->unit == UNIT_WGMMA ? bodies_wgmma[part] : bodies[a->unit];
   if (!module_specialise(job->module, body, "attention_", a->suffix)) return false;
   nvptx_attention_define_constants(a);
+  if (a->unit == UNIT_WGMMA) nvptx_define_waits(job, a->suffix, "attention", name);
   define_tensors(a);
   define_mask(a);
   define_conversions(a);

@@ -5,6 +5,7 @@
 #include "codegen/nvptx_callback.h"
 #include "codegen/nvptx_mma.h"
 #include "codegen/nvptx_sums.h"
+#include "codegen/nvptx_waits.h"
 #include "codegen/nvptx_wgmma.h"
 #include <stdio.h>
 
@@ -558,6 +559,7 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   nvptx_contract_define_constants(c);
   define_conv(c);
   define_operands(c);
+  if (c->unit == UNIT_WGMMA) nvptx_define_waits(job, c->suffix, "gemm", job->name);
   nvptx_contract_define_finish(c);
   define_shift(c);
   nvptx_sums_define(c);

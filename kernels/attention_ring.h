@@ -21,6 +21,8 @@ int attention_stages(void), attention_row_panels(void);
 int attention_maps(void), attention_map_head(void), attention_map_planes(void);
 void *attention_key_map(void *const *args), *attention_value_map(void *const *args);
 
+int attention_wait_polls(void), attention_wait_kernel(void); /* ftc --debug-waits: mbarrier.h */
+
 enum { KEYS, VALUES };
 enum { HALF_GROUP = GROUP_THREADS / 2, STRIP = 32 /* rows that are loaded with few registers */ };
 
@@ -54,6 +56,10 @@ ALWAYS Mbarrier full(Panel memory, int which, int t) {
 }
 ALWAYS Mbarrier empty(Panel memory, int which, int t) { return full(memory, which, t) + 1; }
 ALWAYS Mbarrier turn(Panel memory, int group) { return mbarriers(memory) + 2 * tiles() + group; }
+/* `stage`: the place in the ring; a warpgroup for WAIT_TURN. */
+ALWAYS Wait wait_for(int barrier, int stage) {
+  return (Wait){attention_wait_polls(), attention_wait_kernel(), barrier, stage};
+}
 /* Each tile is one phase of the mbarriers of its place: the parity of tile t's phase. */
 ALWAYS int parity(int t) { return t / attention_stages() % 2; }
 
@@ -121,7 +127,8 @@ ALWAYS void publish(const Here *w, Panel memory, int which, int t) {
 
 /* Waits until the place of tile t is empty. */
 ALWAYS void await_place(Panel memory, int which, int t) {
-  if (t >= attention_stages()) mbarrier_wait(empty(memory, which, t), !parity(t));
+  if (t >= attention_stages())
+    mbarrier_wait(empty(memory, which, t), !parity(t), wait_for(WAIT_EMPTY, place_of(which, t)));
 }
 
 /* Loads keys and values by tensor maps: one thread starts all copies. */
@@ -169,7 +176,7 @@ ALWAYS void load_tiles(const Here *w, Panel memory, int count) {
 /* ── the consumers ───────────────────────────────────────────────────────────────────────────── */
 
 ALWAYS Panel await_tile(Panel memory, int which, int t) {
-  mbarrier_wait(full(memory, which, t), parity(t));
+  mbarrier_wait(full(memory, which, t), parity(t), wait_for(WAIT_FULL, place_of(which, t)));
   return tile_panel(memory, which, t);
 }
 ALWAYS void store_tile(Panel memory, int which, int t, int lane) {

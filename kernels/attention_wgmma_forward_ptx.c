@@ -11,7 +11,7 @@ ALWAYS void load_tile(const Here *w, Panel memory, int which, int t) {
  * cores have another's products. Turn t of the first warpgroup follows turn t - 1 of the last. */
 ALWAYS void await_turn(Panel memory, int group, int t) {
   if (group == 0) t--;
-  if (t >= 0) mbarrier_wait(turn(memory, group), t % 2);
+  if (t >= 0) mbarrier_wait(turn(memory, group), t % 2, wait_for(WAIT_TURN, group));
 }
 ALWAYS void pass_turn(Panel memory, int group, int lane) {
   warp_arrives(turn(memory, group + 1 == groups_of_rows() ? 0 : group + 1), lane);

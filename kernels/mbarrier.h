@@ -4,6 +4,7 @@
  * of the phase that must be over, which is 0 for the first phase. */
 #ifndef FT_KERNELS_MBARRIER_H
 #define FT_KERNELS_MBARRIER_H
+#include "kernels/wait_record.h"
 #include <stdint.h>
 
 #define MBARRIER_INLINE static inline __attribute__((always_inline))
@@ -32,16 +33,61 @@ MBARRIER_INLINE void mbarrier_arrive_if(Mbarrier at, int does) {
       "r"(does)
       : "memory");
 }
-MBARRIER_INLINE void mbarrier_wait(Mbarrier at, int parity) {
+/* One poll: is the phase of this parity over? It may take a while to say no. */
+MBARRIER_INLINE int mbarrier_is_over(Mbarrier at, int parity) {
   int is_over;
-  do
-    __asm__ volatile("{\n\t.reg .pred over;\n\t"
-                     "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\n\t"
-                     "selp.b32 %0, 1, 0, over;\n\t}"
-                     : "=r"(is_over)
-                     : "r"(mbarrier_address(at)), "r"(parity)
-                     : "memory");
-  while (!is_over);
+  __asm__ volatile("{\n\t.reg .pred over;\n\t"
+                   "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\n\t"
+                   "selp.b32 %0, 1, 0, over;\n\t}"
+                   : "=r"(is_over)
+                   : "r"(mbarrier_address(at)), "r"(parity)
+                   : "memory");
+  return is_over;
+}
+
+/* How long a wait may take, and whose it is. */
+typedef struct {
+  int polls; /* at most; 0: as many as it takes */
+  int kernel, barrier, stage; /* kernels/wait_record.h */
+} Wait;
+
+/* The first of the lanes that are here tells what they wait for; then all of them end the kernel. */
+MBARRIER_INLINE void mbarrier_give_up(int parity, Wait wait) {
+  typedef __attribute__((address_space(1))) volatile unsigned *Words;
+  uint64_t place;
+  unsigned lanes, lane, number;
+  __asm__ volatile("activemask.b32 %0;" : "=r"(lanes));
+  __asm__ volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  __asm__ volatile("ld.global.u64 %0, [ft_waits];" : "=l"(place));
+  if (place && lane == (unsigned)__builtin_ctz(lanes)) {
+    __asm__ volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(place) : "memory");
+    if (number < WAIT_RECORDS) {
+      Words record = (Words)(place + (number + 1) * WAIT_WORDS * sizeof(unsigned));
+      record[WAIT_KERNEL] = (unsigned)wait.kernel;
+      record[WAIT_BARRIER] = (unsigned)wait.barrier;
+      record[WAIT_STAGE] = (unsigned)wait.stage;
+      record[WAIT_PARITY] = (unsigned)parity;
+      record[WAIT_BLOCK] = (unsigned)__nvvm_read_ptx_sreg_ctaid_x();
+      record[WAIT_BLOCK + 1] = (unsigned)__nvvm_read_ptx_sreg_ctaid_y();
+      record[WAIT_BLOCK + 2] = (unsigned)__nvvm_read_ptx_sreg_ctaid_z();
+      record[WAIT_THREAD] = (unsigned)__nvvm_read_ptx_sreg_tid_x();
+      __asm__ volatile("membar.sys;" ::: "memory");
+      record[WAIT_WHOLE] = 1;
+      __asm__ volatile("membar.sys;" ::: "memory");
+    }
+  }
+  __nvvm_bar_warp_sync(lanes);
+  __asm__ volatile("trap;");
+}
+
+MBARRIER_INLINE void mbarrier_wait(Mbarrier at, int parity, Wait wait) {
+  if (!wait.polls) {
+    while (!mbarrier_is_over(at, parity)) {
+    }
+    return;
+  }
+  for (int left = wait.polls; !mbarrier_is_over(at, parity); left--)
+    if (left <= 0) mbarrier_give_up(parity, wait);
 }
 
 /* ── boxes of tensors (TMA) ── */

@@ -32,6 +32,7 @@
 int gemm_maps(void);  /* both operands come by tensor maps; */
 int gemm_stays(void); /* and a block, alone on its multiprocessor, makes several tiles */
 int gemm_sums(void), gemm_barriers(void); /* where finished sums and mbarriers lie: bytes */
+int gemm_wait_polls(void), gemm_wait_kernel(void); /* ftc --debug-waits: kernels/mbarrier.h */
 const void *gemm_map_a(void *const *args), *gemm_map_b(void *const *args);
 
 /* sum[micro_n / 2] = a b, or += with `adds`: 64 x micro_n results of a warpgroup, 16 steps of k;
@@ -186,6 +187,9 @@ ALWAYS Mbarrier full_of(Panel memory, int stage) {
   return (Mbarrier)((SHARED char *)memory + gemm_barriers()) + 2 * stage;
 }
 ALWAYS Mbarrier empty_of(Panel memory, int stage) { return full_of(memory, stage) + 1; }
+ALWAYS Wait gemm_wait(int barrier, int stage) {
+  return (Wait){gemm_wait_polls(), gemm_wait_kernel(), barrier, stage};
+}
 
 /* A panel of one operand: a deep one is one box, a flat one a box for each 64 neighbours. */
 ALWAYS void load_boxes(void *const *args, const Where *w, int is_a, int k, Panel panel,
@@ -215,7 +219,7 @@ ALWAYS void produce(void *const *args, Panel memory, const Where *w, Ring *ring)
 #pragma clang loop unroll(disable)
   for (int k = w->begin; k < w->end; k += gemm_steps()) {
     Mbarrier full = full_of(memory, ring->at);
-    mbarrier_wait(empty_of(memory, ring->at), ring->parity ^ 1);
+    mbarrier_wait(empty_of(memory, ring->at), ring->parity ^ 1, gemm_wait(WAIT_EMPTY, ring->at));
     mbarrier_arrive_expect(full, bytes);
     load_boxes(args, w, 1, k, panel_of(memory, ring->at, 1), full);
     load_boxes(args, w, 0, k, panel_of(memory, ring->at, 0), full);
@@ -227,7 +231,7 @@ ALWAYS void consume(Panel memory, const Where *w, Ring *ring, Total *sum) {
   int before = 0, count = panels_of(w), tells = w->thread % 32 == 0;
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
-    mbarrier_wait(full_of(memory, ring->at), ring->parity);
+    mbarrier_wait(full_of(memory, ring->at), ring->parity, gemm_wait(WAIT_FULL, ring->at));
     multiply(panel_of(memory, ring->at, 1), panel_of(memory, ring->at, 0), w->thread, t > 0, sum);
     wgmma_wait(1);
     mbarrier_arrive_if(empty_of(memory, before), tells && t > 0);

@@ -10,6 +10,7 @@
 #include "lsp/server.h"
 #include "passes/pass.h"
 #include "passes/recompute.h"
+#include "plan/waits.h"
 #include "frontend/apply.h"
 #include "tools/ftc_auto.h"
 #include "tools/ftc_batch.h"
@@ -113,6 +114,14 @@ static int add_disable(Request *r, const char *value) {
   return 0;
 }
 SWITCHES(set_check_memory, codegen.check_memory)
+static int set_debug_waits(Request *r, const char *value) {
+  char *end = NULL;
+  long polls = value ? strtol(value, &end, 10) : WAITS_POLLS;
+  if (value && (!*value || *end || polls < 1 || polls > INT32_MAX))
+    return fail_usage("--debug-waits takes a number of polls from 1 to 2147483647, not '%s'", value);
+  r->codegen.wait_polls = (int)polls;
+  return 0;
+}
 static int set_exact_math(Request *r, const char *value) {
   (void)value;
   r->exact_math = true;
@@ -179,6 +188,7 @@ static const Action actions[] = {
     {"--disable", add_disable},
     {"--time-passes", set_time_passes},
     {"--check-memory", set_check_memory},
+    {"--debug-waits", set_debug_waits},
     {"--exact-math", set_exact_math},
     {"--allow-paths", set_allow_paths},
     {"--lsp", serve_editor},
@@ -264,6 +274,8 @@ static int check_request(Request *request) {
     return fail_usage(
         "%s", "--check-memory is for the CPU; 'ftrun --device sim' checks every access of a "
               ".ptx");
+  if (!is_ptx && request->codegen.wait_polls)
+    return fail_usage("%s", "--debug-waits is for a GPU, whose code is a .ptx: -o OUT.ptx");
   if (!is_ptx && request->exact_math)
     return fail_usage("%s", "--exact-math is for a GPU: on the CPU no function is approximate");
   if (!request->emit && request->output && !is_ptx && !has_extension(request->output, ".so"))

@@ -82,6 +82,9 @@ static const Flag ftc_flags[] = {
      "CPU: every access of a generated kernel asks whether it is inside of its tensor; if not, the "
      "run ends with exit code 3 "
      "(slow; to find faults)"},
+    {"--debug-waits", FLAG_OPTIONAL, 1, "N", NULL,
+     "GPU: a wait of a kernel at a barrier in shared memory takes at most N polls (default 4194304); beyond, the run ends and says "
+     "which kernel, barrier, stage and block (to find endless waits; docs/debugging.md)"},
     {"--allow-paths", FLAG_SWITCH, 1, NULL, NULL,
      "imports may come from outside of the folder that the program is in"},
     {"--time-passes", FLAG_SWITCH, 1, NULL, NULL, "how long each step took, on standard error"},

@@ -9,6 +9,7 @@
 #include "plan/plan_calls.h"
 #include "plan/plan_map.h"
 #include "plan/plan_order.h"
+#include "plan/waits.h"
 #include "runtime/common/element.h"
 #include "runtime/device/beside.h"
 #include "runtime/device/sim/sim_gpu.h"
@@ -24,6 +25,7 @@ struct Device {
   CpuLibrary *library;
   Comm *comm; /* NULL: alone */
   SimPtxas ptxas;
+  char *waits; /* what kernels say of endless waits (plan/waits.h); NULL: these say nothing */
   char text[64];
 };
 
@@ -66,6 +68,16 @@ static void close_sim(Device *device) {
   free(device);
 }
 
+static Status open_waits(Device *device) {
+  int64_t bytes;
+  char *variable = sim_module_variable(device->module, WAITS_VARIABLE, &bytes);
+  if (!variable || bytes != sizeof device->waits) return STATUS_OK;
+  STATUS_TRY(sim_alloc(device->machine, WAITS_BYTES, &device->waits));
+  sim_mark(device->machine, device->waits, WAITS_BYTES, true);
+  memcpy(variable, &device->waits, sizeof device->waits);
+  return STATUS_OK;
+}
+
 static Status open_sim(const Artifact *artifact, const DeviceOptions *options, Device **out) {
   Device *device = calloc(1, sizeof *device);
   if (!device) return status_fail(STATUS_FAULT, "out of memory");
@@ -74,6 +86,7 @@ static Status open_sim(const Artifact *artifact, const DeviceOptions *options, D
   if (status == STATUS_OK && options->is_unchecked) sim_machine_unchecked(device->machine);
   if (status == STATUS_OK)
     status = sim_module_load(artifact->path, artifact->ptx, strlen(artifact->ptx), &device->module);
+  if (status == STATUS_OK) status = open_waits(device);
   if (status == STATUS_OK) status = cpu_library_new(1, 0, &device->library);
   if (status != STATUS_OK) {
     close_sim(device);
@@ -174,7 +187,7 @@ static Status bind_launch(DeviceGraph *graph, const Artifact *artifact, const Pl
         artifact->path, info.line, step->name, info.params, (long long)info.param_bytes,
         step->arg_count + step->map_count, (long long)param_bytes);
   task->params = ARENA_ARRAY(arena, uint64_t, param_bytes / 8 + 1);
-  task->regions = ARENA_ARRAY(arena, SimRegion, step->arg_count + 1);
+  task->regions = ARENA_ARRAY(arena, SimRegion, step->arg_count + 2);
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->graph->buffers.at[step->args[i]];
     char type[TYPE_TEXT];
@@ -188,11 +201,15 @@ static Status bind_launch(DeviceGraph *graph, const Artifact *artifact, const Pl
     task->is_fresh[i] = is_fresh(graph->plan, graph->graph, step, i);
   }
   sim_plan_maps(step, task->params);
+  bool has_waits = graph->device->waits != NULL;
+  if (has_waits)
+    task->regions[step->arg_count] =
+        (SimRegion){WAITS_VARIABLE, graph->device->waits, WAITS_BYTES, true};
   task->launch = (SimLaunch){.shared = step->shared,
                              .params = task->params,
                              .param_bytes = param_bytes,
                              .regions = task->regions,
-                             .region_count = step->arg_count,
+                             .region_count = step->arg_count + has_waits,
                              .source = graph->plan->source,
                              .label = step->label,
                              .line = step->line};
@@ -300,7 +317,12 @@ static Status run_launch(DeviceGraph *graph, const PlanStep *step, Task *task, c
   }
   task->launch.counts = counts;
   task->launch.timing = timing;
-  return sim_launch(machine, task->kernel, &task->launch);
+  char said[512];
+  Status status = sim_launch(machine, task->kernel, &task->launch);
+  if (status == STATUS_OK || !graph->device->waits ||
+      !waits_tell(graph->device->waits, graph->plan, NULL, said, sizeof said))
+    return status;
+  return status_fail(STATUS_FAULT, "%s: %s", graph->artifact->path, said);
 }
 
 static Status run_call(DeviceGraph *graph, const HostCall *made, const char *batch) {

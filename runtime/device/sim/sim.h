@@ -61,6 +61,10 @@ void sim_module_free(SimModule *module); /* NULL is fine */
 const SimKernel *sim_module_kernel(const SimModule *module, const char *name);
 int sim_module_kernel_count(const SimModule *module);
 const SimKernel *sim_module_kernel_at(const SimModule *module, int index);
+/* The memory of a .global variable of the module, zeros at first; NULL: there is none of that name.
+ * In a module that has ft_waits (plan/waits.h) kernels bound their waits themselves: where no warp of
+ * a block can go on, polls say that the phase is not over, until a kernel gives up. */
+char *sim_module_variable(const SimModule *module, const char *name, int64_t *bytes);
 
 typedef struct {
   const char *name;

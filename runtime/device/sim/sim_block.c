@@ -241,6 +241,7 @@ bool sim_cta_begin(SimCta *cta, int64_t block) {
   cta->slow = 0;
   cta->epoch = 0;
   cta->free_registers = 0;
+  cta->polls_fail = false;
   /* every run of a block owns shared memory anew: what the last one left counts as not written */
   cta->shared_runs = (cta->shared_runs + 1) & ((UINT64_C(1) << (64 - TOUCH_OWNER)) - 1);
   if (cta->shared_runs == 0) {

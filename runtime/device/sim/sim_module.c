@@ -45,6 +45,16 @@ const SimKernel *sim_module_kernel(const SimModule *module, const char *name) {
   return NULL;
 }
 
+char *sim_module_variable(const SimModule *module, const char *name, int64_t *bytes) {
+  for (int i = 0; i < module->variables.count; i++) {
+    const SimVariable *variable = &module->variables.at[i];
+    if (!variable->is_writable || strcmp(variable->name, name) != 0) continue;
+    *bytes = variable->bytes;
+    return variable->at;
+  }
+  return NULL;
+}
+
 int sim_module_kernel_count(const SimModule *module) { return module->kernels.count; }
 
 const SimKernel *sim_module_kernel_at(const SimModule *module, int index) {

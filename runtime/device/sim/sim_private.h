@@ -360,6 +360,7 @@ typedef struct SimCta {
   SimClock *clock, *clock_memory; /* NULL: barriers are for all; what is kept for other blocks */
   int64_t progress; /* counts what can end a warp's waiting at an mbarrier or for registers */
   int64_t free_registers; /* that setmaxnreg.dec gave back, of all threads */
+  bool polls_fail; /* of mbarriers: nobody can go on, and the kernel counts them (fail_polls) */
   int64_t shared_capacity;
   uint64_t shared_runs;
   char *local;

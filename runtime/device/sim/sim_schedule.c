@@ -3,6 +3,7 @@
  * pace, stopped between accesses to shared memory, at barriers and mbarriers; barriers of some of
  * the threads open at once; bulk copies arrive early or late. The order follows from the seed, the
  * launch and the block alone. Either way one thread of the host runs a block. */
+#include "plan/waits.h"
 #include "runtime/device/sim/sim_clock.h"
 #include "runtime/device/sim/sim_mbarrier.h"
 #include "runtime/device/sim/sim_path.h"
@@ -92,6 +93,16 @@ static void fault_stuck(SimCta *cta) {
   else
     sim_fault(some, some->at - 1,
               "divergent barrier: the block's warps wait at different barriers");
+}
+
+/* No warp can go on: from now on polls of mbarriers fail, if their kernel counts them. */
+static bool fail_polls(SimCta *cta) {
+  int64_t bytes;
+  if (cta->polls_fail || !sim_module_variable(cta->run->kernel->module, WAITS_VARIABLE, &bytes))
+    return false;
+  for (int i = 0; i < cta->run->warps && !cta->polls_fail; i++)
+    cta->polls_fail = cta->warps[i].state == WARP_RUNS && cta->warps[i].at->code == SIM_mbar;
+  return cta->polls_fail;
 }
 
 /* ── one warp ─────────────────────────────────────────────────────────────────────────────── */
@@ -289,6 +300,7 @@ void sim_cta_run(SimCta *cta, int64_t block) {
     if (round.done == cta->run->warps) break;
     if (round.moves) continue;
     Opening opening = open_barrier(cta);
+    if (opening == NONE_OPENS && fail_polls(cta)) continue;
     if (opening == NONE_OPENS) fault_stuck(cta);
     if (opening != OPENED) return;
   }
