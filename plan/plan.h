@@ -449,6 +449,8 @@ const PlanProgramme *plan_find_programme(const Plan *plan, const char *name);
 const PlanProgramme *plan_find_form(const Plan *plan, const char *name, StepForm form);
 /* The graph whose results are those of the programme; NULL: there is no such programme. */
 const PlanGraph *plan_result(const Plan *plan, const char *programme);
+/* Is it run by a programme "step" of some form? */
+bool plan_is_step(const Plan *plan, const PlanGraph *graph);
 /* The runs of all programmes, one behind the other; NULL: there are not so many, or index < 0. */
 const PlanRun *plan_run_at(const Plan *plan, int index);
 int plan_run_count(const Plan *plan);

@@ -39,6 +39,15 @@ const PlanGraph *plan_result(const Plan *plan, const char *name) {
   return found ? &plan->graphs.at[found->runs.at[found->runs.count - 1].graph] : NULL;
 }
 
+bool plan_is_step(const Plan *plan, const PlanGraph *graph) {
+  for (int i = 0; i < plan->programmes.count; i++) {
+    const PlanProgramme *programme = &plan->programmes.at[i];
+    for (int k = 0; k < programme->runs.count && !strcmp(programme->name, PROGRAMME_STEP); k++)
+      if (&plan->graphs.at[programme->runs.at[k].graph] == graph) return true;
+  }
+  return false;
+}
+
 const PlanRun *plan_run_at(const Plan *plan, int index) {
   for (int i = 0; index >= 0 && i < plan->programmes.count; i++) {
     if (index < plan->programmes.at[i].runs.count) return &plan->programmes.at[i].runs.at[index];

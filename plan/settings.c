@@ -84,6 +84,7 @@ static const struct {
     {"train.stop.threshold", 0, INFINITY},
     {"train.max_time", 0, 1e9},
     {"train.max_time.spare", 0, 1e9},
+    {"train.timeout", 0, 1e6},
     {"train.log.histograms", 0, 9007199254740992.0},
     {"train.log.samples", 0, 64},
     {"train.log.prompt_tokens", 1, 1 << 20},

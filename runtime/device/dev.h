@@ -96,6 +96,9 @@ typedef struct DeviceType {
    * their device and bound their graphs. STATUS_USER is told to all alike. NULL: there is nothing
    * to do. */
   Status (*join)(Device *device);
+  /* For messages: the next run is of the training steps, or batches, of these numbers, from 1.
+   * NULL: the device says no numbers. */
+  void (*tell)(Device *device, int64_t first, int64_t last);
   /* Runs one step on a batch; the batch may be overwritten when it returns. Results are complete
    * after the next read or sync. */
   Status (*run)(DeviceGraph *graph, const char *batch);

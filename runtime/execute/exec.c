@@ -315,6 +315,10 @@ Status exec_run_beside(Exec *exec, ExecGraph graph, const void *batch, DeviceIdl
   return exec->type->run_beside(exec->graph[graph], batch, idle, context);
 }
 
+void exec_tell(Exec *exec, int64_t first, int64_t last) {
+  if (exec->type->tell) exec->type->tell(exec->device, first, last);
+}
+
 Status exec_run(Exec *exec, ExecGraph graph, const void *batch) {
   STATUS_TRY(exec_ready(exec, graph));
   exec->last_steps = 1;

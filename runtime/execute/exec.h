@@ -93,6 +93,8 @@ void exec_batch_free(Exec *exec, void *batch);                /* NULL is fine */
 bool exec_has_idle(const Exec *exec);
 STATUS_CHECKED Status exec_run_beside(Exec *exec, ExecGraph graph, const void *batch,
                                       DeviceIdle *idle, void *context);
+/* What the next run is, for the device's messages: see DeviceType.tell. */
+void exec_tell(Exec *exec, int64_t first, int64_t last);
 STATUS_CHECKED Status exec_run(Exec *exec, ExecGraph graph, const void *batch);
 /* Like exec_run, but looks at every float result of every launch: STATUS_USER and a sentence that
  * names the step, its label and source line at the first NaN or infinity. --check=nan. */

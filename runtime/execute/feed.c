@@ -241,12 +241,15 @@ static Status run_batches(Feed *feed, ExecGraph graph, int64_t most, int64_t *co
   if (feed->kept) {
     int64_t limit = exec_most_steps(feed->exec, graph);
     *count = most < limit ? most : limit;
+    exec_tell(feed->exec, feed->next / feed->parts + 1, (feed->next + *count - 1) / feed->parts + 1);
     STATUS_TRY(exec_run_kept(feed->exec, graph, feed->kept, feed->next, (int)*count));
     feed->next += *count;
     return STATUS_OK;
   }
   const void *batch;
+  int64_t number = feed->next / feed->parts + 1;
   STATUS_TRY(feed_next(feed, &batch));
+  exec_tell(feed->exec, number, number);
   if (is_aside(feed))
     return exec_run_beside(feed->exec, graph, batch, loader_fill_ahead, feed->loader);
   return exec_run(feed->exec, graph, batch);

@@ -1,7 +1,7 @@
 /* fake: a CUDA driver without a GPU, for tests: test/fake/libcuda.c exports the driver's entry
  * points, fake_queue.c holds streams, events and graphs, fake_state.c memory, checks and faults.
- * Nothing runs when it is enqueued: work waits in its stream until somebody synchronises, or until
- * the seeded chance of FT_FAKE_CUDA_SEED moves some stream on, and a graph's nodes run in any order
+ * Nothing runs when it is enqueued: work waits in its stream until somebody synchronises, or asks
+ * again and again and does nothing else, or until the seeded chance of FT_FAKE_CUDA_SEED moves some stream on, and a graph's nodes run in any order
  * that its edges allow. So a missing event, edge or wait shows as wrong numbers. Kernels run in the
  * simulator (runtime/device/sim/sim.h). A misuse that a real driver might forgive ends the process.
  *
@@ -17,6 +17,7 @@
  *   FT_FAKE_CUDA_JIT=TEXT     module loading fails with this log
  *   FT_FAKE_CUDA_BAD=N        GPU number N is there, and cannot be used
  *   FT_FAKE_CUDA_LOST_AFTER=N the device is lost at the Nth kernel
+ *   FT_FAKE_CUDA_HANG_AFTER=N the Nth kernel never ends, nor does anything behind it
  *   FT_FAKE_CUDA_REPORT=FILE  counts, one `name value` a line, when the process ends */
 #ifndef FT_TEST_FAKE_H
 #define FT_TEST_FAKE_H
@@ -60,13 +61,15 @@ unsigned fake_chance(void); /* 0 when there is no seed */
 extern SimMachine *fake_machine;
 /* The first error that a kernel met: every later call returns it. */
 extern CudaResult fake_sticky;
+extern bool fake_is_hung; /* by FT_FAKE_CUDA_HANG_AFTER */
 CudaResult fake_memory_alloc(CudaAddress *address, size_t bytes);
 void fake_memory_free(CudaAddress address);
 size_t fake_memory_used(void);
 int fake_memory_blocks(void);
 void fake_memory_check(CudaAddress address, size_t bytes, const char *what);
-CudaResult fake_host_alloc(void **memory, size_t bytes);
+CudaResult fake_host_alloc(void **memory, size_t bytes, bool is_mapped);
 void fake_host_free(void *memory);
+void fake_memory_know(void *at, size_t bytes); /* a variable of a module */
 bool fake_is_pinned(const void *memory, size_t bytes); /* dies if only a part is */
 void fake_context_check(void);
 extern _Thread_local bool fake_has_context; /* each thread sets its own */
@@ -107,4 +110,7 @@ CudaResult fake_run_until_empty(CudaStream stream);
 CudaResult fake_run_until_event(CudaEvent event);
 void fake_move_on(void); /* lets chance run something */
 bool fake_event_is_done(CudaEvent event);
+/* The host asks whether an event, or a stream, is done; asked often enough in a row, time passes until
+ * it is. */
+bool fake_ask(CudaEvent event, CudaStream stream);
 #endif

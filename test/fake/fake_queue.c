@@ -8,6 +8,7 @@
 
 CudaStream fake_streams;
 long fake_pending;
+bool fake_is_hung;
 
 /* ── doing ────────────────────────────────────────────────────────────────────────────────── */
 static void do_copy(const FakeOp *op) {
@@ -24,8 +25,10 @@ static void do_copy(const FakeOp *op) {
 }
 
 static void do_kernel(const FakeOp *op) {
-  long most = fake_setting("LOST_AFTER", 0);
+  long most = fake_setting("LOST_AFTER", 0), last = fake_setting("HANG_AFTER", 0);
   fake_counts.kernel++;
+  fake_is_hung = last && fake_counts.kernel >= last;
+  if (fake_is_hung) return;
   if (most && fake_counts.kernel >= most) {
     fake_sticky = CUDA_ERROR_LAUNCH_FAILED;
     return;
@@ -57,7 +60,7 @@ static void do_graph(CudaGraphExec exec) {
     }
     if (chosen < 0) fake_die("a graph whose nodes wait for each other");
     is_done[chosen] = true;
-    if (!fake_sticky) do_op(&graph->node[chosen]->op);
+    if (!fake_sticky && !fake_is_hung) do_op(&graph->node[chosen]->op);
   }
   free(is_done);
   exec->pending--;
@@ -105,8 +108,12 @@ static void run_next(CudaStream stream) {
   stream->runner = pthread_self();
   FakeOp op = stream->op[stream->done];
   if (op.kind == OP_WAIT)
-    while (op.event->done < op.generation) run_next(op.event->stream);
-  if (!fake_sticky || op.kind == OP_RECORD) do_op(&op);
+    while (op.event->done < op.generation && !fake_is_hung) run_next(op.event->stream);
+  if (!fake_is_hung && (!fake_sticky || op.kind == OP_RECORD)) do_op(&op);
+  if (fake_is_hung) { /* it stays where it is */
+    stream->is_running = false;
+    return;
+  }
   free(op.staged);
   if (op.kind == OP_KERNEL) free(op.params);
   if (op.kind == OP_HOST || op.kind == OP_COLLECTIVE) free(op.context);
@@ -115,17 +122,50 @@ static void run_next(CudaStream stream) {
 }
 
 CudaResult fake_run_until_empty(CudaStream stream) {
-  while (stream->done < stream->count) run_next(stream);
-  if (!stream->is_running) stream->count = stream->done = 0;
+  while (stream->done < stream->count && !fake_is_hung) run_next(stream);
+  if (!stream->is_running && !fake_is_hung) stream->count = stream->done = 0;
   return fake_sticky;
 }
 
 CudaResult fake_run_until_event(CudaEvent event) {
-  while (event->done < event->recorded) run_next(event->stream);
+  while (event->done < event->recorded && !fake_is_hung) run_next(event->stream);
   return fake_sticky;
 }
 
 bool fake_event_is_done(CudaEvent event) { return event->done >= event->recorded; }
+
+static bool stream_is_done(CudaStream stream) {
+  return stream->done >= stream->count && !stream->is_running;
+}
+
+/* Asking in a row is the thread's own affair: another one may do something else meanwhile. */
+static _Thread_local struct {
+  const void *what;
+  int times;
+} asked;
+
+bool fake_ask(CudaEvent event, CudaStream stream) {
+  enum { ENOUGH = 16 };
+  const void *what = event ? (const void *)event : (const void *)stream;
+  if (event ? fake_event_is_done(event) : stream_is_done(stream)) {
+    fake_move_on();
+    return true;
+  }
+  fake_move_on();
+  asked.times = asked.what == what ? asked.times + 1 : 1;
+  asked.what = what;
+  if (asked.times < ENOUGH || fake_is_hung) return false;
+  asked.what = NULL;
+  if (event) {
+    fake_counts.wait++;
+    fake_counts.wait_young += fake_counts.graph_launch - event->launches < 2;
+    fake_run_until_event(event);
+    return fake_event_is_done(event);
+  }
+  fake_counts.synchronize++;
+  fake_run_until_empty(stream);
+  return stream_is_done(stream);
+}
 
 /* Can the next op run without another stream moving? */
 static bool is_ready(CudaStream stream) {
@@ -138,7 +178,8 @@ void fake_move_on(void) {
   if (!fake_chance()) return;
   for (CudaStream stream = fake_streams; stream; stream = stream->next)
     if (!stream->is_slow)
-      for (unsigned moves = fake_chance() % 4; moves && is_ready(stream); moves--) run_next(stream);
+      for (unsigned moves = fake_chance() % 4; moves && is_ready(stream) && !fake_is_hung; moves--)
+        run_next(stream);
 }
 
 /* ── capturing ────────────────────────────────────────────────────────────────────────────── */
@@ -244,6 +285,7 @@ static void capture(CudaStream stream, const FakeOp *op) {
 CudaResult fake_enqueue(CudaStream stream, FakeOp op) {
   LOCKED();
   fake_context_check();
+  asked.what = NULL;
   if (!stream) fake_die("work on the default stream");
   if (fake_sticky) return fake_sticky;
   if (stream->capture) {

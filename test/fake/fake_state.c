@@ -66,9 +66,10 @@ unsigned fake_chance(void) {
 typedef struct {
   char *at;
   size_t bytes;
+  bool is_mapped; /* the host's, and the GPU may write there */
 } Block;
 enum { MOST_BLOCKS = 4096 };
-static Block device_block[MOST_BLOCKS], host_block[MOST_BLOCKS];
+static Block device_block[MOST_BLOCKS], host_block[MOST_BLOCKS], variable[MOST_BLOCKS];
 static size_t used, peak;
 
 static Block *find(Block *blocks, const void *at, size_t bytes) {
@@ -101,7 +102,7 @@ CudaResult fake_memory_alloc(CudaAddress *address, size_t bytes) {
   char *at;
   if (sim_alloc(fake_machine, (int64_t)bytes, &at) != STATUS_OK) return CUDA_ERROR_OUT_OF_MEMORY;
   memset(at, 0xa5, bytes); /* a GPU's memory is not zero */
-  *find_free(device_block) = (Block){at, bytes};
+  *find_free(device_block) = (Block){at, bytes, false};
   used += bytes;
   if (used > peak) peak = used;
   fake_counts.memory_alloc++;
@@ -128,15 +129,24 @@ int fake_memory_blocks(void) {
 }
 
 void fake_memory_check(CudaAddress address, size_t bytes, const char *what) {
-  if (!find(device_block, (void *)(uintptr_t)address, bytes))
-    fake_die("%s: %p is no memory of the GPU", what, (void *)(uintptr_t)address);
+  void *at = (void *)(uintptr_t)address;
+  Block *mapped = find(host_block, at, bytes);
+  if (!find(device_block, at, bytes) && !find(variable, at, bytes) && !(mapped && mapped->is_mapped))
+    fake_die("%s: %p is no memory of the GPU", what, at);
 }
 
-CudaResult fake_host_alloc(void **memory, size_t bytes) {
+void fake_memory_know(void *at, size_t bytes) {
+  if (!find(variable, at, bytes)) *find_free(variable) = (Block){at, bytes, false};
+}
+
+CudaResult fake_host_alloc(void **memory, size_t bytes, bool is_mapped) {
+  char *at = NULL;
   fake_context_check();
-  *memory = malloc(bytes);
+  if (is_mapped && sim_alloc(fake_machine, (int64_t)bytes, &at) == STATUS_OK)
+    sim_mark(fake_machine, at, (int64_t)bytes, true);
+  *memory = is_mapped ? at : malloc(bytes);
   if (!*memory) return CUDA_ERROR_OUT_OF_MEMORY;
-  *find_free(host_block) = (Block){*memory, bytes};
+  *find_free(host_block) = (Block){*memory, bytes, is_mapped};
   return CUDA_SUCCESS;
 }
 
@@ -144,7 +154,10 @@ void fake_host_free(void *memory) {
   Block *block = find(host_block, memory, 0);
   if (!block || block->at != memory) fake_die("freeing pinned memory that was not allocated");
   block->at = NULL;
-  free(memory);
+  if (!block->is_mapped)
+    free(memory);
+  else if (!sim_free(fake_machine, memory))
+    fake_die("the simulator does not know %p", memory);
 }
 
 bool fake_is_pinned(const void *memory, size_t bytes) {

@@ -207,10 +207,17 @@ CudaResult entry_memory_free(CudaAddress address) {
 }
 
 CudaResult entry_host_alloc(void **memory, size_t bytes, unsigned flags) {
-  (void)flags;
   LIVE();
   NOT_IN_CAPTURE("cuMemHostAlloc");
-  return fake_host_alloc(memory, bytes);
+  return fake_host_alloc(memory, bytes, flags & CUDA_HOST_MAPPED);
+}
+
+CudaResult entry_host_address(CudaAddress *address, void *memory, unsigned flags) {
+  LIVE();
+  if (flags) fake_die("cuMemHostGetDevicePointer with flags");
+  *address = (CudaAddress)(uintptr_t)memory;
+  fake_memory_check(*address, 1, "cuMemHostGetDevicePointer");
+  return CUDA_SUCCESS;
 }
 
 CudaResult entry_host_free(void *memory) {
@@ -336,6 +343,17 @@ CudaResult entry_stream_wait_event(CudaStream stream, CudaEvent event, unsigned 
                       (FakeOp){.kind = OP_WAIT, .event = event, .generation = event->recorded});
 }
 
+/* What deployed models call (runtime/command/deploy_ptx.part); ftrun itself only asks. */
+EXPORT CudaResult entry_stream_synchronize(CudaStream stream) __asm__("cuStreamSynchronize");
+
+CudaResult entry_stream_query(CudaStream stream) {
+  LIVE();
+  NOT_IN_CAPTURE("cuStreamQuery");
+  bool is_done = fake_ask(NULL, stream);
+  if (fake_sticky) return fake_sticky;
+  return is_done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
 CudaResult entry_stream_synchronize(CudaStream stream) {
   LIVE();
   NOT_IN_CAPTURE("cuStreamSynchronize");
@@ -375,17 +393,9 @@ CudaResult entry_event_record(CudaEvent event, CudaStream stream) {
 CudaResult entry_event_query(CudaEvent event) {
   LIVE();
   NOT_IN_CAPTURE("cuEventQuery");
-  fake_move_on();
+  bool is_done = fake_ask(event, NULL);
   if (fake_sticky) return fake_sticky;
-  return fake_event_is_done(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
-CudaResult entry_event_synchronize(CudaEvent event) {
-  LIVE();
-  NOT_IN_CAPTURE("cuEventSynchronize");
-  fake_counts.wait++;
-  fake_counts.wait_young += fake_counts.graph_launch - event->launches < 2;
-  return fake_run_until_event(event);
+  return is_done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CudaResult entry_event_elapsed(float *milliseconds, CudaEvent start, CudaEvent end) {

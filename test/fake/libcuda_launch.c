@@ -56,6 +56,18 @@ CudaResult entry_module_function(CudaFunction *function, CudaModule module, cons
   return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
+CudaResult entry_module_global(CudaAddress *address, size_t *bytes, CudaModule module,
+                               const char *name) {
+  LIVE();
+  int64_t size = 0;
+  char *at = sim_module_variable(module->module, name, &size);
+  if (!at) return CUDA_ERROR_NOT_FOUND;
+  fake_memory_know(at, (size_t)size);
+  *address = (CudaAddress)(uintptr_t)at;
+  *bytes = (size_t)size;
+  return CUDA_SUCCESS;
+}
+
 /* ── tensor maps ──────────────────────────────────────────────────────────────────────────── */
 /* What CUDA 13 says at cuTensorMapEncodeTiled, for the parameters that ft may use. */
 static bool takes_map(const CudaTensorMap *map, int type, unsigned rank, uint64_t address,

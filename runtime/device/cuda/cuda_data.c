@@ -64,13 +64,12 @@ static Status upload_through(DeviceKept *kept, void **batch, CudaEvent *sent) {
   for (int64_t first = 0; first < data->samples; first += data->batch, round++) {
     int at = (int)(round % UPLOAD_RING);
     int64_t left = data->samples - first;
-    if (round >= UPLOAD_RING) CUDA_TRY(device, event_synchronize(sent[at]), "sending the data");
+    if (round >= UPLOAD_RING) STATUS_TRY(cuda_wait_event(device, sent[at], "sending the data"));
     STATUS_TRY(data->fill(data->context, first, batch[at]));
     STATUS_TRY(send_rows(kept, batch[at], first, left < data->batch ? left : data->batch));
     CUDA_TRY(device, event_record(sent[at], device->copy), "sending the data");
   }
-  CUDA_TRY(device, stream_synchronize(device->copy), "sending the data");
-  return STATUS_OK;
+  return cuda_wait_stream(device, device->copy, "sending the data");
 }
 
 static Status upload(DeviceKept *kept) {
@@ -121,11 +120,9 @@ Status cuda_keep(Device *device, const DeviceData *data, DeviceKept **out) {
 
 void cuda_drop(DeviceKept *kept) {
   if (!kept) return;
-  if (kept->memory) {
-    /* a step under way may still read it */
-    kept->device->driver->stream_synchronize(kept->device->copy);
+  /* a step under way may still read it */
+  if (kept->memory && cuda_settle(kept->device, NULL, kept->device->copy))
     kept->device->driver->memory_free(kept->memory);
-  }
   free(kept->offset);
   free(kept->row);
   free(kept);

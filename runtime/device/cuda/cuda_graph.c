@@ -4,6 +4,7 @@
  * streams: the edges alone say what may run side by side, copies beside kernels too. */
 #include "runtime/device/cuda/cuda_blas.h"
 #include "runtime/device/cuda/cuda_private.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -302,15 +303,26 @@ static Status make_room(DeviceGraph *graph, CudaCaptured **out) {
   }
   *out = &graph->captured[graph->oldest];
   graph->oldest = (graph->oldest + 1) % CUDA_EXECS;
-  CUDA_TRY(device, stream_synchronize(device->compute), "waiting for the GPU");
+  STATUS_TRY(cuda_wait_stream(device, device->compute, "the place of a captured graph"));
   CUDA_TRY(device, graph_exec_destroy((*out)->exec), "replacing a graph");
   return STATUS_OK;
+}
+
+/* With FT_CUDA_NO_GRAPH=wait a failure is that of the launch which it names. */
+static Status launch_alone(DeviceGraph *graph, const CudaItem *item, int slot) {
+  Device *device = graph->device;
+  char what[256];
+  STATUS_TRY(cuda_graph_enqueue_in_line(graph, item, slot));
+  if (!device->is_waited) return STATUS_OK;
+  const PlanStep *step = &graph->plan->steps.at[item->first];
+  snprintf(what, sizeof what, "kernel %s (%s)", item->call ? "of cuBLASLt" : step->name, step->label);
+  return cuda_wait_stream(device, device->compute, what);
 }
 
 static Status launch_plainly(DeviceGraph *graph, int first_slot, int steps) {
   for (int s = 0; s < steps; s++)
     for (int i = 0; i < graph->item_count; i++)
-      STATUS_TRY(cuda_graph_enqueue_in_line(graph, &graph->item[i], first_slot + s));
+      STATUS_TRY(launch_alone(graph, &graph->item[i], first_slot + s));
   return STATUS_OK;
 }
 

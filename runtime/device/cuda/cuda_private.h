@@ -34,6 +34,12 @@ typedef struct {
   int64_t last_fetch; /* ticket of the last fetch that reads its outputs, 0: none */
 } CudaSlot;
 
+/* What a run is, for messages. */
+typedef struct {
+  const PlanGraph *graph;
+  int64_t first, last; /* numbers of its steps or batches, from 1; 0: not known */
+} CudaRunNote;
+
 struct Device {
   const CudaDriver *driver;
   const Artifact *artifact;
@@ -66,8 +72,15 @@ struct Device {
   CudaEvent forked;
   _Atomic int64_t recorded; /* runs whose event `done` is recorded */
   bool is_joined;
-  atomic_bool is_lost; /* the ranks' job has failed: nothing is waited for or freed any more */
-  bool is_plain; /* FT_CUDA_NO_GRAPH: launch one by one, for debuggers */
+  atomic_bool is_lost; /* the ranks' job has failed, or the GPU does not end its work: nothing is
+                          waited for or freed any more */
+  int64_t deadline;    /* nanoseconds that the host waits at most; 0: as long as it takes */
+  int64_t first, last; /* what the next run is: DeviceType.tell */
+  CudaRunNote note[CUDA_RING];
+  char *waits; /* what kernels say of endless waits (plan/waits.h), the host's memory, */
+  CudaAddress waits_address; /* … and where the GPU has it; NULL, 0: these say nothing */
+  bool is_plain; /* FT_CUDA_NO_GRAPH: launch one by one, for debuggers, */
+  bool is_waited; /* … and wait for each launch */
   bool is_chain; /* the driver takes no edges of ours: each launch after the one before */
   char text[224];
 };
@@ -121,7 +134,26 @@ struct DeviceKept {
 };
 
 #define CUDA_TRY(device, call, ...)                                                                \
-  STATUS_TRY(cuda_check((device)->driver, (device)->driver->call, __VA_ARGS__))
+  STATUS_TRY(cuda_say(device, (device)->driver->call, __VA_ARGS__))
+
+/* ── cuda_wait.c: how the host waits, and what it says of work that does not end ── */
+/* cuda_check; where a kernel has given up a wait, that is what is said. */
+Status cuda_say(Device *device, CudaResult result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Memory for what kernels say of endless waits, if the artifact's do; after the streams are made. */
+Status cuda_wait_open(Device *device);
+void cuda_wait_close(Device *device);
+/* Run number `run` (device->runs + 1) is about to be enqueued. */
+Status cuda_wait_note(DeviceGraph *graph, int64_t run);
+void cuda_tell(Device *device, int64_t first, int64_t last);
+/* Until the GPU has come to the event, or has nothing more in the stream. The thread sleeps; after
+ * the deadline the device is lost, and the failure says which step has not ended. `what` is what
+ * another failure is called: "reading results". */
+Status cuda_wait_event(Device *device, CudaEvent event, const char *what);
+Status cuda_wait_stream(Device *device, CudaStream stream, const char *what);
+/* Before something is freed: waits without a word. False: it has not ended, and nothing may be
+ * freed. event NULL: for the stream. */
+bool cuda_settle(Device *device, CudaEvent event, CudaStream stream);
 
 /* ── dev_cuda.c ── */
 /* A piece of the one allocation; cuda_open has counted it. */

@@ -25,7 +25,7 @@ static void abort_ranks(void *context) {
 static void leave_ranks(void *context) {
   Device *device = context;
   device->driver->context_set(device->context);
-  device->driver->stream_synchronize(device->compute);
+  cuda_settle(device, NULL, device->compute);
   for (DeviceGraph *graph = device->graphs; graph; graph = graph->next)
     if (graph->begin_count) cuda_graph_forget(graph);
   nccl_leave(device->nccl);
@@ -94,7 +94,7 @@ bool cuda_ranks_close(Device *device) {
 
 Status cuda_ranks_check(Device *device, CudaResult result, const char *what) {
   STATUS_TRY(comm_status(device->comm));
-  return cuda_check(device->driver, result, "%s", what);
+  return cuda_say(device, result, "%s", what);
 }
 
 /* ── binding ──────────────────────────────────────────────────────────────────────────────── */

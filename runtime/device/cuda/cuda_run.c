@@ -2,6 +2,7 @@
  * run returns when its work is enqueued, and waits only for runs several launches ago, so that the
  * copy of at least two batches is always under way or done before their steps begin. */
 #include "runtime/device/cuda/cuda_private.h"
+#include <stdio.h>
 #include <string.h>
 
 int cuda_most_steps(const DeviceGraph *graph) { return graph->device->most_steps; }
@@ -9,10 +10,7 @@ int cuda_most_steps(const DeviceGraph *graph) { return graph->device->most_steps
 /* Waits for the event of a run long past; at once if it is over. */
 static Status wait_for_run(Device *device, const CudaEvent *events, int64_t run) {
   if (run < 1) return STATUS_OK;
-  CudaEvent event = events[run % CUDA_RING];
-  CudaResult result = device->driver->event_query(event);
-  if (result == CUDA_ERROR_NOT_READY) result = device->driver->event_synchronize(event);
-  return cuda_ranks_check(device, result, "the GPU failed in a step");
+  return cuda_wait_event(device, events[run % CUDA_RING], "the GPU failed in a step");
 }
 
 /* `stream` waits for the last runs that used the slots. */
@@ -46,6 +44,7 @@ static Status launch(DeviceGraph *graph, int first_slot, int steps) {
   CUDA_TRY(device, stream_wait_event(device->compute, device->filled[run % CUDA_RING], 0),
            "waiting");
   STATUS_TRY(wait_for_fetches(device, first_slot, steps));
+  STATUS_TRY(cuda_wait_note(graph, run));
   STATUS_TRY(cuda_graph_launch(graph, first_slot, steps));
   CUDA_TRY(device, event_record(device->done[run % CUDA_RING], device->compute), "a step");
   for (int i = first_slot; i < first_slot + steps; i++) device->slot[i].last_run = run;
@@ -83,13 +82,15 @@ Status cuda_run_kept(DeviceGraph *graph, const DeviceKept *kept, int64_t first_s
 /* ── parts, timed ─────────────────────────────────────────────────────────────────────────── */
 static Status cuda_run_time_items(DeviceGraph *graph, int first, int end, float *milliseconds) {
   Device *device = graph->device;
+  char what[256];
   CUDA_TRY(device, event_record(device->timer[0], device->compute), "timing");
   for (int i = 0; i < graph->item_count; i++)
     if (graph->item[i].first >= first && graph->item[i].first < end)
       STATUS_TRY(cuda_graph_enqueue(graph, &graph->item[i], 0, device->compute));
   CUDA_TRY(device, event_record(device->timer[1], device->compute), "timing");
-  CUDA_TRY(device, event_synchronize(device->timer[1]), "the GPU failed in %s",
+  snprintf(what, sizeof what, "the GPU failed in %s",
            first < graph->plan->steps.count ? graph->plan->steps.at[first].label : "a step");
+  STATUS_TRY(cuda_wait_event(device, device->timer[1], what));
   CUDA_TRY(device, event_elapsed(milliseconds, device->timer[0], device->timer[1]), "timing");
   return STATUS_OK;
 }
@@ -99,12 +100,12 @@ Status cuda_run_part(DeviceGraph *graph, const char *batch, int first, int end, 
   float milliseconds = 0;
   int64_t bytes = plan_place_bytes(device->artifact->plan, device->batch_place);
   if (first == 0) { /* a step begins: everything before is over, slot 0 is free */
-    CUDA_TRY(device, stream_synchronize(device->compute), "the GPU failed in a step");
-    CUDA_TRY(device, stream_synchronize(device->back), "reading results");
+    STATUS_TRY(cuda_wait_stream(device, device->compute, "the GPU failed in a step"));
+    STATUS_TRY(cuda_wait_stream(device, device->back, "reading results"));
     if (bytes)
       CUDA_TRY(device, to_device(device->input_slots, batch, (size_t)bytes, device->compute),
                "sending a batch");
-    CUDA_TRY(device, stream_synchronize(device->compute), "sending a batch");
+    STATUS_TRY(cuda_wait_stream(device, device->compute, "sending a batch"));
   }
   STATUS_TRY(cuda_run_time_items(graph, first, end, &milliseconds));
   device->last_slot = 0;
@@ -150,12 +151,9 @@ Status cuda_fetch(DeviceGraph *graph, const DevicePiece *piece, int count, char 
 
 Status cuda_fetched(Device *device, int64_t ticket, bool wait, bool *is_done) {
   CudaEvent event = device->back_done[ticket % CUDA_TICKETS];
+  *is_done = true;
+  if (wait) return cuda_wait_event(device, event, "the GPU failed in a step");
   CudaResult result = device->driver->event_query(event);
-  *is_done = result == CUDA_SUCCESS;
-  if (result == CUDA_ERROR_NOT_READY) {
-    if (!wait) return STATUS_OK;
-    result = device->driver->event_synchronize(event);
-    *is_done = true;
-  }
-  return cuda_ranks_check(device, result, "the GPU failed in a step");
+  *is_done = result != CUDA_ERROR_NOT_READY;
+  return *is_done ? cuda_ranks_check(device, result, "the GPU failed in a step") : STATUS_OK;
 }

@@ -35,7 +35,7 @@ static Status time_copies(Device *device, CudaAddress from, CudaAddress to, size
     CUDA_TRY(device, event_record(device->timer[0], device->compute), "timing a copy");
     CUDA_TRY(device, on_device(to, from, bytes, device->compute), "timing a copy");
     CUDA_TRY(device, event_record(device->timer[1], device->compute), "timing a copy");
-    CUDA_TRY(device, event_synchronize(device->timer[1]), "timing a copy");
+    STATUS_TRY(cuda_wait_event(device, device->timer[1], "timing a copy"));
     if (i < 0) continue; /* warm */
     CUDA_TRY(device, event_elapsed(&times[i], device->timer[0], device->timer[1]), "timing");
   }

@@ -25,7 +25,7 @@ static Status time_launch(Device *device, CudaGraphExec exec, float *millisecond
   CUDA_TRY(device, event_record(device->timer[0], device->compute), "timing");
   CUDA_TRY(device, graph_launch(exec, device->compute), "timing");
   CUDA_TRY(device, event_record(device->timer[1], device->compute), "timing");
-  CUDA_TRY(device, event_synchronize(device->timer[1]), "timing");
+  STATUS_TRY(cuda_wait_event(device, device->timer[1], "timing"));
   CUDA_TRY(device, event_elapsed(milliseconds, device->timer[0], device->timer[1]), "timing");
   return STATUS_OK;
 }
@@ -40,8 +40,7 @@ Status cuda_time(Device *device, CudaEnqueue *enqueue, void *context, int repeat
     status = time_launch(device, exec, &time);
     if (i == 0 || time < best) best = time;
   }
-  device->driver->stream_synchronize(device->compute);
-  device->driver->graph_exec_destroy(exec);
+  if (cuda_settle(device, NULL, device->compute)) device->driver->graph_exec_destroy(exec);
   *microseconds = (double)best * 1e3 / repeats;
   return status;
 }

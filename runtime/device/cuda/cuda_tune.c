@@ -153,9 +153,9 @@ static Status fill_random(DeviceGraph *graph, int buffer) {
     result = device->driver->to_device(at + (uint64_t)done, piece,
                                        (size_t)(bytes - done < PIECE ? bytes - done : PIECE),
                                        device->compute);
-  if (result == CUDA_SUCCESS) result = device->driver->stream_synchronize(device->compute);
   free(piece);
-  return cuda_check(device->driver, result, "numbers for timing");
+  STATUS_TRY(cuda_say(device, result, "numbers for timing"));
+  return cuda_wait_stream(device, device->compute, "numbers for timing");
 }
 
 typedef struct {
@@ -176,7 +176,7 @@ static Status cuda_tune_time_items(DeviceGraph *graph, const CudaItem *item, int
   Timed timed = {graph, item, count};
   /* once before it is captured: the library loads its code at the first call */
   STATUS_TRY(enqueue(&timed, graph->device->compute));
-  CUDA_TRY(graph->device, stream_synchronize(graph->device->compute), "timing a product");
+  STATUS_TRY(cuda_wait_stream(graph->device, graph->device->compute, "timing a product"));
   return cuda_time(graph->device, enqueue, &timed, REPEATS, ROUNDS, microseconds);
 }
 
@@ -219,8 +219,7 @@ static Status clear(DeviceGraph *graph, const PlanStep *step) {
                fill(cuda_graph_address(graph, step->args[i], 0), 0, (size_t)bytes, device->compute),
                "clearing memory");
   }
-  CUDA_TRY(device, stream_synchronize(device->compute), "timing products");
-  return STATUS_OK;
+  return cuda_wait_stream(device, device->compute, "timing products");
 }
 
 static Status fill_inputs(DeviceGraph *graph, const PlanStep *step) {

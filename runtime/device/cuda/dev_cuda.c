@@ -28,6 +28,7 @@ static void plan_slots(Device *device) {
   int64_t room = most_slot_bytes / (2 * (device->input_stride + device->output_stride));
   if (steps > room) steps = room;
   if (steps > MOST_STEPS) steps = MOST_STEPS;
+  if (device->waits) steps = 1; /* so that the step is known in which a kernel gives up */
   device->most_steps = steps < 1 ? 1 : (int)steps;
   device->slot_count = 2 * device->most_steps;
   if (device->slot_count < CUDA_STREAMED) device->slot_count = CUDA_STREAMED;
@@ -102,9 +103,8 @@ static Status cuda_alloc_host(Device *device, int64_t bytes, char **out) {
 static void cuda_free_host(Device *device, char *memory, int64_t bytes) {
   (void)bytes;
   if (atomic_load(&device->is_lost)) return;
-  device->driver->stream_synchronize(device->copy);
-  device->driver->stream_synchronize(device->back);
-  device->driver->host_free(memory);
+  if (cuda_settle(device, NULL, device->copy) && cuda_settle(device, NULL, device->back))
+    device->driver->host_free(memory);
 }
 
 /* Results are those of the last run. */
@@ -119,25 +119,24 @@ static CudaAddress place_of(const Device *device, const char *address) {
 
 static Status cuda_write(Device *device, char *to, const void *from, int64_t bytes) {
   if (!bytes) return STATUS_OK;
+  STATUS_TRY(cuda_wait_stream(device, device->compute, "the steps before"));
   CUDA_TRY(device, to_device(place_of(device, to), from, (size_t)bytes, device->compute),
            "writing %lld bytes", (long long)bytes);
-  CUDA_TRY(device, stream_synchronize(device->compute), "writing %lld bytes", (long long)bytes);
-  return STATUS_OK;
+  return cuda_wait_stream(device, device->compute, "writing to the GPU");
 }
 
 static Status cuda_read(Device *device, void *to, const char *from, int64_t bytes) {
   if (!bytes) return STATUS_OK;
+  /* a copy to memory that is not pinned would wait in the driver for what is before it */
+  STATUS_TRY(cuda_wait_stream(device, device->compute, "the GPU failed in a step"));
   CUDA_TRY(device, to_host(to, place_of(device, from), (size_t)bytes, device->compute),
            "reading %lld bytes", (long long)bytes);
-  CudaResult result = device->driver->stream_synchronize(device->compute);
-  return cuda_ranks_check(device, result, "reading what the GPU holds");
+  return cuda_wait_stream(device, device->compute, "reading what the GPU holds");
 }
 
 static Status cuda_sync(Device *device) {
-  CudaResult result = device->driver->stream_synchronize(device->compute);
-  STATUS_TRY(cuda_ranks_check(device, result, "the GPU failed in a step"));
-  CUDA_TRY(device, stream_synchronize(device->back), "reading results");
-  return STATUS_OK;
+  STATUS_TRY(cuda_wait_stream(device, device->compute, "the GPU failed in a step"));
+  return cuda_wait_stream(device, device->back, "reading results");
 }
 
 /* ── copies for another thread ────────────────────────────────────────────────────────────── */
@@ -157,8 +156,8 @@ static Status cuda_spare(Device *device, int64_t bytes, char **out) {
 /* Not before the copy into it is over. Nothing is checked: a lost device has told that already. */
 static void cuda_spare_free(Device *device, char *memory) {
   device->driver->context_set(device->context);
-  device->driver->event_synchronize(device->copied);
-  device->driver->memory_free((CudaAddress)(uintptr_t)memory);
+  if (cuda_settle(device, device->copied, NULL))
+    device->driver->memory_free((CudaAddress)(uintptr_t)memory);
 }
 
 static Status cuda_copy(Device *device, char *to, const char *from, int64_t bytes) {
@@ -175,11 +174,10 @@ static Status cuda_copy(Device *device, char *to, const char *from, int64_t byte
 static Status cuda_read_beside(Device *device, void *to, const char *from, int64_t bytes) {
   if (!bytes) return STATUS_OK;
   CUDA_TRY(device, context_set(device->context), "the GPU's context");
-  CUDA_TRY(device, stream_wait_event(device->aside, device->copied, 0), "reading a copy");
+  STATUS_TRY(cuda_wait_event(device, device->copied, "a copy"));
   CUDA_TRY(device, to_host(to, (CudaAddress)(uintptr_t)from, (size_t)bytes, device->aside),
            "reading a copy");
-  CUDA_TRY(device, stream_synchronize(device->aside), "reading a copy");
-  return STATUS_OK;
+  return cuda_wait_stream(device, device->aside, "reading a copy");
 }
 
 /* ── opening ──────────────────────────────────────────────────────────────────────────────── */
@@ -232,6 +230,7 @@ static Status open_device(Device *device, const DeviceOptions *options) {
   STATUS_TRY(make_streams(device));
   STATUS_TRY(cuda_module_load(device->driver, device->artifact->path, device->artifact->ptx,
                               &device->module));
+  STATUS_TRY(cuda_wait_open(device));
   const char *library = "";
   STATUS_TRY(cuda_blas_open(device, !options->is_deterministic, &library));
   strncat(device->text, library, sizeof device->text - strlen(device->text) - 1);
@@ -264,10 +263,11 @@ static void cuda_close(Device *device) {
   if (device->context) {
     CudaStream const streams[] = {device->copy, device->compute, device->back};
     for (int i = 0; i < 3; i++)
-      if (streams[i]) driver->stream_synchronize(streams[i]);
+      if (streams[i] && !cuda_settle(device, NULL, streams[i])) return;
     cuda_blas_close(device);
     destroy_streams(device);
     if (device->block) driver->memory_free(device->block);
+    cuda_wait_close(device);
     if (device->module) driver->module_unload(device->module);
     if (device->gather_module) driver->module_unload(device->gather_module);
     if (device->round_module) driver->module_unload(device->round_module);
@@ -285,6 +285,7 @@ static Status cuda_open(const Artifact *artifact, const DeviceOptions *options, 
   device->last_steps = 1;
   const char *plain = getenv("FT_CUDA_NO_GRAPH");
   device->is_plain = plain && plain[0] && strcmp(plain, "0") != 0;
+  device->is_waited = plain && !strcmp(plain, "wait");
   cuda_ranks_open(device, options->comm);
   Status status = cuda_driver_open(&device->driver);
   if (status == STATUS_OK) status = open_device(device, options);
@@ -301,7 +302,7 @@ static const char *cuda_describe(const Device *device) { return device->text; }
 /* ── binding ──────────────────────────────────────────────────────────────────────────────── */
 static void cuda_unbind(DeviceGraph *graph) {
   if (!graph || atomic_load(&graph->device->is_lost)) return;
-  graph->device->driver->stream_synchronize(graph->device->compute);
+  if (!cuda_settle(graph->device, NULL, graph->device->compute)) return;
   cuda_graph_forget(graph);
   cuda_ranks_forget(graph);
   cuda_blas_forget(graph);
@@ -351,6 +352,7 @@ const DeviceType dev_cuda = {
     .bind = cuda_bind,
     .unbind = cuda_unbind,
     .join = cuda_ranks_join_all,
+    .tell = cuda_tell,
     .run = cuda_run,
     .run_part = cuda_run_part,
     .sync = cuda_sync,
