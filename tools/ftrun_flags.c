@@ -264,7 +264,7 @@ static const FlagNote ftrun_variables[] = {
     {"FT_CUBLASLT",
      "own: ft's matrix products only; library: cuBLASLt's first proposal, without timing"},
     {"FT_NCCL_LIBRARY", "the file of NCCL or RCCL"},
-    {"FT_CUDA_NO_GRAPH", "1: kernels are launched one by one, for debuggers"},
+    {"FT_CUDA_NO_GRAPH", "1: kernels are launched one by one, for debuggers; wait: and each is waited for, so that a failure names its kernel"},
     {"FT_KEEP_DATA", "0: batches are sent one by one; 1: the data is kept on the GPU if it fits"},
     {"FT_GEMM", "openblas: matrix products on the CPU by OpenBLAS, not oneDNN"},
     {NULL, NULL}};

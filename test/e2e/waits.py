@@ -20,11 +20,12 @@ data D { train = npy("x.npy", "y.npy") }
 train { model = Wide; data = D; batch = 2048; epochs = 1; seed = 3; optimizer = sgd(lr=0.1); precision = bf16 }
 """
 ATTENTION = """model Texts(x: f32[B, 256, 64], y: i32[B]) {
-  q = Linear(64, name="q")(x)
-  a = attention(reshape(q, [B, 256, 1, 64]), reshape(x, [B, 256, 1, 64]), reshape(x, [B, 256, 1, 64]))
+  q = reshape(Linear(64, name="q")(x), [B, 1, 256, 64])
+  k = reshape(Linear(64, name="k")(x), [B, 1, 256, 64])
+  a = attention(q, k, reshape(Linear(64, name="v")(x), [B, 1, 256, 64]))
   loss = mean(cross_entropy(Linear(8, name="fc")(mean(reshape(a, [B, 256, 64]), axis=1)), y))
 }
-data D { train = npy("t.npy", "y.npy") }
+data D { train = npy("t.npy", "z.npy") }
 train { model = Texts; data = D; batch = 2; epochs = 1; seed = 3; optimizer = sgd(lr=0.1); precision = bf16 }
 """
 EXPECT = re.compile(r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64 _, \[%r\d+\], (%r\d+);")
@@ -36,6 +37,7 @@ class Waits(cuda.CudaCase):
         draw = numpy.random.default_rng(3)
         numpy.save(self.path("x.npy"), draw.standard_normal((4096, 64), dtype="f4"))
         numpy.save(self.path("t.npy"), draw.standard_normal((4, 256, 64), dtype="f4"))
+        numpy.save(self.path("z.npy"), numpy.arange(4, dtype="i4"))
         numpy.save(self.path("y.npy"), numpy.arange(4096, dtype="i4") % 8)
 
     def text(self, path):
@@ -47,11 +49,9 @@ class Waits(cuda.CudaCase):
         text = self.text(path)
         begin = re.search(rf"\.entry {kernel}\b", text).start()
         found = EXPECT.search(text, begin)
-        at = text.rfind(f"mov.b32 \t{found.group(1)}, ", 0, found.start())
-        end = text.index(";", at)
-        bytes_ = int(text[at:end].split(", ")[1])
+        more = f"{{\n\t.reg .b32 more;\n\tadd.s32 more, {found.group(1)}, 16;\n\t{found.group(0).replace(found.group(1) + ';', 'more;')}\n\t}}"
         with open(path, "w") as file:
-            file.write(f"{text[:at]}mov.b32 \t{found.group(1)}, {bytes_ + 16}{text[end:]}")
+            file.write(text[:found.start()] + more + text[found.end():])
 
     def waiting_kernels(self, path):
         """Entries with boxes of tensors, in the order of the file."""
@@ -88,7 +88,8 @@ class Waits(cuda.CudaCase):
         self.assertRegex(done.stderr, "endless wait: warp .* waits for a phase of an mbarrier that nobody can end")
 
     def test_the_flag(self):
-        self.write("m.ft", MODEL)
+        with open(self.path("m.ft"), "w") as file:
+            file.write(MODEL)
         self.fails(2, "--debug-waits is for a GPU", "ftc", self.path("m.ft"), "--debug-waits", "-o", self.path("m.so"))
         for number in ("0", "-3", "x", "99999999999"):
             self.fails(2, "a number of polls from 1 to 2147483647", "ftc", self.path("m.ft"), f"--debug-waits={number}", "-o", self.path("m.ptx"))
@@ -97,10 +98,11 @@ class Waits(cuda.CudaCase):
 
     def test_a_gpu_that_hangs(self):
         folder = ["--set", "train.checkpoint.unit=step", "--set", "train.checkpoint.every=10", "--set", f"train.checkpoint.dir={self.path('c')}"]
-        self.losses("--steps", 40)
+        quiet = ("--set", "train.eval.every=0")
+        self.losses("--steps", 40, *quiet)
         kernels = self.report()["kernel"] // 40
         for keep in (0, 1):
-            done = self.ftrun(self.artifact, "--steps", 40, *folder, "--set", "train.timeout=0.5", check=False, HANG_AFTER=kernels * 25, FT_KEEP_DATA=keep)
+            done = self.ftrun(self.artifact, "--steps", 40, *folder, *quiet, "--set", "train.timeout=0.5", check=False, HANG_AFTER=kernels * 25, FT_KEEP_DATA=keep)
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertRegex(done.stderr, r"the GPU has not ended (steps? \d+|what it was given).* for 0\.5 seconds \(train\.timeout\).*FT_CUDA_NO_GRAPH=wait")
             step = int(re.search(r"the checkpoint of step (10|20) is whole", done.stderr).group(1))
