@@ -1,7 +1,16 @@
 /* waits: see waits.h. */
 #include "plan/waits.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+bool waits_polls(const char *text, int *polls) {
+  char *end = NULL;
+  long number = text ? strtol(text, &end, 10) : WAITS_POLLS;
+  bool is_good = !text || (*text && !*end && number > 0 && number <= INT32_MAX);
+  if (is_good) *polls = (int)number;
+  return is_good;
+}
 
 uint32_t waits_kernel(const char *name) {
   uint32_t hash = 2166136261u;
@@ -9,7 +18,7 @@ uint32_t waits_kernel(const char *name) {
   return hash;
 }
 
-static const PlanStep *find_kernel(const Plan *plan, uint32_t kernel) {
+static const PlanStep *waits_find_kernel(const Plan *plan, uint32_t kernel) {
   for (int g = 0; g < plan->graphs.count; g++)
     for (int i = 0; i < plan->graphs.at[g].steps.count; i++) {
       const PlanStep *step = &plan->graphs.at[g].steps.at[i];
@@ -26,7 +35,7 @@ bool waits_tell(const void *words, const Plan *plan, const char *when, char *out
   for (int i = WAITS_RECORDS; i > 0; i--)
     if (record[i].is_whole) found = &record[i];
   if (!found) return false;
-  const PlanStep *step = find_kernel(plan, found->kernel);
+  const PlanStep *step = waits_find_kernel(plan, found->kernel);
   char more[48] = "";
   if (record[0].is_whole > 1)
     snprintf(more, sizeof more, "; so do %u more waits", record[0].is_whole - 1);

@@ -17,6 +17,8 @@ _Static_assert(sizeof(WaitsRecord) == WAITS_WORDS * 4, "a record is what kernels
 
 /* The polls of a wait that are allowed where --debug-waits gives no number. */
 enum { WAITS_POLLS = 1 << 22 };
+/* "4194304", or NULL for that; false: it is no number from 1 to 2^31 - 1. */
+bool waits_polls(const char *text, int *polls);
 
 /* A kernel as one number: FNV-1a of its name. */
 uint32_t waits_kernel(const char *name);

@@ -115,12 +115,8 @@ static int add_disable(Request *r, const char *value) {
 }
 SWITCHES(set_check_memory, codegen.check_memory)
 static int set_debug_waits(Request *r, const char *value) {
-  char *end = NULL;
-  long polls = value ? strtol(value, &end, 10) : WAITS_POLLS;
-  if (value && (!*value || *end || polls < 1 || polls > INT32_MAX))
-    return fail_usage("--debug-waits takes a number of polls from 1 to 2147483647, not '%s'", value);
-  r->codegen.wait_polls = (int)polls;
-  return 0;
+  if (waits_polls(value, &r->codegen.wait_polls)) return 0;
+  return fail_usage("--debug-waits takes a number of polls from 1 to 2147483647, not '%s'", value);
 }
 static int set_exact_math(Request *r, const char *value) {
   (void)value;
@@ -271,23 +267,17 @@ static int check_request(Request *request) {
   request->codegen.target = is_ptx ? TARGET_PTX : TARGET_CPU;
   request->passes.multiplies_float8 = codegen_multiplies_float8(&request->codegen);
   if (is_ptx && request->codegen.check_memory)
-    return fail_usage(
-        "%s", "--check-memory is for the CPU; 'ftrun --device sim' checks every access of a "
-              ".ptx");
+    return fail_usage("%s", "--check-memory is for the CPU; 'ftrun --device sim' checks every access of a .ptx");
   if (!is_ptx && request->codegen.wait_polls)
     return fail_usage("%s", "--debug-waits is for a GPU, whose code is a .ptx: -o OUT.ptx");
   if (!is_ptx && request->exact_math)
     return fail_usage("%s", "--exact-math is for a GPU: on the CPU no function is approximate");
   if (!request->emit && request->output && !is_ptx && !has_extension(request->output, ".so"))
-    return fail_usage("the output's name tells the target: it must end in .so, .ptx or .ft, not '%s'",
-                      request->output);
+    return fail_usage("the output's name tells the target: it must end in .so, .ptx or .ft, not '%s'", request->output);
   if (!request->emit && request->output && !is_ptx && !machine && request->codegen.gpu)
-    return fail_usage("--gpu %s is for a GPU, whose code is a .ptx: -o OUT.ptx",
-                      request->codegen.gpu);
+    return fail_usage("--gpu %s is for a GPU, whose code is a .ptx: -o OUT.ptx", request->codegen.gpu);
   if (machine && request->output && has_extension(request->output, ".ptx") != is_ptx)
-    return fail_usage("%s is not what that cluster runs: a cluster of GPUs runs a .ptx, one of "
-                      "gpu=cpu a .so",
-                      request->output);
+    return fail_usage("%s is not what that cluster runs: a cluster of GPUs runs a .ptx, one of gpu=cpu a .so", request->output);
   if (request->codegen.is_inference && (request->emit || !request->output))
     return fail_usage("%s", "--inference is for an artifact: -o OUT.so or -o OUT.ptx");
   Arena *arena = arena_new();
