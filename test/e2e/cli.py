@@ -114,7 +114,7 @@ class CommandLines(support.Case):
                     self.assertEqual(told.returncode, 0, words)
                     continue
                 self.assertEqual(told.returncode, 2, (words, told.stderr))
-                self.assertRegex(told.stderr, r"no program given|is for --simulate|needs a value: KEY=VALUE|no input|needs (a model|a text file|a log)|goes with --find-lr|goes with --http", words)
+                self.assertRegex(told.stderr, r"no program given|is for --simulate|needs a value: KEY=VALUE|no input|needs (a model|a text file|a log)|goes with --find-lr|goes with --http|is for a GPU", words)
         for program in PROGRAMS:
             self.assertEqual(support.run(program, "--version").stdout, f"{program} {newest_version()}\n")
             told = support.run(program, "--help=latex", check=False)

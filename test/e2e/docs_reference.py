@@ -47,7 +47,7 @@ SKIPPED = {
 # what is another here: [(text, other)]; "" is put behind the command
 CHANGED = {
     r"ftc -D|ftc --set KEY|ftc --emit=ir$|ftc --memory$|ftc --emit=(plan|steps)$|ftc --preset|ftc --check-memory|ftc --simulate$": [("ftc", "ftc model.ft -o other.so")],
-    r"ftc --exact-math$": [("ftc", "ftc model.ft -o other.ptx")],
+    r"ftc --(exact-math|debug-waits)$": [("ftc", "ftc model.ft -o other.ptx")],
     r"ftc --disable=layout$": [("ftc", "ftc model.ft -o other.so")],
     r"ftc --simulate$": [("--simulate", '--set distributed.data=any --simulate "gpus=2 gpu=cpu"')],
     r"ftc .*pipeline=4": [("pipeline=4", "pipeline=2")],
