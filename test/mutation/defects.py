@@ -313,7 +313,7 @@ defect("float8-columns", "kernels/mma_ptx.h", "(Four){one[0], other[0], one[1], 
 defect("float8-part", "kernels/mma_ptx.h", "  if (IS_BYTE) clear(&part);\n", "  if (IS_BYTE) part = *sum;\n", U8)
 defect("float8-formats", "codegen/nvptx_mma.c", "dtype_text(m->dtype), dtype_text(b));", "dtype_text(b), dtype_text(m->dtype));", U8)
 defect("float8-pairs", "codegen/emit_memory.c", "LLVMValueRef arguments[2] = {high, low};", "LLVMValueRef arguments[2] = {low, high};", U8)
-defect("float8-pitch", "passes/pitch.c", "dtype_bytes(dtype) == 1 ? 2 * UNIT : UNIT;", "UNIT;", U8)
+defect("float8-pitch", "passes/pitch.c", "dtype_bytes(dtype) == 1 ? 2 * UNIT : UNIT;", "dtype == DT_COUNT ? 2 * UNIT : UNIT;", U8)
 defect("float8-rounded", "passes/fp8_products.c", "shape_elements(&node->input[0]->type.shape) && is_rounded_cast(behind_moves(node->input[0])) &&", "shape_elements(&node->input[0]->type.shape) &&", "lit passes/fp8_products.ftir")
 defect("float8-register", "runtime/device/sim/sim_lanes_warp.inc", "m->a[row][l % 4 * 4 + k + (i >> 1) * 16] =", "m->a[row][l % 4 * 4 + k + (i & 1) * 16] =", "unit runtime_sim_warp")
 defect("float8-tie", "runtime/common/float8.h", "(int)nearbyintf(ldexpf(size, bits - exponent));", "(int)roundf(ldexpf(size, bits - exponent));", "unit runtime_sim")
