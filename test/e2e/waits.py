@@ -110,6 +110,12 @@ class Waits(cuda.CudaCase):
             self.ftrun(self.artifact, "--steps", 40, "--resume", self.path("c"), FT_KEEP_DATA=keep)
             shutil.rmtree(self.path("c"))
 
+    def test_a_gpu_that_is_slow(self):
+        """Several runs that together take longer than train.timeout, each of which does end, are no hang."""
+        artifact = self.compile(MODEL.replace("batch = 2048", "batch = 512"), "--gpu", "sm_90a", "--debug-waits", name="slow.ptx")
+        limit = ("--set", "train.timeout=0.5", "--set", "train.eval.every=0")
+        self.assertEqual(self.losses("--steps", 8, *limit, artifact=artifact, SLOW=120), self.losses("--steps", 8, artifact=artifact, device="sim"))
+
     def test_which_kernel_it_is(self):
         done = self.ftrun(self.artifact, "--steps", 5, "--set", "train.timeout=0.5", check=False, HANG_AFTER=7, FT_CUDA_NO_GRAPH="wait")
         self.assertEqual(done.returncode, 3, done.stderr)

@@ -18,6 +18,7 @@
  *   FT_FAKE_CUDA_BAD=N        GPU number N is there, and cannot be used
  *   FT_FAKE_CUDA_LOST_AFTER=N the device is lost at the Nth kernel
  *   FT_FAKE_CUDA_HANG_AFTER=N the Nth kernel never ends, nor does anything behind it
+ *   FT_FAKE_CUDA_SLOW=MS      what comes before each record of an event takes so long by the wall clock
  *   FT_FAKE_CUDA_REPORT=FILE  counts, one `name value` a line, when the process ends */
 #ifndef FT_TEST_FAKE_H
 #define FT_TEST_FAKE_H

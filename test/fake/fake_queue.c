@@ -144,6 +144,19 @@ static _Thread_local struct {
   int times;
 } asked;
 
+/* With FT_FAKE_CUDA_SLOW: goes on to the next record of an event, if its time has come. */
+static void move_slowly(CudaStream stream, long milliseconds) {
+  static int64_t last;
+  int64_t now = clock_nanoseconds();
+  if (now - last < milliseconds * 1000000) return;
+  last = now;
+  bool is_record = false;
+  while (stream->done < stream->count && !is_record && !fake_is_hung) {
+    is_record = stream->op[stream->done].kind == OP_RECORD;
+    run_next(stream);
+  }
+}
+
 bool fake_ask(CudaEvent event, CudaStream stream) {
   enum { ENOUGH = 16 };
   const void *what = event ? (const void *)event : (const void *)stream;
@@ -154,7 +167,9 @@ bool fake_ask(CudaEvent event, CudaStream stream) {
   fake_move_on();
   asked.times = asked.what == what ? asked.times + 1 : 1;
   asked.what = what;
-  if (asked.times < ENOUGH || fake_is_hung) return false;
+  long slow = fake_setting("SLOW", 0);
+  if (slow) move_slowly(event ? event->stream : stream, slow);
+  if (asked.times < ENOUGH || fake_is_hung || slow) return false;
   asked.what = NULL;
   if (event) {
     fake_counts.wait++;

@@ -309,6 +309,7 @@ U8 = "unit codegen_float8"
 defect("float8-halves", "kernels/mma_ptx.h", "int even = swap ? 0x2064 : 0x6420,", "int even = swap ? 0x6420 : 0x6420,", U8)
 defect("float8-steps", "kernels/mma_ptx.h", "of / 2 * 4 + of % 2 + ((lane / 8 % 2) ^ upper) * 2;", "of / 2 * 4 + of % 2 + (lane / 8 % 2) * 2;", U8)
 defect("float8-rows", "kernels/mma_ptx.h", "return IS_BYTE && !deep ? 2 * i + group : group * 8 + i;", "return group * 8 + i;", U8)
+defect("waits-progress", "runtime/device/cuda/cuda_wait.c", "if (next == run) {", "if (next >= run) {", "py test/e2e/waits.py")
 defect("float8-columns", "kernels/mma_ptx.h", "(Four){one[0], other[0], one[1], other[1]};", "(Four){one[0], one[1], other[0], other[1]};", U8)
 defect("float8-part", "kernels/mma_ptx.h", "  if (IS_BYTE) clear(&part);\n", "  if (IS_BYTE) part = *sum;\n", U8)
 defect("float8-formats", "codegen/nvptx_mma.c", "dtype_text(m->dtype), dtype_text(b));", "dtype_text(b), dtype_text(m->dtype));", U8)

@@ -1,5 +1,5 @@
-/* cuda_wait: the host waits for the GPU, and for no longer than train.timeout. It asks the driver,
- * and sleeps in between: first for moments, then for a sixteenth of the time waited, so that a wait
+/* cuda_wait: the host waits for the GPU, and gives up where no run ends for train.timeout. It asks the
+ * driver, and sleeps in between: first for moments, then for a sixteenth of the time waited, so that a wait
  * costs no core and ends soon after the work. A wait in the driver could be given no end. Where
  * ranks are joined, their watch has a deadline of its own (runtime/communicate/watch.h). */
 #define _GNU_SOURCE /* nanosleep */
@@ -56,20 +56,20 @@ Status cuda_say(Device *device, CudaResult result, const char *format, ...) {
   return cuda_check(device->driver, result, "%s", what);
 }
 
-/* The first run that is not over; NULL: all are. */
-static const CudaRunNote *run_under_way(Device *device) {
+/* The number of the first run that is not over; 0: all are. */
+static int64_t run_under_way(Device *device) {
   int64_t first = device->runs - CUDA_RING + 1;
   for (int64_t run = first < 1 ? 1 : first; run <= device->runs; run++)
     if (device->driver->event_query(device->done[run % CUDA_RING]) == CUDA_ERROR_NOT_READY)
-      return &device->note[run % CUDA_RING];
-  return NULL;
+      return run;
+  return 0;
 }
 
 static Status tell_late(Device *device, const char *what) {
   char run[128] = "what it was given", within[400] = "";
-  const CudaRunNote *note = device->is_waited ? NULL : run_under_way(device);
-  if (device->is_waited) note = &device->note[(device->runs + 1) % CUDA_RING];
-  if (note && note->graph) run_text(device, note, run, sizeof run);
+  int64_t number = device->is_waited ? device->runs + 1 : run_under_way(device);
+  const CudaRunNote *note = &device->note[number % CUDA_RING];
+  if (number && note->graph) run_text(device, note, run, sizeof run);
   if (device->is_waited) snprintf(within, sizeof within, "%s in ", what);
   return status_fail(
       STATUS_FAULT, "%s: the GPU has not ended %s%s for %g seconds (train.timeout)%s", device->text,
@@ -135,21 +135,28 @@ static void wait_a_moment(int64_t waited) {
 
 typedef enum { WAIT_OVER, WAIT_LATE, WAIT_LOST } WaitEnd;
 
-/* Until it is over, or its time is: then the device is lost. */
+/* Until it is over, or no run has ended for as long as the deadline says: then the device is lost.
+ * Several runs may lie before what is waited for. */
 static WaitEnd wait_until(Device *device, CudaEvent event, CudaStream stream, CudaResult *result) {
-  int64_t start = 0;
+  int64_t start = 0, since = 0, run = -1;
   for (;;) {
     *result = event ? device->driver->event_query(event) : device->driver->stream_query(stream);
     if (*result != CUDA_ERROR_NOT_READY) return WAIT_OVER;
     if (atomic_load(&device->is_lost) && !device->nccl) return WAIT_LOST;
-    if (!start) start = clock_nanoseconds();
-    int64_t waited = clock_nanoseconds() - start;
-    if (device->deadline && waited > device->deadline && !device->nccl) {
-      atomic_store(&device->is_lost, true);
-      output_leave_at_once();
-      return WAIT_LATE;
+    int64_t now = clock_nanoseconds();
+    if (!start) start = since = now;
+    if (run < 0 && now - start >= SPIN) run = run_under_way(device);
+    if (device->deadline && now - since > device->deadline && !device->nccl) {
+      int64_t next = run_under_way(device);
+      if (next == run) {
+        atomic_store(&device->is_lost, true);
+        output_leave_at_once();
+        return WAIT_LATE;
+      }
+      run = next;
+      since = now;
     }
-    wait_a_moment(waited);
+    wait_a_moment(now - start);
   }
 }
 
