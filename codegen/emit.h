@@ -139,10 +139,10 @@ LLVMValueRef emit_cast(Emitter *emitter, DType from, DType to, LLVMValueRef valu
 LLVMValueRef emit_constant(Emitter *emitter, DType dtype, double value);
 
 /* ── code ── */
-/* type: what the intrinsic is overloaded on, or NULL. */
 /* Assembly text without side effects; `type` is that of a function of the arguments. */
 LLVMValueRef emit_assembly(Emitter *emitter, const char *text, const char *constraints, LLVMTypeRef type,
                            LLVMValueRef *arguments, int count);
+/* type: what the intrinsic is overloaded on, or NULL. */
 LLVMValueRef emit_intrinsic(Emitter *emitter, const char *name, LLVMTypeRef type,
                             LLVMValueRef *arguments, int count);
 /* A new block at the end of the function in which the builder stands. */

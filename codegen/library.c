@@ -110,7 +110,6 @@ static bool is_possible(const Product *p, const int *alias) {
   const DotForm f = dot_form(p->product);
   DType operands = p->node->input[p->operand[0]]->type.dtype,
         d = library_result_type(p, p->d)->dtype;
-  if (operands == DT_F64 || dtype_is_float8(operands) || operands != p->node->input[p->operand[1]]->type.dtype) return false;
   if (d != operands && d != DT_F32) return false;
   if (p->bias >= 0 && p->node->input[p->bias]->type.dtype != d) return false;
   if (p->added >= 0 && (p->act != ACT_NONE || p->node->input[p->added]->type.dtype != d))
@@ -155,6 +154,7 @@ static void fill_call(const Product *p, KernelLaunch *out) {
   if (p->aux >= 0) out->args[out->arg_count++] = p->node->input_count + p->aux;
 }
 
+/* A product that the library has: of two operands of one type, which is not f64 nor one of 8 bits. */
 static bool open_product_of(Arena *arena, const Node *node, Product *p) {
   *p = (Product){.arena = arena,
                  .node = node,
@@ -167,7 +167,9 @@ static bool open_product_of(Arena *arena, const Node *node, Product *p) {
       !dot_form(p->product).k)
     return false;
   for (int i = 0; i < 2; i++) p->operand[i] = kernel_operand(node, i);
-  return true;
+  DType operands = node->input[p->operand[0]]->type.dtype;
+  return operands != DT_F64 && !dtype_is_float8(operands) &&
+         operands == node->input[p->operand[1]]->type.dtype;
 }
 
 bool library_call(Arena *arena, const Node *node, const int *alias, KernelLaunch *out) {
@@ -182,8 +184,6 @@ bool library_call(Arena *arena, const Node *node, const int *alias, KernelLaunch
 bool library_product(Arena *arena, const Node *node, KernelLaunch *out) {
   Product p;
   if (!open_product_of(arena, node, &p)) return false;
-  DType operands = node->input[p.operand[0]]->type.dtype;
-  if (operands == DT_F64 || operands != node->input[p.operand[1]]->type.dtype) return false;
   fill_call(&p, out);
   return true;
 }

@@ -218,11 +218,9 @@ static void define_element(Contract *c, const char *name, const Operand *operand
   LLVMTypeRef parameters[2] = {job->module->pointer, job->module->i32};
   LLVMTypeRef type = element_type(c, &emitter);
   callback_open(job, &emitter, c->suffix, name, type, parameters, 2, NULL);
-  LLVMValueRef value, place = LLVMGetParam(emitter.function, 1), pointer = emitter.pointer[operand->argument];
-  if (c->unit == UNIT_MMA8)
-    value = emit_load_at(&emitter, pointer, DT_U8, place);
-  else
-    value = emit_load_at(&emitter, pointer, c->dtype, place);
+  LLVMValueRef value = emit_load_at(&emitter, emitter.pointer[operand->argument],
+                                    c->unit == UNIT_MMA8 ? DT_U8 : c->dtype,
+                                    LLVMGetParam(emitter.function, 1));
   if (c->unit != UNIT_SIMT && c->unit != UNIT_MMA8)
     value = LLVMBuildBitCast(emitter.builder, emit_to_memory(&emitter, c->dtype, value), type, "");
   callback_close(&emitter, value);

@@ -20,8 +20,8 @@ int gemm_kind(void), gemm_m(void), gemm_n(void), gemm_k(void), gemm_splits(void)
 int gemm_batches(void);
 int gemm_ta(void), gemm_tb(void);           /* dot: a is stored [k, m]; b is stored [n, k] */
 int gemm_a_pitch(void), gemm_b_pitch(void); /* dot: elements between the beginnings of rows */
-int gemm_wide_n(
-    void); /* columns of the workspace: gemm_n, or with gemm_finish4 the next multiple of four */
+/* Columns of the workspace: gemm_n, or with gemm_finish4 the next multiple of four. */
+int gemm_wide_n(void);
 int gemm_a_deep(void), gemm_b_deep(void);   /* neighbours in memory are neighbours in k */
 int gemm_a_wide(void), gemm_b_wide(void);   /* that many, aligned: 1, or 16 bytes' worth */
 int gemm_a_async(void), gemm_b_async(void); /* multiplied as memory has it */
@@ -155,7 +155,7 @@ typedef struct {
   int number, image, y, x;
 } Place;
 
-ALWAYS Place place_of(int number, int height, int width) {
+ALWAYS Place image_place(int number, int height, int width) {
   uint32_t row = (uint32_t)number / (uint32_t)width;
   return (Place){number, (int)(row / (uint32_t)height), (int)(row % (uint32_t)height),
                  (int)((uint32_t)number % (uint32_t)width)};
@@ -212,11 +212,11 @@ ALWAYS Element index_a(int batch, const Class *class, int row, Step step) {
                          (gemm_ta() ? k * gemm_a_pitch() + row : row * gemm_a_pitch() + k),
                      1};
   if (gemm_kind() == 1) {
-    Place place = place_of(row, gemm_out_height(), gemm_out_width());
+    Place place = image_place(row, gemm_out_height(), gemm_out_width());
     return input_under(&place, batch * in + step.channel, step.tap / kw, step.tap % kw);
   }
   if (gemm_kind() == 2) {
-    Place place = place_of(row, class_height(), class_width());
+    Place place = image_place(row, class_height(), class_width());
     return output_over(class, &place, batch * out + step.channel, step.tap);
   }
   if (gemm_nhwc()) return (Element){k * (gemm_groups() * out) + batch * out + row, 1};
@@ -240,7 +240,7 @@ ALWAYS Element index_b(int batch, const Class *class, Step step, int column) {
                      1};
   if (gemm_kind() != 3) return (Element){weight_b(batch, class, step, column), 1};
   int window = column / in;
-  Place place = place_of(k, gemm_out_height(), gemm_out_width());
+  Place place = image_place(k, gemm_out_height(), gemm_out_width());
   return input_under(&place, batch * in + column % in, window / kw, window % kw);
 }
 

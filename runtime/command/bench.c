@@ -6,6 +6,7 @@
 #include "plan/plan_calls.h"
 #include "runtime/command/bench_count.h"
 #include "runtime/command/bench_json.h"
+#include "runtime/command/bench_model.h"
 #include "runtime/command/bench_sums.h"
 #include "runtime/execute/programme.h"
 #include <stdlib.h>
@@ -148,21 +149,15 @@ static void print_share(double part, double whole, FILE *out) {
 /* The peak that a step is held against: that of tensor cores where its operands are of 16 or 8 bits, or
  * a library could do it in tf32. */
 static double peak_of(const PlanGraph *graph, int index, const DeviceSpeed *speed) {
-  const PlanStep *step = &graph->steps.at[index];
   for (int i = 0; i < graph->insteads.count; i++) {
     const PlanInstead *instead = &graph->insteads.at[i];
     if (index >= instead->first && index < instead->end && speed->tf32_flops > 0 &&
         call_int(&instead->call[0], "compute") == COMPUTE_TF32)
       return speed->tf32_flops;
   }
-  int halves = 0, bytes = 0; /* operands of 16 bits, and of 8: twice the rate */
-  for (int i = 0; i < step->input_count; i++) {
-    DType dtype = graph->buffers.at[step->args[i]].type.dtype;
-    halves += dtype == DT_BF16 || dtype == DT_F16;
-    bytes += dtype_is_float8(dtype);
-  }
-  if (bytes >= 2 && speed->half_flops > 0) return 2 * speed->half_flops;
-  return halves >= 2 && speed->half_flops > 0 ? speed->half_flops : speed->flops;
+  int bits = bench_operand_bits(graph, &graph->steps.at[index]);
+  if (!bits || speed->half_flops <= 0) return speed->flops;
+  return bits == 8 ? 2 * speed->half_flops : speed->half_flops; /* twice the rate */
 }
 
 static void bench_print_row(const PlanStep *step, const Row *row, double total, double so_far,

@@ -17,17 +17,21 @@ static int model_longest_first(const void *a, const void *b) {
   return s != t ? (s < t ? 1 : -1) : x->step - y->step;
 }
 
-/* Which tensor cores could do it: those of 16 or 8 bits if two operands are of them, or tf32 if a library could. */
-static void set_operands(const PlanGraph *graph, int index, GpuWork *work) {
-  const PlanStep *step = &graph->steps.at[index];
+int bench_operand_bits(const PlanGraph *graph, const PlanStep *step) {
   int halves = 0, bytes = 0;
   for (int i = 0; i < step->input_count; i++) {
     DType dtype = graph->buffers.at[step->args[i]].type.dtype;
-    halves += dtype == DT_BF16 || dtype == DT_F16;
+    halves += dtype_is_narrow(dtype);
     bytes += dtype_is_float8(dtype);
   }
-  work->is_half = halves >= 2 || bytes >= 2;
-  work->is_float8 = bytes >= 2;
+  return bytes >= 2 ? 8 : halves >= 2 ? 16 : 0;
+}
+
+/* Which tensor cores could do it: those of its operands, or of tf32 if a library could. */
+static void set_operands(const PlanGraph *graph, int index, GpuWork *work) {
+  int bits = bench_operand_bits(graph, &graph->steps.at[index]);
+  work->is_half = bits > 0;
+  work->is_float8 = bits == 8;
   work->is_tf32 = work->wgmma + work->mma > 0;
   for (int i = 0; i < graph->insteads.count; i++) {
     const PlanInstead *instead = &graph->insteads.at[i];
