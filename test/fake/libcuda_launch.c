@@ -163,7 +163,7 @@ CudaResult entry_launch(CudaFunction function, unsigned grid_x, unsigned grid_y,
   /* CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" */
   if (!grid_x || !grid_y || !grid_z || !threads || block_x > 1024 || block_y > 1024 ||
       block_z > 64 || threads > info.max_threads || grid_x > INT32_MAX || grid_y > 65535 ||
-      grid_z > 65535)
+      grid_z > 65535 || grid_x % (unsigned)info.cluster)
     return CUDA_ERROR_INVALID_VALUE;
   if (!has_shared(function, (long)shared_bytes)) return CUDA_ERROR_INVALID_VALUE;
   if ((threads + 31) / 32 * 32 * info.launch_registers > 65536) return CUDA_ERROR_LAUNCH_RESOURCES;

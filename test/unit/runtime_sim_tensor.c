@@ -244,9 +244,6 @@ static void refused(void **state) {
       {"3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1, %r1, "
        "%r1}], [%r1];",
        "unsupported instruction"},
-      {"1d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%rd1, "
-       "{%r1}], [%r1], %rs1;",
-       "unsupported instruction"},
   };
   const char *registers = ".reg .b32 %r<4>; .reg .b64 %rd<2>; .reg .b16 %rs<2>;";
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -74,6 +74,7 @@ typedef struct {
   int64_t shared_bytes; /* static; a launch may add dynamic ones */
   int64_t local_bytes;  /* per thread */
   int64_t max_threads;  /* .maxntid, or 1024 */
+  int cluster;          /* blocks of a cluster (.reqnctapercluster); 1: none */
   int instructions;     /* in the text */
   int registers;        /* 32-bit ones alive at once, at most: an estimate of what ptxas needs */
   int launch_registers; /* what ptxas gives a thread, at a guess: these and 8 more, within the

@@ -16,7 +16,7 @@ static bool block_grow(void *slot, int64_t *capacity, int64_t wanted, size_t ele
   return *at != NULL;
 }
 
-bool sim_cta_prepare(SimCta *cta, const SimRun *run) {
+static bool block_prepare(SimCta *cta, const SimRun *run) {
   const SimKernel *kernel = run->kernel;
   int64_t threads = (int64_t)run->warps * SIM_LANES, shared = run->shared_bytes + 16;
   int64_t wanted = kernel->register_bytes * run->warps + 256;
@@ -59,8 +59,23 @@ bool sim_cta_prepare(SimCta *cta, const SimRun *run) {
   return true;
 }
 
+bool sim_cta_prepare(SimCta *first, const SimRun *run) {
+  first->peer = first->own_peers;
+  first->peer[0] = first;
+  for (int i = 0; i < run->kernel->cluster; i++) {
+    if (!first->peer[i] && !(first->peer[i] = calloc(1, sizeof *first))) return false;
+    SimCta *cta = first->peer[i];
+    cta->peer = first->peer;
+    cta->rank = i;
+    cta->failed_block = -1;
+    if (!block_prepare(cta, run)) return false;
+  }
+  return true;
+}
+
 void sim_cta_free(SimCta *cta) {
   if (!cta) return;
+  for (int i = 1; cta->peer == cta->own_peers && i < SIM_CLUSTER; i++) sim_cta_free(cta->peer[i]);
   for (int i = 0; i < cta->warp_capacity; i++) {
     free(cta->warps[i].async);
     free(cta->warps[i].flight);
@@ -180,6 +195,10 @@ static uint32_t special_value(const SimCta *cta, int warp, int lane, SimSpecial 
     return 1;
   case SPECIAL_dynamic_shared:
     return (uint32_t)launch->shared;
+  case SPECIAL_cluster_rank:
+    return (uint32_t)cta->rank;
+  case SPECIAL_cluster_size:
+    return (uint32_t)cta->run->kernel->cluster;
   case SPECIAL_dynamic_at:
     return (uint32_t)cta->run->dynamic_at;
   default:
@@ -213,7 +232,7 @@ static void begin_warp(SimCta *cta, int index) {
   w->flight_count = w->flight_groups = w->store_count = 0;
   w->dirty_low = INT32_MAX;
   w->dirty_high = 0;
-  w->is_fenced = w->is_polling = false;
+  w->is_fenced = w->is_polling = w->has_arrived = w->cluster_waits = false;
   w->registers = sim_kernel_registers(kernel);
   w->register_sets = 0;
   if ((int64_t)w->place_capacity * SIM_LANES * 4 <= kernel->register_bytes) { /* another kernel's */
@@ -239,7 +258,8 @@ bool sim_cta_begin(SimCta *cta, int64_t block) {
   cta->random = run->seed ? run->seed ^ ((uint64_t)block + 1) * UINT64_C(0xd1342543de82ef95) : 0;
   cta->random += run->seed && !cta->random;
   cta->slow = 0;
-  cta->epoch = 0;
+  cta->epoch = cta->cluster_phase = 0;
+  cta->has_ended = false;
   cta->free_registers = 0;
   cta->polls_fail = false;
   /* every run of a block owns shared memory anew: what the last one left counts as not written */

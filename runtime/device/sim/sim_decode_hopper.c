@@ -167,8 +167,9 @@ static Status decode_plain(Decoder *decoder, const PtxStatement *s, int index, S
   return decode_value(decoder, &operand->at[0], type, arg);
 }
 
-/* mbarrier.try_wait.parity.shared::cta.b64: what it does; false: not known. */
-static bool read_mbarrier(const char *words, int *what) {
+/* mbarrier.try_wait.parity.shared::cta.b64: what it does; false: not known. An arrival may be at an
+ * mbarrier of another block of the cluster. */
+static bool read_mbarrier(const char *words, int *what, SimInst *made) {
   static const struct {
     const char *text;
     int what;
@@ -192,11 +193,15 @@ static bool read_mbarrier(const char *words, int *what) {
   char word[24];
   bool is_shared = false, is_64 = false;
   while (decode_word(&words, word)) {
-    is_shared |= !strcmp(word, "shared") || !strcmp(word, "shared::cta");
+    bool is_far = !strcmp(word, "shared::cluster"), is_cluster = !strcmp(word, "cluster");
+    is_shared |= is_far || !strcmp(word, "shared") || !strcmp(word, "shared::cta");
     is_64 |= !strcmp(word, "b64");
+    if (is_far && *what != MBAR_ARRIVE) return false;
+    made->is_wide |= is_far;
+    made->space |= is_cluster;
     if (strcmp(word, "shared") && strcmp(word, "shared::cta") && strcmp(word, "b64") &&
         strcmp(word, "release") && strcmp(word, "acquire") && strcmp(word, "relaxed") &&
-        strcmp(word, "cta"))
+        strcmp(word, "cta") && !is_far && !is_cluster)
       return false;
   }
   return is_shared && is_64;
@@ -204,21 +209,19 @@ static bool read_mbarrier(const char *words, int *what) {
 
 static Status decode_mbarrier(Decoder *decoder, const PtxStatement *s) {
   int what = 0;
-  if (!read_mbarrier(s->op + strlen("mbarrier."), &what))
+  SimInst made = {.code = SIM_mbar, .line = s->line, .uses = 2};
+  if (!read_mbarrier(s->op + strlen("mbarrier."), &what, &made))
     return decode_fail(decoder, "unsupported instruction %s", s->op);
   bool has_result = what == MBAR_ARRIVE || what == MBAR_ARRIVE_EXPECT || what >= MBAR_WAIT;
   bool has_value = what != MBAR_INVAL && (what != MBAR_ARRIVE || s->count == 3);
   if (s->count != 1 + has_result + has_value)
     return decode_fail(decoder, "%s takes %d operands", s->op, 1 + has_result + has_value);
-  SimInst made = {.code = SIM_mbar,
-                  .line = s->line,
-                  .mode = (uint8_t)what,
-                  .sub = strstr(s->op, ".relaxed") != NULL,
-                  .uses = 2};
+  made.mode = (uint8_t)what;
+  made.sub = strstr(s->op, ".relaxed") != NULL;
   decoder->kernel->is_partly_ordered = true;
   if (has_result) {
-    if (s->operand[0].kind != OPERAND_PLAIN)
-      return decode_fail(decoder, "%s: the result needs a register", s->op);
+    if (s->operand[0].kind != OPERAND_PLAIN || (made.is_wide && s->operand[0].at[0].kind != VALUE_SINK))
+      return decode_fail(decoder, made.is_wide ? "%s has no result: _" : "%s: the result needs a register", s->op);
     STATUS_TRY(decode_result(decoder, &s->operand[0].at[0],
                              what >= MBAR_WAIT ? CLASS_PRED : CLASS_64, &made.arg[0]));
     made.defs = 1;
@@ -250,7 +253,7 @@ static Status decode_bulk(Decoder *decoder, const PtxStatement *s) {
 }
 
 /* cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
- * [to], [map, {coordinates}], [mbarrier] */
+ * [to], [map, {coordinates}], [mbarrier], with .multicast::cluster also the blocks that get it */
 static Status decode_tensor(Decoder *decoder, const PtxStatement *s) {
   const char *at = s->op + strlen("cp.async.bulk.tensor.");
   int rank = *at - '0';
@@ -259,12 +262,16 @@ static Status decode_tensor(Decoder *decoder, const PtxStatement *s) {
   is_good = is_good && (decode_begins(at, "cluster.global.") || decode_begins(at, "cta.global."));
   if (is_good) at = strstr(at, "global.") + strlen("global.");
   if (is_good && decode_begins(at, "tile.")) at += strlen("tile.");
-  if (!is_good || strcmp(at, "mbarrier::complete_tx::bytes") != 0)
+  bool is_cast = is_good && !strcmp(at, "mbarrier::complete_tx::bytes.multicast::cluster") &&
+                 strstr(s->op, "shared::cluster");
+  if (!is_good || (!is_cast && strcmp(at, "mbarrier::complete_tx::bytes") != 0))
     return decode_fail(decoder, "unsupported instruction %s", s->op);
   const PtxOperand *from = &s->operand[1];
-  if (s->count != 3 || from->coordinates != rank)
-    return decode_fail(decoder, "%s takes [to], [map, {%d coordinates}], [mbarrier]", s->op, rank);
-  SimInst made = {.code = SIM_tensor, .line = s->line, .count = (uint8_t)rank, .uses = 7};
+  if (s->count != 3 + is_cast || from->coordinates != rank || rank + is_cast > SIM_MAP_RANK)
+    return decode_fail(decoder, "%s takes [to], [map, {%d coordinates}], [mbarrier]%s", s->op, rank,
+                       is_cast ? ", blocks, and in this simulator at most 4 dimensions" : "");
+  SimInst made = {
+      .code = SIM_tensor, .line = s->line, .count = (uint8_t)rank, .uses = 7, .is_wide = is_cast};
   decoder->kernel->has_bulk = decoder->kernel->is_partly_ordered = true;
   STATUS_TRY(whole_address(decoder, &s->operand[0], SPACE_SHARED, &made.arg[0]));
   STATUS_TRY(whole_address(decoder, from, SPACE_PARAM, &made.arg[1]));
@@ -273,7 +280,46 @@ static Status decode_tensor(Decoder *decoder, const PtxStatement *s) {
     STATUS_TRY(decode_value(decoder, &from->many[i], SIM_TYPE_s32, &made.arg[3 + i]));
     made.uses |= (uint8_t)(8 << i);
   }
+  if (is_cast) {
+    STATUS_TRY(decode_plain(decoder, s, 3, SIM_TYPE_u16, &made.arg[SIM_ARGS - 1]));
+    made.uses |= 1 << (SIM_ARGS - 1);
+  }
   return push_hopper(decoder, made);
+}
+
+/* ── clusters ─────────────────────────────────────────────────────────────────────────────── */
+/* mapa.shared::cluster.u32 d, address, rank */
+static Status decode_mapa(Decoder *decoder, const PtxStatement *s) {
+  if (strcmp(s->op, "mapa.shared::cluster.u32") != 0 || s->count != 3 ||
+      s->operand[0].kind != OPERAND_PLAIN)
+    return decode_fail(decoder, "unsupported instruction %s", s->op);
+  SimInst made = {.code = SIM_mapa, .line = s->line, .defs = 1, .uses = 6};
+  STATUS_TRY(decode_result(decoder, &s->operand[0].at[0], CLASS_32, &made.arg[0]));
+  STATUS_TRY(decode_plain(decoder, s, 1, SIM_TYPE_u32, &made.arg[1]));
+  STATUS_TRY(decode_plain(decoder, s, 2, SIM_TYPE_u32, &made.arg[2]));
+  return push_hopper(decoder, made);
+}
+
+/* barrier.cluster: mode: is it a wait; sub: is it relaxed. Arrivals are releases and waits acquires
+ * if they do not say otherwise. */
+static Status decode_cluster(Decoder *decoder, const PtxStatement *s) {
+  static const struct {
+    const char *text;
+    uint8_t waits, is_relaxed;
+  } forms[] = {{"barrier.cluster.arrive.aligned", 0, 0},
+               {"barrier.cluster.arrive.release.aligned", 0, 0},
+               {"barrier.cluster.arrive.relaxed.aligned", 0, 1},
+               {"barrier.cluster.wait.aligned", 1, 0},
+               {"barrier.cluster.wait.acquire.aligned", 1, 0}};
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+    if (strcmp(s->op, forms[i].text) != 0 || s->count) continue;
+    decoder->kernel->is_partly_ordered = true;
+    return push_hopper(decoder, (SimInst){.code = SIM_cluster,
+                                          .line = s->line,
+                                          .mode = forms[i].waits,
+                                          .sub = forms[i].is_relaxed});
+  }
+  return decode_fail(decoder, "unsupported instruction %s", s->op);
 }
 
 /* elect.sync leader|p, members */
@@ -311,6 +357,8 @@ Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   *is_known = true;
   if (decode_begins(s->op, "wgmma.")) return decode_wgmma(decoder, s);
   if (decode_begins(s->op, "mbarrier.")) return decode_mbarrier(decoder, s);
+  if (decode_begins(s->op, "mapa.")) return decode_mapa(decoder, s);
+  if (decode_begins(s->op, "barrier.cluster.")) return decode_cluster(decoder, s);
   if (decode_begins(s->op, "cp.async.bulk.tensor.")) return decode_tensor(decoder, s);
   if (decode_begins(s->op, "cp.async.bulk.")) return decode_bulk(decoder, s);
   if (!strcmp(s->op, "elect.sync")) return decode_elect(decoder, s);

@@ -76,6 +76,7 @@ SimKernelInfo sim_kernel_info(const SimKernel *kernel) {
                          .shared_bytes = kernel->shared_bytes,
                          .local_bytes = kernel->local_bytes,
                          .max_threads = kernel->max_threads,
+                         .cluster = kernel->cluster,
                          .instructions = kernel->text_instructions,
                          .registers = kernel->live_registers,
                          .launch_registers = launch_registers(kernel)};

@@ -150,12 +150,16 @@ static Status parse_limits(Parser *p) {
   while (p->token == TOKEN_WORD && p->word[0] == '.') {
     bool is_limit = parse_is_word(p, ".maxntid") || parse_is_word(p, ".reqntid");
     bool is_registers = parse_is_word(p, ".maxnreg");
+    bool is_cluster = parse_is_word(p, ".reqnctapercluster");
     int64_t threads = 1;
     STATUS_TRY(parse_next(p));
     while (p->token == TOKEN_NUMBER) {
       int64_t count = 0;
       STATUS_TRY(parse_count(p, 1 << 20, &count));
       if (!count) return parse_fail(p, "a limit of a kernel is at least 1");
+      if (is_cluster && count > 1 && (threads > 1 || p->kernel->cluster))
+        return parse_fail(p, "a cluster of several dimensions is not supported");
+      if (is_cluster && !p->kernel->cluster) p->kernel->cluster = (int)count;
       if (threads < 1 << 20) threads *= count;
       if (p->token == ',') STATUS_TRY(parse_next(p));
     }
@@ -163,6 +167,10 @@ static Status parse_limits(Parser *p) {
     if (is_limit) p->kernel->max_threads = threads < 1024 ? threads : 1024;
     if (is_registers) p->kernel->max_registers = threads;
   }
+  if (!p->kernel->cluster) p->kernel->cluster = 1;
+  if (p->kernel->cluster > SIM_CLUSTER)
+    return parse_fail(p, "a cluster of %d blocks, and %d are possible", p->kernel->cluster,
+                      SIM_CLUSTER);
   return STATUS_OK;
 }
 

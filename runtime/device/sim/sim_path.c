@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLACE = SIM_LANES * 4 /* bytes of a place of a register */, BARRIER_CYCLES = 16, WGMMA_CYCLES = 32, MMA_CYCLES = 18,
+enum { PLACE = SIM_LANES * 4 /* bytes of a place of a register */, BARRIER_CYCLES = 16, CLUSTER_CYCLES = 180 /* a guess: a way to another multiprocessor and back */, WGMMA_CYCLES = 32, MMA_CYCLES = 18,
        ARRIVE_CYCLES = 12 };
 /* 16-bit operations of the largest mma.sync (of 8-bit operands twice as many, in the same time), and of a wgmma's eight columns by each of its warps */
 enum { MMA_WORK = 16 * 8 * 16 * 2, WGMMA_WORK = 16 * 8 * 16 * 2 };
@@ -274,6 +274,21 @@ void sim_path_arrive(SimCta *cta, uint32_t address, int ended) {
 
 void sim_path_waited(SimWarp *w, uint32_t address, int phase) {
   path_from(w->path, mbarrier_row(w->cta->paths, address)->ended[phase]);
+}
+
+int64_t sim_path_cluster(const SimCta *cta) {
+  int64_t last = 0;
+  for (int b = 0; b < cta->run->kernel->cluster && cta->warps->path; b++)
+    for (int i = 0; i < cta->run->warps; i++) {
+      const SimWarp *w = &cta->peer[b]->warps[i];
+      int64_t now = w->has_arrived ? path_now(w->path) : 0;
+      if (now > last) last = now;
+    }
+  return last;
+}
+
+void sim_path_cluster_waited(SimWarp *w) {
+  path_from(w->path, w->cta->cluster_over + CLUSTER_CYCLES);
 }
 
 void sim_path_end(SimCta *cta) {

@@ -54,6 +54,10 @@ void sim_path_barrier(SimCta *cta, int id);
 void sim_path_arrive(SimCta *cta, uint32_t address, int ended);
 /* The warp has seen the end of a phase. */
 void sim_path_waited(SimWarp *w, uint32_t address, int phase);
+/* The barrier of the cluster opens: the cycle in which its last warp has arrived (0: not timed); and a warp that waited
+ * goes on. */
+int64_t sim_path_cluster(const SimCta *cta);
+void sim_path_cluster_waited(SimWarp *w);
 /* When a bulk copy that is asked for now arrives. */
 int64_t sim_path_arrival(const SimWarp *w, uint32_t bytes);
 /* At the end of a block: adds to its counts. */

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 
 enum { SIM_LANES = 32, SIM_ARGS = 8, SIM_VECTOR = 8, SIM_OPERANDS = 8 };
+enum { SIM_CLUSTER = 8 /* most blocks of a cluster (PTX ISA: more are not portable) */ };
 
 /* ── types of values ──────────────────────────────────────────────────────────────────────── */
 /* X(name, bytes of the value, bytes of a lane): names as in PTX. */
@@ -48,7 +49,8 @@ typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
       X(ld_local) X(st_local) X(ld_generic) X(st_generic) X(atom) X(shfl) X(vote) X(activemask)    \
           X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async) X(cp_commit)     \
               X(cp_wait) X(ldmatrix) X(stmatrix) X(proxy) X(wgmma_fence) X(wgmma_commit)           \
-                  X(wgmma_wait) X(wgmma) X(registers) X(mbar) X(bulk) X(tensor) X(elect) X(mma)
+                  X(wgmma_wait) X(wgmma) X(registers) X(mbar) X(bulk) X(tensor) X(elect) X(mapa)          \
+                      X(cluster) X(mma)
 typedef enum {
 #define X(name) SIM_##name,
   SIM_SPECIAL_OPS(X)
@@ -133,7 +135,9 @@ typedef struct {
                   X(mask_eq, "%lanemask_eq") X(mask_le, "%lanemask_le") X(mask_lt, "%lanemask_lt") \
                       X(mask_ge, "%lanemask_ge") X(mask_gt, "%lanemask_gt") X(smid, "%smid")       \
                           X(nsmid, "%nsmid") X(dynamic_shared, "%dynamic_smem_size")               \
-                              X(dynamic_at, "[dynamic shared]")
+                              X(cluster_rank, "%cluster_ctarank")                                  \
+                                  X(cluster_size, "%cluster_nctarank")                             \
+                                      X(dynamic_at, "[dynamic shared]")
 typedef enum {
 #define X(name, text) SPECIAL_##name,
   SIM_SPECIALS(X)
@@ -158,6 +162,7 @@ struct SimKernel {
   int64_t register_bytes;     /* of a warp */
   int live_registers;         /* most 32-bit ones at once */
   int64_t max_registers;      /* .maxnreg, 0: none */
+  int cluster;                /* blocks of a cluster, by .reqnctapercluster; 1: none */
   bool has_thread_limit;      /* .maxntid or .reqntid: ptxas keeps room for such a block */
   bool sets_registers;        /* setmaxnreg */
   int64_t dynamic_align;      /* of dynamic shared memory */
@@ -188,6 +193,9 @@ struct SimModule {
 #define SIM_LOCAL_WINDOW (UINT64_C(0x7f) << 56)
 #define SIM_PARAM_WINDOW (UINT64_C(0x7d) << 56) /* for tensor maps only */
 #define SIM_WINDOW_MASK (UINT64_C(0xff) << 56)
+/* What mapa makes, an address of shared memory in a block of the cluster: rank + 1 from this bit
+ * on. Without that it is the block's own. */
+enum { SIM_CLUSTER_AT = 24 };
 
 /* ── memory ───────────────────────────────────────────────────────────────────────────────── */
 /* Which thread touched a 4-byte word last:
@@ -302,6 +310,8 @@ struct SimWarp {
   int store_count, store_capacity;
   bool is_polling; /* stopped at an mbarrier whose phase is not over */
   bool is_fenced;  /* wgmma.fence, and no sum touched since */
+  bool has_arrived, cluster_waits; /* at the cluster's barrier, in this phase; and not waited since */
+  int cluster_phase;               /* in which it arrived */
   struct SimPath *path; /* NULL: no timing */
 };
 
@@ -331,7 +341,7 @@ typedef struct SimRun {
   int place_count;
   int warps; /* of a block */
   int64_t blocks;   /* of the grid, */
-  int64_t taken;    /* and of them to run: block_of_run says which */
+  int64_t taken;    /* and clusters of them to run: block_of_run says which */
   int64_t step_limit;
   int64_t shared_bytes, dynamic_at;         /* of a block; where the dynamic part begins */
   _Atomic int64_t next_block, failed_block; /* INT64_MAX: none */
@@ -348,6 +358,11 @@ typedef struct SimCta {
   uint64_t random; /* state of the schedule's chance; 0: warps run in turn */
   uint32_t slow;   /* warps that seldom run now */
   int epoch;
+  int rank;                 /* in its cluster, whose blocks are: */
+  struct SimCta **peer, *own_peers[SIM_CLUSTER]; /* peer: the first one's own_peers */
+  bool has_ended;
+  int cluster_phase;        /* of the cluster's barrier, */
+  int64_t cluster_over;     /* and the cycle in which the last one ended */
   char *shared;
   SimTouch *shared_writer, *shared_reader;
   uint16_t *dirty; /* word: thread + 1 that wrote it and made no proxy fence since, and whether
@@ -436,8 +451,8 @@ void sim_count_add(SimCounts *to, const SimCounts *from);
 /* The allocation in which the bytes lie; NULL: none. */
 SimAllocation *sim_allocation(const SimMachine *machine, const char *at, int64_t bytes);
 
-/* ── sim_block: runs one block ────────────────────────────────────────────────────────────── */
-/* Makes the memory of a block large enough for the run. */
+/* ── sim_block: the memory of blocks ──────────────────────────────────────────────────────── */
+/* Makes the memory of a block, and of the others of its cluster, large enough for the run. */
 bool sim_cta_prepare(SimCta *cta, const SimRun *run);
 bool sim_cta_begin(SimCta *cta, int64_t block); /* false: out of memory */
 void sim_cta_free(SimCta *cta);
@@ -449,7 +464,8 @@ bool sim_store_push(SimWarp *warp, SimStore store);
 bool sim_flight_reserve(SimWarp *warp);
 
 /* ── sim_schedule ─────────────────────────────────────────────────────────────────────────── */
-void sim_cta_run(SimCta *cta, int64_t block);
+/* The cluster whose first block is number `block`, or that block alone. */
+void sim_cta_run(SimCta *first, int64_t block);
 /* The next of a sequence of numbers. */
 uint64_t sim_random(uint64_t *state);
 

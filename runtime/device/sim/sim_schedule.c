@@ -7,6 +7,7 @@
 #include "runtime/device/sim/sim_clock.h"
 #include "runtime/device/sim/sim_mbarrier.h"
 #include "runtime/device/sim/sim_path.h"
+#include <string.h>
 
 /* ── chance ───────────────────────────────────────────────────────────────────────────────── */
 uint64_t sim_random(uint64_t *state) {
@@ -86,6 +87,10 @@ static void fault_stuck(SimCta *cta) {
               "others leave it %lld",
               polls->index, (long long)polls->at->imm,
               (long long)(polls->registers + cta->free_registers / SIM_LANES));
+  else if (polls && polls->at->code == SIM_cluster)
+    sim_fault(polls, polls->at,
+              "endless wait: warp %d waits at the cluster's barrier, where others never arrive",
+              polls->index);
   else if (polls)
     sim_fault(polls, polls->at,
               "endless wait: warp %d waits for a phase of an mbarrier that nobody can end",
@@ -141,6 +146,7 @@ static bool is_visible(const SimInst *in) {
   case SIM_wgmma:
   case SIM_wgmma_wait:
   case SIM_registers:
+  case SIM_cluster:
   case SIM_mbar:
   case SIM_bulk:
   case SIM_tensor:
@@ -263,7 +269,8 @@ static Round run_shuffled(SimCta *cta) {
   return round;
 }
 
-/* setmaxnreg is for whole warpgroups; copies are waited for. */
+/* setmaxnreg is for whole warpgroups; copies are waited for; and other blocks of the cluster use its
+ * memory no more. */
 static void sim_check_end(SimCta *cta) {
   for (int i = 0; i < cta->run->warps; i++) {
     SimWarp *w = &cta->warps[i], *first = &cta->warps[i / 4 * 4];
@@ -274,9 +281,17 @@ static void sim_check_end(SimCta *cta) {
               more == w ? first->index : w->index);
     return;
   }
-  if (!cta->bulk_count) return;
-  SimInst copy = {.line = cta->bulk[0].line};
-  sim_fault(&cta->warps[0], &copy, "unfinished copy: the block ends and nobody waited for it");
+  if (cta->bulk_count) {
+    SimInst copy = {.line = cta->bulk[0].line};
+    sim_fault(&cta->warps[0], &copy, "unfinished copy: the block ends and nobody waited for it");
+    return;
+  }
+  int late = cta->run->kernel->cluster > 1 && cta->clock ? sim_clock_unknown(cta) : -1;
+  if (late >= 0)
+    sim_fault(&cta->warps[0], &(SimInst){.line = cta->run->kernel->line},
+              "block %d of the cluster may end before block %d has used its shared memory: nothing "
+              "orders the two",
+              cta->rank, late);
 }
 
 static void count_block(SimCta *cta) {
@@ -289,21 +304,71 @@ static void count_block(SimCta *cta) {
   if (cta->warps->path) sim_path_end(cta);
 }
 
-void sim_cta_run(SimCta *cta, int64_t block) {
-  if (!sim_cta_begin(cta, block)) {
-    cta->out_of_memory = true;
-    return;
+/* One round of a block's warps. False: a finding. */
+static bool cta_round(SimCta *cta, bool *moves) {
+  Round round = cta->random ? run_shuffled(cta) : run_in_turn(cta);
+  if (round.has_fault) return false;
+  if (round.done == cta->run->warps) {
+    cta->has_ended = *moves = true;
+    sim_check_end(cta);
+    return cta->failed_block < 0;
   }
-  for (;;) {
-    Round round = cta->random ? run_shuffled(cta) : run_in_turn(cta);
-    if (round.has_fault) return;
-    if (round.done == cta->run->warps) break;
-    if (round.moves) continue;
-    Opening opening = open_barrier(cta);
-    if (opening == NONE_OPENS && fail_polls(cta)) continue;
-    if (opening == NONE_OPENS) fault_stuck(cta);
-    if (opening != OPENED) return;
+  *moves |= round.moves;
+  if (round.moves) return true;
+  Opening opening = open_barrier(cta);
+  *moves |= opening == OPENED;
+  return opening != BARRIER_FAULT;
+}
+
+static int64_t all_progress(const SimCta *first) {
+  int64_t sum = 0;
+  for (int i = 0; i < first->run->kernel->cluster; i++) sum += first->peer[i]->progress;
+  return sum;
+}
+
+/* The block that did not end although no block goes on. */
+static bool give_up(SimCta *first, int count) {
+  for (int i = 0; i < count; i++)
+    if (!first->peer[i]->has_ended && fail_polls(first->peer[i])) return false;
+  for (int i = 0; i < count; i++)
+    if (!first->peer[i]->has_ended) {
+      fault_stuck(first->peer[i]);
+      return true;
+    }
+  return true;
+}
+
+/* What the blocks counted, and the finding of one, become the first one's. */
+static void close_cluster(SimCta *first, int count) {
+  for (int i = 0; i < count; i++) {
+    SimCta *cta = first->peer[i];
+    if (first->failed_block < 0 && cta->failed_block < 0) count_block(cta);
+    if (i) sim_count_add(&first->counts, &cta->counts);
+    if (i) memset(&cta->counts, 0, sizeof cta->counts);
+    if (!i || cta->failed_block < 0 || first->failed_block >= 0) continue;
+    memcpy(first->fault, cta->fault, sizeof first->fault);
+    first->fault_line = cta->fault_line;
+    first->failed_block = cta->failed_block;
   }
-  sim_check_end(cta);
-  if (cta->failed_block < 0) count_block(cta);
+}
+
+void sim_cta_run(SimCta *first, int64_t block) {
+  int count = first->run->kernel->cluster, left = count;
+  for (int i = 0; i < count; i++)
+    if (!sim_cta_begin(first->peer[i], block + i)) {
+      first->out_of_memory = true;
+      return;
+    }
+  for (bool is_good = true; left && is_good;) {
+    int64_t progress = all_progress(first);
+    bool moves = false;
+    left = 0;
+    for (int i = 0; i < count && is_good; i++) {
+      SimCta *cta = first->peer[i];
+      if (!cta->has_ended) is_good = cta_round(cta, &moves);
+      left += !cta->has_ended;
+    }
+    if (is_good && left && !moves && progress == all_progress(first)) is_good = !give_up(first, count);
+  }
+  close_cluster(first, count);
 }

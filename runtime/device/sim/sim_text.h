@@ -41,7 +41,7 @@ typedef struct {
 } PtxOperand;
 
 typedef struct {
-  char op[96]; /* "ld.global.nc.f32" */
+  char op[128]; /* "ld.global.nc.f32" */
   int line;
   int guard; /* register, -1: none */
   bool guard_negated;
