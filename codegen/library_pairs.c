@@ -320,7 +320,7 @@ static bool open_product(const Pairing *p, int at, PlanStep *bare) {
   bare->args = args;
   bare->arg_count = bare->input_count = 2;
   bare->shared = 0;
-  bare->stays = false;
+  bare->stays = bare->cluster = 0;
   bare->maps = NULL;
   bare->map_count = 0;
   memset(bare->grid, 0, sizeof bare->grid);

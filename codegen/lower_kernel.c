@@ -216,6 +216,7 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
                    .grain = launch->grain,
                    .shared = launch->shared,
                    .stays = launch->stays,
+                   .cluster = launch->cluster,
                    .maps = launch->maps,
                    .map_count = launch->map_count,
                    .ints = launch->ints,

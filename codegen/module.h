@@ -23,7 +23,8 @@ typedef struct {
   int only_tile, only_splits; /* PTX, for tests: the products' tile, from 1; 0: the best */
   int vector_bytes;           /* host: width of a vector register */
   bool is_portable;           /* host: written as C, too, so that code of kernels/..._x86.c is in the module */
-  VEC(const char *) kernels;  /* names of the entry points */
+  VEC(const char *) kernels;  /* names of the entry points, */
+  VEC(const char *) paired;   /* PTX: and of those whose blocks form clusters of two */
 } Module;
 
 enum { MAX_LAUNCHES = 4 };
@@ -34,7 +35,7 @@ typedef struct {
   bool is_call;                      /* a row of plan/calls.def */
   int64_t work, grain;               /* host launch */
   int64_t grid[3], block[3], shared; /* PTX launch, */
-  int64_t stays;                     /* see plan.h, */
+  int64_t stays, cluster;            /* see plan.h, */
   const PlanMap *maps;               /* and its tensor maps */
   int map_count;
   PlanInt *ints; /* call */

@@ -197,6 +197,7 @@ static void nvptx_contract_define_constants(Contract *c) {
       {"gemm_ahead", reads_more(c) ? AHEAD : 1},
       {"gemm_maps", c->has_maps},
       {"gemm_stays", tile->stays},
+      {"gemm_pair", tile->pair},
       {"gemm_sums", tile->sums},
       {"gemm_barriers", tile->barriers},
   };
@@ -448,6 +449,7 @@ static void emit_entries(Contract *c) {
   entry_open_mapped(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
   int resident = nvptx_tile_resident(c);
   if (resident > 1 || tile->stays) entry_annotate(&entry, "minctasm", (unsigned)resident);
+  if (tile->pair) VEC_PUSH(job->module->arena, job->module->paired, arena_strdup(job->module->arena, job->name));
   LLVMValueRef panels = entry_panels(&entry, tile->shared);
   if (c->unit == UNIT_WGMMA) LLVMSetAlignment(panels, SWIZZLE_ALIGN);
   callback_call_block(&entry, c->suffix, "gemm_tile", panels);
@@ -455,14 +457,15 @@ static void emit_entries(Contract *c) {
   nvptx_tile_grid(c, grid);
   entry_close(&entry, job->name, grid[0], grid[1], grid[2]);
   job->out->launch[job->out->launch_count - 1].stays = tile->stays;
+  job->out->launch[job->out->launch_count - 1].cluster = tile->pair ? 2 : 0;
   if (tile->shared > SHARED_STATIC)
     job->out->launch[job->out->launch_count - 1].shared = tile->shared;
   nvptx_sums_entry(c);
   if (tile->splits > 1) nvptx_contract_emit_combine(c, results);
 }
 
-/* Of an operand [batch][along][k], or [batch][k][along] where it is flat: boxes are a panel, or 64
- * neighbours of one. */
+/* Of an operand [batch][along][k], or [batch][k][along] where it is flat: boxes are a panel (half of
+ * one that two blocks share), or 64 neighbours of one. */
 static PlanMap nvptx_contract_map_of(const Contract *c, const Operand *operand, int64_t along,
                                      int tile) {
   int64_t row = operand->is_deep ? c->k : along, rows = operand->is_deep ? along : c->k;
@@ -479,8 +482,9 @@ static PlanMap nvptx_contract_map_of(const Contract *c, const Operand *operand, 
 static void nvptx_contract_make_maps(Contract *c) {
   if (!c->has_maps) return;
   PlanMap *maps = ARENA_ARRAY(c->job->module->arena, PlanMap, 2);
-  maps[0] = nvptx_contract_map_of(c, &c->a, c->m, c->tile.tile_m);
-  maps[1] = nvptx_contract_map_of(c, &c->b, c->n, c->tile.tile_n);
+  const Tile *tile = &c->tile;
+  maps[0] = nvptx_contract_map_of(c, &c->a, c->m, tile->pair == 2 ? tile->tile_m / 2 : tile->tile_m);
+  maps[1] = nvptx_contract_map_of(c, &c->b, c->n, tile->pair == 1 ? tile->tile_n / 2 : tile->tile_n);
   c->job->maps = maps;
   c->job->map_count = 2;
 }

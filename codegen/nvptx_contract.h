@@ -19,7 +19,8 @@ typedef struct {
   int64_t shared;       /* bytes, */
   int64_t sums;         /* and where in them finished sums lie, */
   int64_t barriers;     /* and mbarriers */
-  bool stays;           /* with tensor maps: blocks take one tile after the other */
+  bool stays;           /* with tensor maps: blocks take one tile after the other, */
+  int pair;             /* and two of them share panels of b, below each other (1), or of a (2) */
   double cycles;        /* estimate, of an H100 */
 } Tile;
 

@@ -16,8 +16,10 @@ enum {
   SHARED_WGMMA = 200 << 10,  /* one */
   MBARRIERS = 16,            /* bytes a stage */
   MAX_SPLITS = 128,
+  PAIR_CYCLES = 600, /* barriers of a cluster at both ends of a kernel */
   PART_CYCLES = 90, /* adding one part of a split sum, some in flight */
   MANY_OPERANDS = 9,
+  EVERY_SPLIT = 16, /* up to here any number of parts is tried, then powers of two */
 };
 
 /* tile m, n, micro m, n, slices, steps. All but the last of wgmma have 256 threads. */
@@ -55,8 +57,8 @@ static const Tile tiles_mma8[] = {
 };
 /* Micro is what a warpgroup makes: two of them, of 32 to 128 sums a thread; the last has one. */
 static const Tile tiles_wgmma[] = {
-    {128, 256, 64, 256, 1, 64}, {256, 128, 128, 128, 1, 64}, {128, 128, 64, 128, 1, 64},
-    {256, 64, 128, 64, 1, 64},  {64, 256, 64, 128, 1, 64},   {128, 64, 64, 64, 1, 64},
+    {128, 256, 64, 256, 1, 64}, {256, 128, 128, 128, 1, 64}, {128, 192, 64, 192, 1, 64},
+    {128, 128, 64, 128, 1, 64}, {256, 64, 128, 64, 1, 64},  {64, 256, 64, 128, 1, 64},   {128, 64, 64, 64, 1, 64},
     {64, 128, 64, 64, 1, 64},   {64, 64, 64, 64, 1, 64},
 };
 typedef struct {
@@ -117,6 +119,7 @@ void nvptx_tile_grid(const Contract *c, int64_t grid[3]) {
   grid[1] = (c->n + tile->tile_n - 1) / tile->tile_n;
   grid[2] = c->batches * c->classes * tile->splits;
   if (!c->has_maps) return;
+  if (tile->pair) grid[tile->pair - 1] += grid[tile->pair - 1] % 2;
   grid[0] *= grid[1] * grid[2];
   grid[1] = grid[2] = 1;
   int64_t most = c->job->module->only_tile ? 2 : MULTIPROCESSORS; /* tests have few tiles */
@@ -187,14 +190,19 @@ static double efficiency(const Tile *tile, const Contract *c) {
 }
 
 static double estimate(const Tile *tile, const Contract *c) {
-  double across = (double)((c->m + tile->tile_m - 1) / tile->tile_m) *
-                  (double)((c->n + tile->tile_n - 1) / tile->tile_n);
+  int64_t down = (c->m + tile->tile_m - 1) / tile->tile_m;
+  int64_t right = (c->n + tile->tile_n - 1) / tile->tile_n;
+  if (tile->pair) *(tile->pair == 1 ? &down : &right) += (tile->pair == 1 ? down : right) % 2;
+  double across = (double)down * (double)right;
   double blocks = across * (double)(c->batches * c->classes) * (double)tile->splits;
   double panels = (double)((tile->part + tile->steps - 1) / tile->steps);
   double depth = panels * tile->steps, sum = c->dtype == DT_F64 ? 8 : 4;
   double multiply =
       tile->tile_m * tile->tile_n * depth / tile_unit(c)->fma_per_cycle / efficiency(tile, c);
-  double load = (tile->tile_m + tile->tile_n) * depth * c->bytes / LOAD_BYTES_PER_CYCLE;
+  double sides = tile->pair == 1   ? tile->tile_m + tile->tile_n / 2.0
+                 : tile->pair == 2 ? tile->tile_m / 2.0 + tile->tile_n
+                                   : tile->tile_m + tile->tile_n;
+  double load = sides * depth * c->bytes / LOAD_BYTES_PER_CYCLE;
   double rounds = (double)(((int64_t)blocks + MULTIPROCESSORS - 1) / MULTIPROCESSORS);
   double latency = BLOCK_CYCLES + panels * (c->has_maps ? MAPPED_PANEL_CYCLES : PANEL_CYCLES);
   double resident = c->unit == UNIT_WGMMA ? (nvptx_tile_sums_of(tile, c->unit) > 64 ? 1 : 2)
@@ -206,6 +214,7 @@ static double estimate(const Tile *tile, const Contract *c) {
     latency -= BLOCK_CYCLES * (1 - 1 / rounds);
   }
   double cycles = rounds * (multiply > load ? multiply : load) + waits * latency;
+  if (tile->pair) cycles += PAIR_CYCLES;
   if (tile->splits > 1)
     cycles += LAUNCH_CYCLES + PART_CYCLES * (double)(tile->splits + 7) / 8 +
               2 * sum * (double)(c->m * c->n * c->batches * c->classes * tile->splits) /
@@ -221,10 +230,18 @@ static bool is_too_large(const Tile *tile, const Contract *c) {
   return c->job->operand_count > MANY_OPERANDS || (c->unit == UNIT_SIMT && !is_simple);
 }
 
+/* Of columns: each thread adds up the same four of them in all of its rows. */
+static bool has_room_for_sums(const Tile *tile, const Contract *c) {
+  Contract cut = *c;
+  cut.tile = *tile;
+  cut.has_maps = false;
+  return !c->sums.count || nvptx_tile_threads(&cut) % (tile->tile_n / 4) == 0;
+}
+
 /* With this tile and number of splits, unless k is too short for it, or sums of columns want whole
- * elements. */
+ * elements or another tile. */
 static bool tile_cut(Contract *c, Tile tile, int64_t splits) {
-  if (splits > 1 && c->sums.count) return false;
+  if (!has_room_for_sums(&tile, c) || (c->sums.count && splits > 1)) return false;
   int64_t depth = (c->k + c->classes - 1) / c->classes; /* of a class, on the average */
   int64_t panels = (depth + tile.steps - 1) / tile.steps;
   if (splits > 1 && splits > panels) return false;
@@ -252,23 +269,32 @@ static bool may_map(const Contract *c) {
   return c->kind == KIND_DOT && c->k > 0 && !module_leaves_out(c->job->module, "tma");
 }
 
-/* For tests: only one tile, counted from 1 through those of the unit, of wgmma, and of wgmma with
- * tensor maps. */
+/* For tests: only one tile, counted from 1 through those of the unit, of wgmma, of wgmma with
+ * tensor maps, and of clusters of both kinds. */
 static void take_only(Contract *c, int number, int splits) {
   size_t own = tile_unit(c)->count, more = may_wgmma(c) ? units[UNIT_WGMMA].count : 0;
-  size_t only = (size_t)(number - 1) % (own + more * (may_map(c) ? 2 : 1));
+  size_t only = (size_t)(number - 1) % (own + more * (may_map(c) ? 4 : 1));
   if (only >= own) c->unit = UNIT_WGMMA;
   c->has_maps = only >= own + more;
-  const Tile *tile = &tile_unit(c)->tiles[only >= own ? (only - own) % more : only];
-  if (!tile_cut(c, *tile, splits)) tile_cut(c, *tile, 1);
+  Tile tile = tile_unit(c)->tiles[only >= own ? (only - own) % more : only];
+  if (!has_room_for_sums(&tile, c)) tile = tile_unit(c)->tiles[0];
+  bool may_pair = c->has_maps && !module_leaves_out(c->job->module, "clusters");
+  tile.pair = may_pair ? (int)((only - own) / more) - 1 : 0;
+  if (!tile_cut(c, tile, splits)) tile_cut(c, tile, 1);
+}
+
+static void try_splits(Contract *c, Tile tile, int pair) {
+  tile.pair = pair;
+  for (int64_t splits = 1; splits <= MAX_SPLITS; splits += splits < EVERY_SPLIT ? 1 : splits)
+    if (!tile_cut(c, tile, splits)) break;
 }
 
 static void try_all(Contract *c) {
   const Unit *unit = tile_unit(c);
+  int pairs = c->has_maps && !module_leaves_out(c->job->module, "clusters") ? 2 : 0;
   for (size_t i = 0; i < unit->count; i++)
-    if (!is_too_large(&unit->tiles[i], c))
-      for (int64_t splits = 1; splits <= MAX_SPLITS; splits *= 2)
-        if (!tile_cut(c, unit->tiles[i], splits)) break;
+    for (int pair = 0; pair <= pairs && !is_too_large(&unit->tiles[i], c); pair++)
+      try_splits(c, unit->tiles[i], pair);
 }
 
 void nvptx_choose_tile(Contract *c) {

@@ -108,6 +108,51 @@ MBARRIER_INLINE void mbarrier_box(Mbarrier at, __attribute__((address_space(3)))
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(mbarrier_address(at))
       : "memory");
 }
+/* ── clusters: blocks on neighbouring multiprocessors that see each other's shared memory ── */
+MBARRIER_INLINE int cluster_rank(void) {
+  int rank;
+  __asm__("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+/* All threads of the cluster's blocks meet, but for those that have ended. By whole warps. */
+MBARRIER_INLINE void cluster_meet(void) {
+  __asm__ volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  __asm__ volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/* Arrives, if `does`, at the mbarrier that has the place of `at` in block `rank` of the cluster. */
+MBARRIER_INLINE void mbarrier_arrive_far_if(Mbarrier at, int rank, int does) {
+  __asm__ volatile("{\n\t.reg .pred does;\n\t.reg .b32 far;\n\tsetp.ne.b32 does, %2, 0;\n\t"
+                   "mapa.shared::cluster.u32 far, %0, %1;\n\t"
+                   "@does mbarrier.arrive.release.cluster.shared::cluster.b64 _, [far];\n\t}" ::"r"(
+                       mbarrier_address(at)),
+                   "r"(rank), "r"(does)
+                   : "memory");
+}
+/* As mbarrier_is_over, after arrivals from other blocks of the cluster. */
+MBARRIER_INLINE int mbarrier_is_over_far(Mbarrier at, int parity) {
+  int is_over;
+  __asm__ volatile("{\n\t.reg .pred over;\n\t"
+                   "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 over, [%1], %2;\n\t"
+                   "selp.b32 %0, 1, 0, over;\n\t}"
+                   : "=r"(is_over)
+                   : "r"(mbarrier_address(at)), "r"(parity)
+                   : "memory");
+  return is_over;
+}
+MBARRIER_INLINE void mbarrier_wait_far(Mbarrier at, int parity, Wait wait) {
+  for (int left = wait.polls; !mbarrier_is_over_far(at, parity); left--)
+    if (wait.polls && left <= 0) mbarrier_give_up(parity, wait);
+}
+/* As mbarrier_box, to the same place of each block of the cluster in the mask `blocks`, and to that
+ * block's mbarrier. */
+MBARRIER_INLINE void mbarrier_box_cast(Mbarrier at, __attribute__((address_space(3))) void *to,
+                                       const void *map, int x, int y, int z, short blocks) {
+  __asm__ volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
+      "cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"((unsigned)(uintptr_t)to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(mbarrier_address(at)), "h"(blocks)
+      : "memory");
+}
 MBARRIER_INLINE void mbarrier_map(const void *map) { /* prefetches it */
   __asm__ volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

@@ -13,7 +13,10 @@
  * additional warp, the producer, starts the copies of boxes. Each stage has two mbarriers: one is
  * complete when the stage is full, the other when every consumer has waited for its instructions on
  * the stage. A block that has a multiprocessor to itself computes several tiles, and its producer
- * loads panels of the next tile during the epilogue of one.
+ * loads panels of the next tile during the epilogue of one. Two blocks on neighbouring
+ * multiprocessors, a cluster, may compute neighbouring tiles: one operand's panel is then the same
+ * for both, each loads a half of it, and the copy engine stores it in both. So a panel is empty when
+ * the consumers of both blocks have waited.
  *
  * By cp.async (convolutions, with their paddings and strides, and operands that are computed): all
  * threads load panels. Panel t + stages - 2 is loaded into the place of panel t - 2 while panel t
@@ -31,6 +34,7 @@
 
 int gemm_maps(void);  /* both operands come by tensor maps; */
 int gemm_stays(void); /* and a block, alone on its multiprocessor, makes several tiles */
+int gemm_pair(void);  /* and two blocks share panels of b (1: tiles below each other) or a (2) */
 int gemm_sums(void), gemm_barriers(void); /* where finished sums and mbarriers lie: bytes */
 int gemm_wait_polls(void), gemm_wait_kernel(void); /* ftc --debug-waits: kernels/mbarrier.h */
 const void *gemm_map_a(void *const *args), *gemm_map_b(void *const *args);
@@ -191,18 +195,27 @@ ALWAYS Wait gemm_wait(int barrier, int stage) {
   return (Wait){gemm_wait_polls(), gemm_wait_kernel(), barrier, stage};
 }
 
-/* A panel of one operand: a deep one is one box, a flat one a box for each 64 neighbours. */
+/* A panel of one operand: a deep one is one box, a flat one a box for each 64 neighbours. Of one
+ * that both blocks of a cluster need, each sends half of the rows, or every other box, to both. */
 ALWAYS void load_boxes(void *const *args, const Where *w, int is_a, int k, Panel panel,
                        Mbarrier full) {
   const void *map = is_a ? gemm_map_a(args) : gemm_map_b(args);
   int tile = is_a ? gemm_tile_m() : gemm_tile_n(), along = is_a ? w->row0 : w->column0;
+  int is_shared = gemm_pair() == (is_a ? 2 : 1), rank = is_shared ? cluster_rank() : 0;
   if (is_a ? gemm_a_deep() : gemm_b_deep()) {
-    mbarrier_box(full, panel, map, k, along, w->batch);
+    int first = rank * (tile / 2);
+    if (is_shared)
+      mbarrier_box_cast(full, panel + first * ROW, map, k, along + first, w->batch, 3);
+    else
+      mbarrier_box(full, panel, map, k, along, w->batch);
     return;
   }
 #pragma clang loop unroll(full)
   for (int i = 0; i < tile / ROW; i++)
-    mbarrier_box(full, panel + i * ROW * gemm_steps(), map, along + i * ROW, k, w->batch);
+    if (!is_shared)
+      mbarrier_box(full, panel + i * ROW * gemm_steps(), map, along + i * ROW, k, w->batch);
+    else if (i % 2 == rank)
+      mbarrier_box_cast(full, panel + i * ROW * gemm_steps(), map, along + i * ROW, k, w->batch, 3);
 }
 
 /* The stage at which the producer or a consumer is; it goes on from tile to tile. */
@@ -214,12 +227,27 @@ ALWAYS void advance(Ring *ring) {
   ring->parity ^= ring->at == 0;
 }
 
+ALWAYS void wait_empty(Panel memory, const Ring *ring) {
+  Mbarrier empty = empty_of(memory, ring->at);
+  if (gemm_pair())
+    mbarrier_wait_far(empty, ring->parity ^ 1, gemm_wait(WAIT_EMPTY, ring->at));
+  else
+    mbarrier_wait(empty, ring->parity ^ 1, gemm_wait(WAIT_EMPTY, ring->at));
+}
+/* A consumer's warp no longer reads the panels of a stage, if `does`. */
+ALWAYS void tell_empty(Panel memory, int stage, int lane, int does) {
+  if (gemm_pair())
+    mbarrier_arrive_far_if(empty_of(memory, stage), lane % 2, does && lane < 2);
+  else
+    mbarrier_arrive_if(empty_of(memory, stage), does && lane == 0);
+}
+
 ALWAYS void produce(void *const *args, Panel memory, const Where *w, Ring *ring) {
   int bytes = (int)sizeof(ELEMENT) * gemm_steps() * (gemm_tile_m() + gemm_tile_n());
 #pragma clang loop unroll(disable)
   for (int k = w->begin; k < w->end; k += gemm_steps()) {
     Mbarrier full = full_of(memory, ring->at);
-    mbarrier_wait(empty_of(memory, ring->at), ring->parity ^ 1, gemm_wait(WAIT_EMPTY, ring->at));
+    wait_empty(memory, ring);
     mbarrier_arrive_expect(full, bytes);
     load_boxes(args, w, 1, k, panel_of(memory, ring->at, 1), full);
     load_boxes(args, w, 0, k, panel_of(memory, ring->at, 0), full);
@@ -228,18 +256,18 @@ ALWAYS void produce(void *const *args, Panel memory, const Where *w, Ring *ring)
 }
 
 ALWAYS void consume(Panel memory, const Where *w, Ring *ring, Total *sum) {
-  int before = 0, count = panels_of(w), tells = w->thread % 32 == 0;
+  int before = 0, count = panels_of(w), lane = w->thread % 32;
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
     mbarrier_wait(full_of(memory, ring->at), ring->parity, gemm_wait(WAIT_FULL, ring->at));
     multiply(panel_of(memory, ring->at, 1), panel_of(memory, ring->at, 0), w->thread, t > 0, sum);
     wgmma_wait(1);
-    mbarrier_arrive_if(empty_of(memory, before), tells && t > 0);
+    tell_empty(memory, before, lane, t > 0);
     before = ring->at;
     advance(ring);
   }
   wgmma_wait(0);
-  mbarrier_arrive_if(empty_of(memory, before), tells);
+  tell_empty(memory, before, lane, 1);
 }
 
 ALWAYS void open_stages(Panel memory, int thread) {
@@ -247,11 +275,14 @@ ALWAYS void open_stages(Panel memory, int thread) {
 #pragma clang loop unroll(full)
     for (int s = 0; s < gemm_stages(); s++) {
       mbarrier_open(full_of(memory, s), 1);
-      mbarrier_open(empty_of(memory, s), threads() / 32);
+      mbarrier_open(empty_of(memory, s), threads() / 32 * (gemm_pair() ? 2 : 1));
     }
   __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   show_to_wgmma();
-  __nvvm_bar_sync(0);
+  if (gemm_pair())
+    cluster_meet();
+  else
+    __nvvm_bar_sync(0);
 }
 
 /* The producer's warps are those behind the consumers'. The number is shuffled, so that ptxas sees
@@ -282,18 +313,29 @@ ALWAYS Sums sums_of(SHARED void *shared) { return (Sums)((SHARED char *)shared +
 
 /* ── a block ─────────────────────────────────────────────────────────────────────────────────── */
 
-/* Tiles follow each other along the rows. */
-ALWAYS int rows_of_tiles(void) { return (gemm_m() + gemm_tile_m() - 1) / gemm_tile_m(); }
-ALWAYS int columns_of_tiles(void) { return (gemm_n() + gemm_tile_n() - 1) / gemm_tile_n(); }
+/* Tiles, or those of a cluster, follow each other along the rows. A cluster's second tile may lie
+ * behind the last row or column. */
+ALWAYS int rows_of_tiles(void) {
+  int side = gemm_tile_m() * (gemm_pair() == 1 ? 2 : 1);
+  return (gemm_m() + side - 1) / side;
+}
+ALWAYS int columns_of_tiles(void) {
+  int side = gemm_tile_n() * (gemm_pair() == 2 ? 2 : 1);
+  return (gemm_n() + side - 1) / side;
+}
 ALWAYS Where tile_of(int number, int thread) {
   int rows = rows_of_tiles(), columns = columns_of_tiles();
-  return where(number % rows * gemm_tile_m(), number / rows % columns * gemm_tile_n(),
-               number / rows / columns, thread);
+  int blocks = gemm_pair() ? 2 : 1, rank = number % blocks, place = number / blocks;
+  int row = place % rows, column = place / rows % columns;
+  if (gemm_pair() == 1) row = row * 2 + rank;
+  if (gemm_pair() == 2) column = column * 2 + rank;
+  return where(row * gemm_tile_m(), column * gemm_tile_n(), place / rows / columns, thread);
 }
 
 /* Computes tile after tile: the first panels of the next are loaded during the epilogue of one. */
 ALWAYS void by_maps(void *const *args, SHARED void *shared, int block, int thread) {
-  int tiles = rows_of_tiles() * columns_of_tiles() * gemm_batches() * gemm_splits();
+  int tiles = rows_of_tiles() * columns_of_tiles() * gemm_batches() * gemm_splits() *
+              (gemm_pair() ? 2 : 1);
   Panel memory = (Panel)shared;
   Ring ring = {0, 0};
   open_stages(memory, thread);
@@ -315,8 +357,10 @@ ALWAYS void by_maps(void *const *args, SHARED void *shared, int block, int threa
     Where w = tile_of(block, thread);
     Total sum; /* the first step sets it */
     consume(memory, &w, &ring, &sum);
-    store_tile(args, sums_of(shared), &w, &sum);
+    if (!gemm_pair() || (w.row0 < gemm_m() && w.column0 < gemm_n()))
+      store_tile(args, sums_of(shared), &w, &sum);
   }
+  if (gemm_pair()) cluster_meet(); /* the other block tells this one's mbarriers, and may do so late */
 }
 
 __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,

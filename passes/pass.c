@@ -30,7 +30,7 @@ static int find_pass(const char *name, size_t length) {
 }
 
 /* In order: kernels for Hopper's tensor cores, of products and of attention, and tensor maps in
- * those of products; tiles that are transposed in shared memory; column sums of a product's and a convolution's
+ * those of products, and two blocks that share panels by them; tiles that are transposed in shared memory; column sums of a product's and a convolution's
  * result by its own kernel, and of rows by the kernel that reads or makes them, an epilogue of the kernel of a convolution's input's gradient; on the CPU,
  * loops of their own for the parts of a concat, poolings in the kernels of convolutions of integers, and
  * processors' instructions for products of 8-bit integers and of bf16 (widened: multiplying bf16 as f32 where the processor is faster at that);
@@ -38,7 +38,7 @@ static int find_pass(const char *name, size_t length) {
 const char *const pass_choices[] = {
     "wgmma",       "attention_wgmma", "tma",          "transpose_tiles",
     "column_sums", "row_sums", "slope_epilogues", "concat_parts", "vnni", "index32",
-    "amx",         "dpbf16",          "widened",      "integer_pools", NULL};
+    "amx",         "dpbf16",          "widened",      "integer_pools", "clusters", NULL};
 
 bool pass_is_listed(const char *list, const char *name) {
   size_t length = strlen(name);

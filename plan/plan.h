@@ -275,6 +275,7 @@ typedef struct {
   int64_t grid[3], block[3], shared;
   int64_t stays; /* LAUNCH for ptx, not 0: so many blocks fit a multiprocessor, and where fewer
                     than grid[0] fit the GPU, a launch of these does the same */
+  int64_t cluster; /* LAUNCH for ptx, not 0: blocks of a cluster, which divide grid[0] */
   const PlanMap *maps; /* LAUNCH for ptx */
   int map_count;
   const PlanInt *ints; /* CALL, BEGIN */

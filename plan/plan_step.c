@@ -107,6 +107,12 @@ static bool plan_step_read_launch(Reader *p, PlanStep *step) {
     return false;
   if (words_take(p->words, "stays=") && !words_integer(p->words, "stays", 1, 32, &step->stays))
     return false;
+  if (words_take(p->words, "cluster=") &&
+      !words_integer(p->words, "cluster", 2, 8, &step->cluster))
+    return false;
+  if (step->cluster && step->grid[0] % step->cluster)
+    return words_fail(p->words, "a grid of %" PRId64 " blocks is no multiple of cluster=%" PRId64,
+                      step->grid[0], step->cluster);
   return read_maps(p, step);
 }
 

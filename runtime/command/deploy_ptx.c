@@ -68,7 +68,8 @@ static Status ptx_append_step(PtxTables *t, const PlanStep *step) {
               step->arg_count);
   for (int i = 0; i < 3; i++) text_printf(&t->steps, " %" PRId64 ",", step->grid[i]);
   for (int i = 0; i < 3; i++) text_printf(&t->steps, " %" PRId64 ",", step->block[i]);
-  text_printf(&t->steps, " %" PRId64 ", %" PRId64 ", %d, %d},\n", step->shared, step->stays, t->map_count, step->map_count);
+  text_printf(&t->steps, " %" PRId64 ", %" PRId64 ", %" PRId64 ", %d, %d},\n", step->shared, step->stays, step->cluster, t->map_count,
+              step->map_count);
   text_printf(&t->args, "  ");
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &t->inference->graph->buffers.at[step->args[i]];
@@ -109,7 +110,7 @@ static void append_arrays(PtxTables *t, Text *out) {
   InferencePort *port = ARENA_ARRAY(scratch, InferencePort, t->plan->inputs.count + t->inference->graph->outputs.count + 1);
   text_printf(out, "static const char *const ftm_kernels[] = {\n%s  \"ft_deploy_check\"};\n", text_cstr(&t->kernels));
   text_printf(out, "static const int64_t ftm_args[] = {\n%s  0};\n", text_cstr(&t->args));
-  text_printf(out, "static const int64_t ftm_step[][15] = {\n%s  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}};\n", text_cstr(&t->steps));
+  text_printf(out, "static const int64_t ftm_step[][16] = {\n%s  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}};\n", text_cstr(&t->steps));
   if (t->map_count) text_printf(out, "static const int64_t ftm_map[][20] = {\n%.*s};\n", (int)t->maps.count - 2, text_cstr(&t->maps));
   inference_inputs(t->plan, t->inference, port);
   append_ports("input", port, t->plan->inputs.count, out);

@@ -445,10 +445,10 @@ train { model = Wide; data = D; batch = 128; epochs = 1; seed = 3; optimizer = s
 
     def test_tensor_maps(self):
         """Products of wgmma by tensor maps: as on the processor, in captured graphs of several steps, by as many blocks as
-        the GPU has processors (two); refused by a sentence where the driver has no maps, and left out where ftc is told to."""
-        numpy.save(self.path("x.npy"), numpy.random.default_rng(3).standard_normal((4096, 64), dtype="f4"))
+        the GPU has processors (two; in whole clusters); refused by a sentence where the driver has no maps, and left out where ftc is told to."""
+        numpy.save(self.path("x.npy"), numpy.random.default_rng(3).standard_normal((4096, 128), dtype="f4"))
         numpy.save(self.path("y.npy"), numpy.arange(4096, dtype="i4") % 8)
-        model = """model Wide(x: f32[B, 64], y: i32[B]) {
+        model = """model Wide(x: f32[B, 128], y: i32[B]) {
   x = relu(Linear(2048, name="one")(x))
   loss = mean(cross_entropy(Linear(8, name="fc")(x), y))
 }
@@ -457,11 +457,13 @@ train { model = Wide; data = D; batch = 2048; epochs = 1; seed = 3; optimizer = 
 """
         artifact = self.compile(model, "--gpu", "sm_90a", name="maps.ptx")
         with open(artifact) as file:
-            self.assertRegex(file.read(), r"(?s)launch .* stays=1 map 0\+0 bf16 dims=.*cp\.async\.bulk\.tensor")
+            self.assertRegex(file.read(), r"(?s)launch .* stays=1 cluster=2 map 0\+0 bf16 dims=.*cp\.async\.bulk\.tensor.*multicast::cluster")
         truth = self.losses(artifact=artifact, device="sim")
         processor = self.losses(artifact=self.compile(model, name="maps.so"), device="cpu")
         numpy.testing.assert_allclose([line["loss"] for line in truth], [line["loss"] for line in processor], rtol=1e-3)
         self.assertEqual(self.losses(artifact=artifact, SEED=6, FT_KEEP_DATA=1), truth)
+        for processors in (3,):  # a cluster has two blocks all the same
+            self.assertEqual(self.losses(artifact=artifact, PROCESSORS=processors), truth)
         done = self.ftrun(artifact, check=False, FT_CUDA_LIBRARY=os.path.join(FAKE, "libfake_cuda_11.so"))
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "wants tensor maps, and the NVIDIA driver here .* has none: .*--disable=tma")

@@ -10,6 +10,7 @@
  *   FT_FAKE_CUDA_MEMORY=B     bytes of the GPU (1 GiB)        FT_FAKE_CUDA_CC=90  capability
  *   FT_FAKE_CUDA_VERSION=N    of the driver (12040)           FT_FAKE_CUDA_COUNT=N  GPUs (1)
  *   FT_FAKE_CUDA_CLOCK=N      of the processors, in kHz (1000000)
+ *   FT_FAKE_CUDA_PROCESSORS=N multiprocessors (2)
  *   FT_FAKE_CUDA_SHARED=B     shared memory that a block may ask for (227 KiB)
  *   FT_FAKE_CUDA_NO_EDGES=1   capturing takes no dependencies from outside
  *   FT_FAKE_CUDA_LINKS=TEXT   for each pair of GPUs N (NVLink), P (PCIe) or - (none), row by row

@@ -112,7 +112,7 @@ CudaResult entry_device_attribute(int *value, int attribute, CudaDevice device) 
   long capability = fake_setting("CC", 90);
   *value = attribute == CUDA_ATTRIBUTE_MAJOR         ? (int)(capability / 10)
            : attribute == CUDA_ATTRIBUTE_MINOR       ? (int)(capability % 10)
-           : attribute == CUDA_ATTRIBUTE_PROCESSORS  ? 2
+           : attribute == CUDA_ATTRIBUTE_PROCESSORS  ? (int)fake_setting("PROCESSORS", 2)
            : attribute == CUDA_ATTRIBUTE_CLOCK_KHZ   ? (int)fake_setting("CLOCK", 1000000)
            : attribute == CUDA_ATTRIBUTE_SHARED_MOST ? (int)fake_setting("SHARED", 227 << 10)
                                                      : fake_unknown_attribute(attribute);

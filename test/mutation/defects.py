@@ -343,6 +343,24 @@ defect("csource-unordered", CS, '[LLVMRealUGT] = {"<=", true}', '[LLVMRealUGT] =
 defect("csource-lanes", CS, "csource_text(c, from[from_lane >= lanes], false)", "csource_text(c, from[0], false)", CST)
 defect("inference-workspace", "plan/plan_inference.c", "i < step->input_count || buffer->place == PLACE_WORKSPACE", "i < step->input_count", "py test/e2e/deploy_c.py")
 
+# ── clusters of two blocks: kernels/wgmma_ptx.h, codegen/nvptx_tile.c ──
+W9, CLUSTER = "kernels/wgmma_ptx.h", "unit codegen_nvptx"
+defect("pair-half", W9, "int first = rank * (tile / 2);", "int first = 0 * rank * (tile / 2);", CLUSTER)
+defect("pair-boxes", W9, "else if (i % 2 == rank)", "else if (i % 2 == 0 * rank)", CLUSTER)
+defect("pair-shared-side", W9, "gemm_pair() == (is_a ? 2 : 1)", "gemm_pair() == (is_a ? 1 : 2)", CLUSTER)
+defect("pair-tells-itself", W9, "mbarrier_arrive_far_if(empty_of(memory, stage), lane % 2, does && lane < 2);",
+       "mbarrier_arrive_far_if(empty_of(memory, stage), cluster_rank(), does && lane < 2);", CLUSTER)
+defect("pair-one-arrival", W9, "threads() / 32 * (gemm_pair() ? 2 : 1)", "threads() / 32", CLUSTER)
+defect("pair-scope", W9, "mbarrier_wait_far(empty,", "mbarrier_wait(empty,", CLUSTER)
+defect("pair-start", W9, "  if (gemm_pair())\n    cluster_meet();\n  else\n    __nvvm_bar_sync(0);", "  __nvvm_bar_sync(0);", CLUSTER)
+defect("pair-end", W9, "  if (gemm_pair()) cluster_meet(); /* the", "  if (0) cluster_meet(); /* the", CLUSTER)
+defect("pair-rank", W9, "if (gemm_pair() == 1) row = row * 2 + rank;", "if (gemm_pair() == 1) row = row * 2 + 1 - rank * 0 - 1;", CLUSTER)
+defect("pair-beyond", W9, "if (!gemm_pair() || (w.row0 < gemm_m() && w.column0 < gemm_n()))", "if (w.row0 >= 0)", CLUSTER)
+defect("pair-odd", "codegen/nvptx_tile.c", "  if (tile->pair) grid[tile->pair - 1] += grid[tile->pair - 1] % 2;\n", "", CLUSTER)
+defect("pair-map", "codegen/nvptx_contract.c", "tile->pair == 1 ? tile->tile_n / 2 : tile->tile_n", "tile->tile_n", CLUSTER)
+defect("pair-directive", "codegen/target.c", "cluster 2, 1, 1", "cluster 1, 1, 1", CLUSTER)
+defect("cluster-grid", "runtime/device/cuda/cuda_graph.c", "fit - fit % step->cluster;", "fit;", "py test/e2e/cuda.py")
+
 # ── runtime/command/deploy_ptx ──
 P, PD, PT = "runtime/command/deploy_ptx.part", "runtime/command/deploy_ptx.c", "py test/e2e/deploy_ptx.py"
 defect("ptx-place-of-argument", PD, "2 * at + !is_kept", "2 * at + is_kept", PT)

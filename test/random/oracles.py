@@ -21,10 +21,10 @@ def choices():
     return text[text.index("--disable takes:") :].split("\n\n")[0].split()[2:]
 
 
-HOPPER = ("wgmma", "attention_wgmma", "tma")
+HOPPER = ("wgmma", "attention_wgmma", "tma", "clusters")
 GPU = (*HOPPER, "transpose_tiles", "column_sums", "row_sums", "slope_epilogues", "channels", "moments", "masks", "approximate")
 CPU = ("concat_parts", "widen")
-TILES, PLAIN_TILES = 26, 10  # of 16 bits on sm_90a: the first are mma.sync's, then wgmma's, then those with tensor maps
+TILES, PLAIN_TILES = 46, 10  # of 16 bits on sm_90a: mma.sync's, then wgmma's, then those with tensor maps: of a block, and of two kinds of clusters
 
 
 def is_for_cores(seed, gpu):
@@ -40,7 +40,7 @@ PRODUCTS = {"Linear", "SwiGLU", "matmul", "matmul_transposed", "Conv2d", "conv2d
 WANTS = {  # what a program must have for a choice to matter to it: one of these operations, and this of its recipe
     **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma"], ({"attention"}, None)),
     **dict.fromkeys(["layout", "channels"], ({"Conv2d", "conv2d"}, None)),
-    **dict.fromkeys(["precision", "widen", "narrow", "approximate", "wgmma", "tma", "amx", "dpbf16", "widened"], (PRODUCTS, "16")),
+    **dict.fromkeys(["precision", "widen", "narrow", "approximate", "wgmma", "tma", "clusters", "amx", "dpbf16", "widened"], (PRODUCTS, "16")),
     **dict.fromkeys(["moments", "column_sums", "row_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),
     "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
     **dict.fromkeys(["integers", "vnni"], ({"QuantLinear"}, None)),

@@ -418,7 +418,7 @@ static bool stands(const char *from, const char *end, const char *word) {
 /* The units that products and attention took: of each kernel of the PTX, by its instructions. */
 static const char *units_in_code(Case *c) {
   static const char *const marks[][2] = {
-      {"wgmma.mma_async", "wgmma"}, {"cp.async.bulk.tensor", "tma"}, {"mma.sync", "mma"}};
+      {"wgmma.mma_async", "wgmma"}, {"cp.async.bulk.tensor", "tma"}, {"multicast::cluster", "clusters"}, {"mma.sync", "mma"}};
   enum { MARKS = sizeof marks / sizeof *marks };
   bool is_there[2][MARKS] = {0};
   const char *entry = strstr(text_cstr(&c->code.code.assembly), ".entry "), *seen = "";

@@ -66,7 +66,8 @@ static Plan *mapped(Arena *arena) {
       for (int i = 0; i < 3 && launch->kind == STEP_LAUNCH; i++)
         launch->grid[i] = launch->block[i] = 1;
     }
-    step->stays = 2;
+    step->grid[0] = 6;
+    step->stays = step->cluster = 2;
     step->args = ARENA_ARRAY(arena, int, 3);
     memcpy((int *)(uintptr_t)step->args, (int[]){0, 2, 1}, 3 * sizeof(int));
     step->arg_count = 3, step->input_count = 2;
@@ -277,6 +278,8 @@ static void test_maps(void **state) {
   static const char *const cases[][3] = {
       {"target ptx", "target cpu", "only a launch for ptx has maps"},
       {"stays=2", "stays=0", "must lie in 1..32"},
+      {"cluster=2", "cluster=9", "must lie in 2..8"},
+      {"cluster=2", "cluster=4", "a grid of 6 blocks is no multiple of cluster=4"},
       {"map 1+0", "map 3+0", "argument 3, and there are 3"},
       {"map 1+0", "map -1+0", "must lie in"},
       {"map 1+0", "map 0+0", "a map of place input"},

@@ -133,6 +133,7 @@ static Status enqueue_launch(DeviceGraph *graph, const CudaItem *item, int slot,
   for (int i = 0; i < step->map_count; i++)
     pointer[step->arg_count + i] = &graph->map[item->first][i];
   int64_t fit = step->stays ? device->processors * step->stays : step->grid[0];
+  if (step->cluster) fit = fit < step->cluster ? step->cluster : fit - fit % step->cluster;
   CudaResult result = device->driver->launch(
       item->function, (unsigned)(fit < step->grid[0] ? fit : step->grid[0]),
       (unsigned)step->grid[1], (unsigned)step->grid[2], (unsigned)step->block[0],
