@@ -449,7 +449,9 @@ static void emit_entries(Contract *c) {
   entry_open_mapped(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
   int resident = nvptx_tile_resident(c);
   if (resident > 1 || tile->stays) entry_annotate(&entry, "minctasm", (unsigned)resident);
-  if (tile->pair) VEC_PUSH(job->module->arena, job->module->paired, arena_strdup(job->module->arena, job->name));
+  if (tile->pair)
+    VEC_PUSH(job->module->arena, job->module->paired,
+             arena_strdup(job->module->arena, job->name));
   LLVMValueRef panels = entry_panels(&entry, tile->shared);
   if (c->unit == UNIT_WGMMA) LLVMSetAlignment(panels, SWIZZLE_ALIGN);
   callback_call_block(&entry, c->suffix, "gemm_tile", panels);
@@ -482,9 +484,9 @@ static PlanMap nvptx_contract_map_of(const Contract *c, const Operand *operand, 
 static void nvptx_contract_make_maps(Contract *c) {
   if (!c->has_maps) return;
   PlanMap *maps = ARENA_ARRAY(c->job->module->arena, PlanMap, 2);
-  const Tile *tile = &c->tile;
-  maps[0] = nvptx_contract_map_of(c, &c->a, c->m, tile->pair == 2 ? tile->tile_m / 2 : tile->tile_m);
-  maps[1] = nvptx_contract_map_of(c, &c->b, c->n, tile->pair == 1 ? tile->tile_n / 2 : tile->tile_n);
+  const Tile *t = &c->tile;
+  maps[0] = nvptx_contract_map_of(c, &c->a, c->m, t->pair == 2 ? t->tile_m / 2 : t->tile_m);
+  maps[1] = nvptx_contract_map_of(c, &c->b, c->n, t->pair == 1 ? t->tile_n / 2 : t->tile_n);
   c->job->maps = maps;
   c->job->map_count = 2;
 }

@@ -17,7 +17,7 @@ enum {
   MBARRIERS = 16,            /* bytes a stage */
   MAX_SPLITS = 128,
   PAIR_CYCLES = 600, /* barriers of a cluster at both ends of a kernel */
-  PART_CYCLES = 90, /* adding one part of a split sum, some in flight */
+  PART_CYCLES = 90,  /* adding one part of a split sum, some in flight */
   MANY_OPERANDS = 9,
   EVERY_SPLIT = 16, /* up to here any number of parts is tried, then powers of two */
 };
@@ -58,8 +58,8 @@ static const Tile tiles_mma8[] = {
 /* Micro is what a warpgroup makes: two of them, of 32 to 128 sums a thread; the last has one. */
 static const Tile tiles_wgmma[] = {
     {128, 256, 64, 256, 1, 64}, {256, 128, 128, 128, 1, 64}, {128, 192, 64, 192, 1, 64},
-    {128, 128, 64, 128, 1, 64}, {256, 64, 128, 64, 1, 64},  {64, 256, 64, 128, 1, 64},   {128, 64, 64, 64, 1, 64},
-    {64, 128, 64, 64, 1, 64},   {64, 64, 64, 64, 1, 64},
+    {128, 128, 64, 128, 1, 64}, {256, 64, 128, 64, 1, 64},   {64, 256, 64, 128, 1, 64},
+    {128, 64, 64, 64, 1, 64},   {64, 128, 64, 64, 1, 64},    {64, 64, 64, 64, 1, 64},
 };
 typedef struct {
   const Tile *tiles;
@@ -69,10 +69,8 @@ typedef struct {
 #define TILES(array) array, sizeof(array) / sizeof *(array)
 static const Unit unit_f64 = {TILES(tiles_f64), 58};
 static const Unit units[] = {
-    [UNIT_SIMT] = {TILES(tiles_f32), 116},
-    [UNIT_MMA16] = {TILES(tiles_mma16), 1200},
-    [UNIT_MMA32] = {TILES(tiles_mma32), 600},
-    [UNIT_MMA8] = {TILES(tiles_mma8), 2400},
+    [UNIT_SIMT] = {TILES(tiles_f32), 116},     [UNIT_MMA16] = {TILES(tiles_mma16), 1200},
+    [UNIT_MMA32] = {TILES(tiles_mma32), 600},  [UNIT_MMA8] = {TILES(tiles_mma8), 2400},
     [UNIT_WGMMA] = {TILES(tiles_wgmma), 2000},
 };
 

@@ -334,8 +334,8 @@ ALWAYS Where tile_of(int number, int thread) {
 
 /* Computes tile after tile: the first panels of the next are loaded during the epilogue of one. */
 ALWAYS void by_maps(void *const *args, SHARED void *shared, int block, int thread) {
-  int tiles = rows_of_tiles() * columns_of_tiles() * gemm_batches() * gemm_splits() *
-              (gemm_pair() ? 2 : 1);
+  int tiles =
+      rows_of_tiles() * columns_of_tiles() * gemm_batches() * gemm_splits() * (gemm_pair() ? 2 : 1);
   Panel memory = (Panel)shared;
   Ring ring = {0, 0};
   open_stages(memory, thread);
@@ -360,7 +360,8 @@ ALWAYS void by_maps(void *const *args, SHARED void *shared, int block, int threa
     if (!gemm_pair() || (w.row0 < gemm_m() && w.column0 < gemm_n()))
       store_tile(args, sums_of(shared), &w, &sum);
   }
-  if (gemm_pair()) cluster_meet(); /* the other block tells this one's mbarriers, and may do so late */
+  /* the other block tells this one's mbarriers, and may do so late */
+  if (gemm_pair()) cluster_meet();
 }
 
 __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,

@@ -353,11 +353,11 @@ defect("pair-tells-itself", W9, "mbarrier_arrive_far_if(empty_of(memory, stage),
 defect("pair-one-arrival", W9, "threads() / 32 * (gemm_pair() ? 2 : 1)", "threads() / 32", CLUSTER)
 defect("pair-scope", W9, "mbarrier_wait_far(empty,", "mbarrier_wait(empty,", CLUSTER)
 defect("pair-start", W9, "  if (gemm_pair())\n    cluster_meet();\n  else\n    __nvvm_bar_sync(0);", "  __nvvm_bar_sync(0);", CLUSTER)
-defect("pair-end", W9, "  if (gemm_pair()) cluster_meet(); /* the", "  if (0) cluster_meet(); /* the", CLUSTER)
+defect("pair-end", W9, "  /* the other block tells this one's mbarriers, and may do so late */\n  if (gemm_pair()) cluster_meet();", "", CLUSTER)
 defect("pair-rank", W9, "if (gemm_pair() == 1) row = row * 2 + rank;", "if (gemm_pair() == 1) row = row * 2 + 1 - rank * 0 - 1;", CLUSTER)
 defect("pair-beyond", W9, "if (!gemm_pair() || (w.row0 < gemm_m() && w.column0 < gemm_n()))", "if (w.row0 >= 0)", CLUSTER)
 defect("pair-odd", "codegen/nvptx_tile.c", "  if (tile->pair) grid[tile->pair - 1] += grid[tile->pair - 1] % 2;\n", "", CLUSTER)
-defect("pair-map", "codegen/nvptx_contract.c", "tile->pair == 1 ? tile->tile_n / 2 : tile->tile_n", "tile->tile_n", CLUSTER)
+defect("pair-map", "codegen/nvptx_contract.c", "t->pair == 1 ? t->tile_n / 2 : t->tile_n", "t->tile_n", CLUSTER)
 defect("pair-directive", "codegen/target.c", "cluster 2, 1, 1", "cluster 1, 1, 1", CLUSTER)
 defect("cluster-grid", "runtime/device/cuda/cuda_graph.c", "fit - fit % step->cluster;", "fit;", "py test/e2e/cuda.py")
 

@@ -137,9 +137,10 @@ static void right(void **state) {
   static const Ring good[] = {
       {.end = NULL},
       {.end = "barrier.cluster.arrive.aligned;\nmov.u32 %r30, 0;\nbarrier.cluster.wait.aligned;\n"},
-      {.init = INIT("32"), .arrive = "bar.warp.sync -1;\nadd.s32 %r27, %r6, 16; shr.u32 %r28, %r20, 4; "
-                                     "mapa.shared::cluster.u32 %r27, %r27, %r28;\n"
-                                     "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r27];\n"},
+      {.init = INIT("32"),
+       .arrive = "bar.warp.sync -1;\nadd.s32 %r27, %r6, 16; shr.u32 %r28, %r20, 4; "
+                 "mapa.shared::cluster.u32 %r27, %r27, %r28;\n"
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r27];\n"},
   };
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
     Ring one = ring_with(&good[i]);
@@ -151,7 +152,9 @@ static const struct {
   const char *name, *finding;
   Ring ring;
 } cases[] = {
-    {"blocks do not meet first", "race: byte 1024 of shared memory of block 1", {.start = "bar.sync 0;\n"}},
+    {"blocks do not meet first",
+     "race: byte 1024 of shared memory of block 1",
+     {.start = "bar.sync 0;\n"}},
     {"blocks do not meet at the end", "of the cluster", {.end = "mov.u32 %r30, 0;\n"}},
     {"the barrier of the end is relaxed",
      "may end before",
@@ -165,7 +168,9 @@ static const struct {
     {"an arrival that orders the own block only", "race: byte", {.arrive = ARRIVE(".release.cta")}},
     {"an arrival without a scope", "race: byte", {.arrive = ARRIVE("")}},
     {"a relaxed arrival", "race: byte", {.arrive = ARRIVE(".relaxed.cluster")}},
-    {"a wait that orders the own block only", "race: byte", {.wait_empty = WAIT_EMPTY(".shared::cta")}},
+    {"a wait that orders the own block only",
+     "race: byte",
+     {.wait_empty = WAIT_EMPTY(".shared::cta")}},
     {"no wait for empty places", "one arrival more", {.wait_empty = "mov.u32 %r9, 0;\n"}},
     {"lanes that read are not waited for",
      "race: byte",
@@ -186,9 +191,7 @@ static const struct {
      "is no address of the block's own",
      {.after_full = "mov.u32 %r29, 1; mapa.shared::cluster.u32 %r29, %r6, %r29; "
                     "mapa.shared::cluster.u32 %r29, %r29, %r22;\n"}},
-    {"an arrival too many",
-     "mbarrier.arrive: one arrival more",
-     {.init = INIT("1")}},
+    {"an arrival too many", "mbarrier.arrive: one arrival more", {.init = INIT("1")}},
     {"an mbarrier behind the end of its shared memory",
      "out of bounds",
      {.after_full = "mov.u32 %r29, 1056; mov.u32 %r28, 1; mapa.shared::cluster.u32 %r29, %r29, "

@@ -4,9 +4,14 @@
 #include <string.h>
 
 /* Beside the threads, each mbarrier counts as one: in its name its copies write. */
-enum { MOST_MBARRIERS = 96, LAST_TIME = 1 << 30, NOT_OVER = INT32_MAX, MOST_WARPS = 32 * SIM_CLUSTER };
+enum {
+  MOST_MBARRIERS = 96,
+  LAST_TIME = 1 << 30,
+  NOT_OVER = INT32_MAX,
+  MOST_WARPS = 32 * SIM_CLUSTER
+};
 enum { CLASH_READ = 2, CLASH_WRITE = 3, TOUCH_WARP = 1056 }; /* as in sim_touch.h */
-enum { SOME_LANES = 1 << 20 };       /* + warp: of one that did something, but not which lane */
+enum { SOME_LANES = 1 << 20 };        /* + warp: of one that did something, but not which lane */
 enum { CLUSTER_BARRIER = INT32_MAX }; /* its place among the mbarriers */
 
 typedef struct {
@@ -25,21 +30,19 @@ struct SimClock {
   bool has_least[MOST_WARPS]; /* of each warp */
   uint32_t touched[SIM_CLUSTER][MOST_WARPS]; /* when each warp last used a block's memory that is
                                                 not its own */
-  uint32_t *known;           /* [thread][length] */
-  uint32_t *least;           /* [warp][length]: what all lanes know */
-  uint32_t *joined;          /* [length] */
-  uint32_t *memory;          /* of the mbarriers' vectors */
+  uint32_t *known;                           /* [thread][length] */
+  uint32_t *least;                           /* [warp][length]: what all lanes know */
+  uint32_t *joined;                          /* [length] */
+  uint32_t *memory;                          /* of the mbarriers' vectors */
   Phases mbarrier[MOST_MBARRIERS];
   int mbarrier_count;
-  uint64_t *writer;  /* word: time << 32 | thread */
+  uint64_t *writer;   /* word: time << 32 | thread */
   int64_t open_reads; /* by wgmma */
-  uint64_t *readers; /* [word][warp]: time << 32 | lanes; no lanes: wgmma, for all of them */
+  uint64_t *readers;  /* [word][warp]: time << 32 | lanes; no lanes: wgmma, for all of them */
 };
 
 /* ── places in a cluster ──────────────────────────────────────────────────────────────────── */
-static int clock_warp(const SimWarp *w) {
-  return w->cta->rank * w->cta->run->warps + w->index;
-}
+static int clock_warp(const SimWarp *w) { return w->cta->rank * w->cta->run->warps + w->index; }
 static int clock_thread(const SimWarp *w, int lane) { return clock_warp(w) * SIM_LANES + lane; }
 static int64_t clock_word(const SimCta *cta, int64_t word) {
   return cta->rank * cta->clock->words + word;
@@ -267,8 +270,8 @@ int sim_clock_unknown(const SimCta *cta) {
 }
 
 /* ── accesses ─────────────────────────────────────────────────────────────────────────────── */
-static bool clash(SimWarp *w, const SimInst *in, int lane, const SimCta *of, int64_t word,
-                  int kind, uint32_t who) {
+static bool clash(SimWarp *w, const SimInst *in, int lane, const SimCta *of, int64_t word, int kind,
+                  uint32_t who) {
   const SimClock *c = w->cta->clock;
   int threads = c->warps * SIM_LANES, own = threads / c->blocks, warps = c->warps / c->blocks;
   bool is_warp = who >= SOME_LANES;

@@ -220,8 +220,10 @@ static Status decode_mbarrier(Decoder *decoder, const PtxStatement *s) {
   made.sub = strstr(s->op, ".relaxed") != NULL;
   decoder->kernel->is_partly_ordered = true;
   if (has_result) {
-    if (s->operand[0].kind != OPERAND_PLAIN || (made.is_wide && s->operand[0].at[0].kind != VALUE_SINK))
-      return decode_fail(decoder, made.is_wide ? "%s has no result: _" : "%s: the result needs a register", s->op);
+    if (s->operand[0].kind != OPERAND_PLAIN ||
+        (made.is_wide && s->operand[0].at[0].kind != VALUE_SINK))
+      return decode_fail(
+          decoder, made.is_wide ? "%s has no result: _" : "%s: the result needs a register", s->op);
     STATUS_TRY(decode_result(decoder, &s->operand[0].at[0],
                              what >= MBAR_WAIT ? CLASS_PRED : CLASS_64, &made.arg[0]));
     made.defs = 1;

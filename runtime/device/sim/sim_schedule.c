@@ -368,7 +368,8 @@ void sim_cta_run(SimCta *first, int64_t block) {
       if (!cta->has_ended) is_good = cta_round(cta, &moves);
       left += !cta->has_ended;
     }
-    if (is_good && left && !moves && progress == all_progress(first)) is_good = !give_up(first, count);
+    if (is_good && left && !moves && progress == all_progress(first))
+      is_good = !give_up(first, count);
   }
   close_cluster(first, count);
 }
