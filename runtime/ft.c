@@ -60,6 +60,7 @@ static Status open_model(FtModel *model, const char *path, const FtOptions *opti
   STATUS_TRY(given_load(model->exec, &places, false, NULL, NULL));
   STATUS_TRY(programme_start(model->exec, PROGRAMME_STEP, &model->step));
   model->rule = step_rule_of(model->artifact->plan->settings);
+  STATUS_TRY(exec_make_all_ready(model->exec));
   return exec_batch_new(model->exec, &model->batch);
 }
 

@@ -374,7 +374,8 @@ static Status tear_down(Training *training, Status status) {
 }
 
 /* Steps that may be run in a row after `step` before there is something to do on the host. */
-static int64_t steps_until_pause(const Training *training, int64_t step) {
+static int64_t steps_until_pause(const void *context, int64_t step) {
+  const Training *training = context;
   const struct {
     const char *section;
     bool is_wanted;
@@ -458,6 +459,8 @@ static Status train_steps(Training *training, int64_t *done) {
     STATUS_TRY(train_evaluate(training, training->first_step));
     STATUS_TRY(train_start_writing(training, true));
   }
+  if (!training->options->check_nan)
+    STATUS_TRY(feed_make_ready(training->feed, steps_until_pause, training));
   log_start_clock(training->log, training->first_step);
   for (int64_t step = training->first_step, steps;
        step < train_last_step(training) && !training->stop.is_over; step += steps) {

@@ -99,6 +99,10 @@ typedef struct DeviceType {
   /* For messages: the next run is of the training steps, or batches, of these numbers, from 1.
    * NULL: the device says no numbers. */
   void (*tell)(Device *device, int64_t first, int64_t last);
+  /* Makes ready, and does not run, what the run will need that comes `ahead` runs from now: run, or
+   * run_kept of so many steps (0: run). So that the first steps take no longer than others, and what
+   * there is no memory for is known before. NULL: there is nothing to do. */
+  Status (*make_ready)(DeviceGraph *graph, int ahead, int steps);
   /* Runs one step on a batch; the batch may be overwritten when it returns. Results are complete
    * after the next read or sync. */
   Status (*run)(DeviceGraph *graph, const char *batch);

@@ -345,6 +345,21 @@ Status exec_run_kept(Exec *exec, ExecGraph graph, const DeviceKept *kept, int64_
   return exec->type->run_kept(exec->graph[graph], kept, first_step, steps);
 }
 
+Status exec_make_ready(Exec *exec, ExecGraph graph, int ahead, int steps) {
+  if (!exec->type->make_ready) return STATUS_OK;
+  return exec->type->make_ready(exec->graph[graph], ahead, steps);
+}
+
+Status exec_make_all_ready(Exec *exec) {
+  const DeviceType *type = exec->type;
+  for (ExecGraph g = 0; type->make_ready && g < exec->graph_count; g++)
+    for (int i = 0; i <= type->holds && exec->graph[g]; i++) { /* it has no more slots than that */
+      STATUS_TRY(type->make_ready(exec->graph[g], i, 0));
+      if (exec->prepare[g].graph) STATUS_TRY(type->make_ready(exec->prepare[g].graph, i, 0));
+    }
+  return STATUS_OK;
+}
+
 bool exec_counts(const Exec *exec) { return exec->type->count_step != NULL; }
 
 Status exec_count_step(Exec *exec, ExecGraph graph, const void *batch, int index,

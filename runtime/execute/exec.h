@@ -160,6 +160,10 @@ STATUS_CHECKED Status exec_fetched(Exec *exec, bool wait, ExecScalars *out, bool
 STATUS_CHECKED Status exec_keep(Exec *exec, const DeviceData *data, DeviceKept **out);
 void exec_drop(Exec *exec, DeviceKept *kept); /* NULL is fine */
 int exec_most_steps(const Exec *exec, ExecGraph graph);
+/* DeviceType.make_ready. */
+STATUS_CHECKED Status exec_make_ready(Exec *exec, ExecGraph graph, int ahead, int steps);
+/* Of every graph, for runs in any order, each of one batch. */
+STATUS_CHECKED Status exec_make_all_ready(Exec *exec);
 STATUS_CHECKED Status exec_run_kept(Exec *exec, ExecGraph graph, const DeviceKept *kept,
                                     int64_t first_step, int steps);
 /* Runs step `index` and counts what its kernel does, on a device that can (the simulator). */

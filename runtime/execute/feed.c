@@ -255,10 +255,11 @@ static Status run_batches(Feed *feed, ExecGraph graph, int64_t most, int64_t *co
   return exec_run(feed->exec, graph, batch);
 }
 
-/* The programme of the step that begins with the next batch; *most: steps that can be of it in a row. */
-static Status feed_choose(Feed *feed, int64_t *most) {
+/* The programme of step `step`, from 0; *most: steps that can be of it in a row. */
+static Status feed_choose(const Feed *feed, int64_t step, int64_t *most, Programme *out) {
   const char *name = feed->programme.of->name;
-  int64_t step = feed->next / feed->parts, until = INT64_MAX;
+  int64_t until = INT64_MAX;
+  *out = feed->programme;
   if (strcmp(name, PROGRAMME_STEP) != 0) return STATUS_OK;
   StepForm form = {0};
   if (feed->options.total_steps)
@@ -266,33 +267,68 @@ static Status feed_choose(Feed *feed, int64_t *most) {
   if (until - step < *most) *most = until - step;
   if (feed->has_sizes && feed->loader) {
     *most = 1;
-    form.size = loader_size(feed->loader, feed->next);
+    form.size = loader_size(feed->loader, step * feed->parts);
   } else if (step_rule_is_one(&feed->rule)) {
     return STATUS_OK;
   }
-  return programme_start_form(feed->exec, name, form, &feed->programme);
+  return programme_start_form(feed->exec, name, form, out);
 }
 
 Status feed_programme(Feed *feed, Programme *out) {
   int64_t most = 1;
-  STATUS_TRY(feed_choose(feed, &most));
+  STATUS_TRY(feed_choose(feed, feed->next / feed->parts, &most, &feed->programme));
   *out = feed->programme;
   return STATUS_OK;
 }
 
 ExecGraph feed_result(const Feed *feed) { return programme_result(&feed->programme); }
 
+/* Up to `most` steps from `step` on are of this programme. */
+static int64_t steps_in_a_row(const Feed *feed, int64_t step, int64_t most) {
+  int64_t left = feed->options.end_step - step;
+  return most < left ? most : left;
+}
+
 Status feed_run(Feed *feed, int64_t most, int64_t *steps) {
   Programme *programme = &feed->programme;
-  STATUS_TRY(feed_choose(feed, &most));
-  int64_t left = feed->options.end_step - feed->next / feed->parts, count;
+  int64_t step = feed->next / feed->parts, count;
+  STATUS_TRY(feed_choose(feed, step, &most, programme));
   *steps = 1;
   if (programme_is_one_run(programme))
-    return run_batches(feed, programme_graph(programme), most < left ? most : left, steps);
+    return run_batches(feed, programme_graph(programme), steps_in_a_row(feed, step, most), steps);
   do {
     ExecGraph graph = programme_graph(programme);
     STATUS_TRY(run_batches(feed, graph, programme_left(programme), &count));
   } while (!programme_advance(programme, count));
+  return STATUS_OK;
+}
+
+/* ── before the first step ────────────────────────────────────────────────────────────────── */
+/* What run_batches would run, so many runs from now. */
+static Status make_batches_ready(const Feed *feed, ExecGraph graph, int64_t most, int ahead, int64_t *count) {
+  *count = 1;
+  if (!feed->kept) return exec_make_ready(feed->exec, graph, ahead, 0);
+  int64_t limit = exec_most_steps(feed->exec, graph);
+  *count = most < limit ? most : limit;
+  return exec_make_ready(feed->exec, graph, ahead, (int)*count);
+}
+
+Status feed_make_ready(Feed *feed, FeedPause *pause, const void *context) {
+  enum { RUNS = 64 };
+  int64_t step = feed->next / feed->parts, count;
+  for (int run = 0; run < RUNS && step < feed->options.end_step;) {
+    Programme programme;
+    int64_t most = pause(context, step), left;
+    if (feed->has_sizes && feed->loader) return exec_make_all_ready(feed->exec); /* batches say which */
+    STATUS_TRY(feed_choose(feed, step, &most, &programme));
+    bool is_one = programme_is_one_run(&programme), is_over = false;
+    for (count = 0; !is_over; run++) {
+      left = is_one ? steps_in_a_row(feed, step, most) : programme_left(&programme);
+      STATUS_TRY(make_batches_ready(feed, programme_graph(&programme), left, run, &count));
+      is_over = is_one || programme_advance(&programme, count);
+    }
+    step += is_one ? count : 1;
+  }
   return STATUS_OK;
 }
 

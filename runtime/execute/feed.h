@@ -35,6 +35,11 @@ STATUS_CHECKED Status feed_programme(Feed *feed, Programme *out);
 ExecGraph feed_result(const Feed *feed);
 /* Runs from 1 to `most` further steps; *steps says how many. */
 STATUS_CHECKED Status feed_run(Feed *feed, int64_t most, int64_t *steps);
+/* How many steps feed_run may run in a row after `step` steps. */
+typedef int64_t FeedPause(const void *context, int64_t step);
+/* Before feed_run: makes ready what it will run first on the device (DeviceType.make_ready), if
+ * nothing else runs in between. Takes no batch. */
+STATUS_CHECKED Status feed_make_ready(Feed *feed, FeedPause *pause, const void *context);
 /* The next batch (each run of a step takes one), for a caller that runs it itself: only with
  * by_batch, or between feed_open_step and feed_close_step. */
 STATUS_CHECKED Status feed_next(Feed *feed, const void **batch);

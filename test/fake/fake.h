@@ -13,6 +13,8 @@
  *   FT_FAKE_CUDA_PROCESSORS=N multiprocessors (2)
  *   FT_FAKE_CUDA_SHARED=B     shared memory that a block may ask for (227 KiB)
  *   FT_FAKE_CUDA_NO_EDGES=1   capturing takes no dependencies from outside
+ *   FT_FAKE_CUDA_GRAPH_FAILS=PART  making a CUDA graph fails: begin, launch, end, make (instantiating
+ *                             it) or upload, from the graph of number FT_FAKE_CUDA_GRAPH_FAILS_FROM (1) on
  *   FT_FAKE_CUDA_LINKS=TEXT   for each pair of GPUs N (NVLink), P (PCIe) or - (none), row by row
  *   FT_FAKE_CUDA_BUS=TEXT     where on the PCI bus all of them are
  *   FT_FAKE_CUDA_JIT=TEXT     module loading fails with this log
@@ -46,7 +48,9 @@ enum { /* results that ftrun does not tell apart */
   X(on_device)                                                                                     \
   X(launch)                                                                                        \
   X(graph_launch)                                                                                  \
-  X(graph_make) X(kernel) X(event_record) X(library_call) X(memory_alloc) X(most_ahead)            \
+  X(graph_make) /* instantiated, */                                                                 \
+  X(graph_late) /* … after some graph was launched */                                              \
+  X(kernel) X(event_record) X(library_call) X(memory_alloc) X(most_ahead)            \
   X(collective)  /* in graphs that were made */                                                    \
   X(beside)      /* pairs of a collective and a kernel of which neither waits for the other */
 typedef struct {
@@ -79,6 +83,9 @@ int fake_lock(void);
 extern double fake_said_milliseconds; /* that libraries say they took, on top of the clock */
 void fake_pause(void); /* gives the lock to others for a moment: by work that waits */
 void fake_unlock(int *unused);
+
+/* ── libcuda_graph.c ── */
+bool fake_graph_fails(const char *part);
 
 /* ── fake_queue.c ── */
 typedef enum {

@@ -160,6 +160,10 @@ CudaResult entry_launch(CudaFunction function, unsigned grid_x, unsigned grid_y,
   SimKernelInfo info = sim_kernel_info(kernel);
   int64_t threads = (int64_t)block_x * block_y * block_z;
   if (extra) fake_die("a launch with extra parameters");
+  if (stream && stream->capture && fake_graph_fails("launch")) {
+    stream->is_spoiled = true;
+    return CUDA_ERROR_CAPTURE_UNSUPPORTED;
+  }
   /* CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" */
   if (!grid_x || !grid_y || !grid_z || !threads || block_x > 1024 || block_y > 1024 ||
       block_z > 64 || threads > info.max_threads || grid_x > INT32_MAX || grid_y > 65535 ||

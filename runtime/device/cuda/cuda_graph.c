@@ -2,6 +2,7 @@
  * waits for, so that the GPU may run independent ones side by side; several runs in a row are one
  * CUDA graph, and the addresses of its slots are fixed in it. The queues of the plan need no
  * streams: the edges alone say what may run side by side, copies beside kernels too. */
+#include "base/say.h"
 #include "runtime/device/cuda/cuda_blas.h"
 #include "runtime/device/cuda/cuda_private.h"
 #include <stdio.h>
@@ -269,24 +270,55 @@ static Status capture_steps(DeviceGraph *graph, int first_slot, int steps, CudaG
   return cuda_check(device->driver, ended, "capturing a step");
 }
 
+/* Edges are an advantage, not a need: without them each launch waits for the one before. */
+static Status capture_or_chain(DeviceGraph *graph, int first_slot, int steps, CudaGraph *out) {
+  Device *device = graph->device;
+  char why[512] = "it lacks the functions for it";
+  if (!device->is_chain && device->driver->capture_info && device->driver->capture_update) {
+    if (capture_steps(graph, first_slot, steps, out) == STATUS_OK) return STATUS_OK;
+    snprintf(why, sizeof why, "%s", status_message());
+  }
+  bool is_known = device->is_chain;
+  device->is_chain = true;
+  STATUS_TRY(capture_steps(graph, first_slot, steps, out));
+  if (!is_known)
+    say_warning("%s: the driver takes no dependencies in a CUDA graph (%s): kernels that could run "
+                "side by side run one after another",
+                device->text, why);
+  return STATUS_OK;
+}
+
 static Status cuda_graph_capture(DeviceGraph *graph, int first_slot, int steps,
                                  CudaGraphExec *out) {
   Device *device = graph->device;
   CudaGraph captured = NULL;
-  if (!device->driver->capture_info || !device->driver->capture_update) device->is_chain = true;
-  Status status = capture_steps(graph, first_slot, steps, &captured);
-  if (status != STATUS_OK && !device->is_chain) { /* edges are an advantage, not a need */
-    device->is_chain = true;
-    status = capture_steps(graph, first_slot, steps, &captured);
-  }
-  STATUS_TRY(status);
+  STATUS_TRY(capture_or_chain(graph, first_slot, steps, &captured));
   CudaResult result = device->driver->graph_instantiate(out, captured, 0);
   device->driver->graph_destroy(captured);
-  STATUS_TRY(cuda_check(device->driver, result, "making a graph of %d step%s", steps,
-                        steps == 1 ? "" : "s"));
-  if (device->driver->graph_upload)
-    CUDA_TRY(device, graph_upload(*out, device->compute), "uploading a graph");
+  STATUS_TRY(cuda_say(device, result, "making it"));
+  result = device->driver->graph_upload ? device->driver->graph_upload(*out, device->compute)
+                                        : CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) device->driver->graph_exec_destroy(*out);
+  return cuda_say(device, result, "uploading it");
+}
+
+Status cuda_graph_go_on_plainly(Device *device, const char *of) {
+  char why[512];
+  snprintf(why, sizeof why, "%s", status_message());
+  STATUS_TRY(comm_status(device->comm));
+  CudaResult result = device->driver->stream_query(device->compute);
+  if (result != CUDA_ERROR_NOT_READY) STATUS_TRY(cuda_say(device, result, "%s", why));
+  device->is_plain = true;
+  say_warning("%s: there is no CUDA graph of %s: %s; kernels are launched one by one from now on: "
+              "steps are slower, and their results the same",
+              device->text, of, why);
   return STATUS_OK;
+}
+
+static Status go_on_plainly(DeviceGraph *graph, int steps) {
+  char of[192];
+  snprintf(of, sizeof of, steps > 1 ? "graph %s (%d steps)" : "graph %s", graph->plan->name, steps);
+  return cuda_graph_go_on_plainly(graph->device, of);
 }
 
 void cuda_graph_forget(DeviceGraph *graph) {
@@ -327,23 +359,40 @@ static Status launch_plainly(DeviceGraph *graph, int first_slot, int steps) {
   return STATUS_OK;
 }
 
+static CudaCaptured *find_captured(DeviceGraph *graph, int first_slot, int steps) {
+  for (int i = 0; i < graph->captured_count; i++)
+    if (graph->captured[i].first_slot == first_slot && graph->captured[i].steps == steps)
+      return &graph->captured[i];
+  return NULL;
+}
+
+/* *out NULL: there is none, and device->is_plain. */
+static Status find_or_capture(DeviceGraph *graph, int first_slot, int steps, CudaCaptured **out) {
+  CudaGraphExec exec;
+  *out = find_captured(graph, first_slot, steps);
+  if (*out) return STATUS_OK;
+  if (cuda_graph_capture(graph, first_slot, steps, &exec) != STATUS_OK)
+    return go_on_plainly(graph, steps);
+  Status status = make_room(graph, out);
+  if (status != STATUS_OK) {
+    graph->device->driver->graph_exec_destroy(exec);
+    return status;
+  }
+  **out = (CudaCaptured){exec, first_slot, steps};
+  return STATUS_OK;
+}
+
+Status cuda_graph_make_ready(DeviceGraph *graph, int first_slot, int steps) {
+  CudaCaptured *ignored;
+  if (graph->device->is_plain || graph->captured_count == CUDA_EXECS) return STATUS_OK;
+  return find_or_capture(graph, first_slot, steps, &ignored);
+}
+
 Status cuda_graph_launch(DeviceGraph *graph, int first_slot, int steps) {
   Device *device = graph->device;
-  if (device->is_plain) return launch_plainly(graph, first_slot, steps);
   CudaCaptured *found = NULL;
-  for (int i = 0; i < graph->captured_count && !found; i++)
-    if (graph->captured[i].first_slot == first_slot && graph->captured[i].steps == steps)
-      found = &graph->captured[i];
-  if (!found) {
-    CudaGraphExec exec;
-    STATUS_TRY(cuda_graph_capture(graph, first_slot, steps, &exec));
-    Status status = make_room(graph, &found);
-    if (status != STATUS_OK) {
-      device->driver->graph_exec_destroy(exec);
-      return status;
-    }
-    *found = (CudaCaptured){exec, first_slot, steps};
-  }
+  if (!device->is_plain) STATUS_TRY(find_or_capture(graph, first_slot, steps, &found));
+  if (!found) return launch_plainly(graph, first_slot, steps);
   CUDA_TRY(device, graph_launch(found->exec, device->compute), "launching a step");
   return STATUS_OK;
 }

@@ -79,7 +79,7 @@ struct Device {
   CudaRunNote note[CUDA_RING];
   char *waits; /* what kernels say of endless waits (plan/waits.h), the host's memory, */
   CudaAddress waits_address; /* … and where the GPU has it; NULL, 0: these say nothing */
-  bool is_plain; /* FT_CUDA_NO_GRAPH: launch one by one, for debuggers, */
+  bool is_plain; /* launch one by one: FT_CUDA_NO_GRAPH, for debuggers, or a graph that could not be made */
   bool is_waited; /* … and wait for each launch */
   bool is_chain; /* the driver takes no edges of ours: each launch after the one before */
   char text[224];
@@ -170,11 +170,18 @@ Status cuda_graph_items(DeviceGraph *graph);
 /* Enqueues one item on a stream, with the batch and outputs of a slot. */
 Status cuda_graph_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, CudaStream stream);
 Status cuda_graph_launch(DeviceGraph *graph, int first_slot, int steps);
+/* There is no CUDA graph of this, and the last failure says why: from now on kernels of all graphs are
+ * launched one by one, and a warning says so. Where the GPU itself or another rank has failed, that
+ * is returned. */
+Status cuda_graph_go_on_plainly(Device *device, const char *of);
+/* Captures what that would capture, if it has not been, and there is a place for it. Runs nothing. */
+Status cuda_graph_make_ready(DeviceGraph *graph, int first_slot, int steps);
 CudaAddress cuda_graph_address(const DeviceGraph *graph, int buffer, int slot);
 void cuda_graph_forget(DeviceGraph *graph); /* destroys what was captured */
 /* ── cuda_run.c: runs, fetches ── */
 Status cuda_run(DeviceGraph *graph, const char *batch);
 Status cuda_run_kept(DeviceGraph *graph, const DeviceKept *kept, int64_t first_step, int steps);
+Status cuda_make_ready(DeviceGraph *graph, int ahead, int steps);
 Status cuda_run_part(DeviceGraph *graph, const char *batch, int first, int end, int64_t *time);
 Status cuda_fetch(DeviceGraph *graph, const DevicePiece *piece, int count, char *to,
                   int64_t *ticket);

@@ -6,24 +6,43 @@
 enum { PART_REPEATS = 20, PART_ROUNDS = 5 };
 static const double long_enough = 2000; /* microseconds: no need to repeat */
 
-static Status cuda_time_capture(Device *device, CudaEnqueue *enqueue, void *context, int repeats,
-                                CudaGraphExec *out) {
+/* What is timed: a graph, or without one (exec NULL) what is enqueued, whose launches the host makes
+ * meanwhile. */
+typedef struct {
+  CudaEnqueue *enqueue;
+  void *context;
+  int repeats;
+  CudaGraphExec exec;
+} Timed;
+
+static Status cuda_time_capture(Device *device, Timed *timed) {
   CudaGraph graph = NULL;
   CUDA_TRY(device, capture_begin(device->compute, CUDA_CAPTURE_THREAD_LOCAL), "timing");
   Status status = STATUS_OK;
-  for (int i = 0; i < repeats && status == STATUS_OK; i++)
-    status = enqueue(context, device->compute);
+  for (int i = 0; i < timed->repeats && status == STATUS_OK; i++)
+    status = timed->enqueue(timed->context, device->compute);
   CudaResult result = device->driver->capture_end(device->compute, &graph); /* in any case */
   if (status == STATUS_OK) status = cuda_check(device->driver, result, "timing");
   if (status == STATUS_OK)
-    status = cuda_check(device->driver, device->driver->graph_instantiate(out, graph, 0), "timing");
+    status = cuda_check(device->driver,
+                        device->driver->graph_instantiate(&timed->exec, graph, 0), "timing");
+  if (status != STATUS_OK) timed->exec = NULL;
   if (result == CUDA_SUCCESS && graph) device->driver->graph_destroy(graph);
   return status;
 }
 
-static Status time_launch(Device *device, CudaGraphExec exec, float *milliseconds) {
+static Status time_start(Device *device, const Timed *timed) {
+  if (timed->exec) {
+    CUDA_TRY(device, graph_launch(timed->exec, device->compute), "timing");
+    return STATUS_OK;
+  }
+  for (int i = 0; i < timed->repeats; i++) STATUS_TRY(timed->enqueue(timed->context, device->compute));
+  return STATUS_OK;
+}
+
+static Status time_launch(Device *device, const Timed *timed, float *milliseconds) {
   CUDA_TRY(device, event_record(device->timer[0], device->compute), "timing");
-  CUDA_TRY(device, graph_launch(exec, device->compute), "timing");
+  STATUS_TRY(time_start(device, timed));
   CUDA_TRY(device, event_record(device->timer[1], device->compute), "timing");
   STATUS_TRY(cuda_wait_event(device, device->timer[1], "timing"));
   CUDA_TRY(device, event_elapsed(milliseconds, device->timer[0], device->timer[1]), "timing");
@@ -32,15 +51,17 @@ static Status time_launch(Device *device, CudaGraphExec exec, float *millisecond
 
 Status cuda_time(Device *device, CudaEnqueue *enqueue, void *context, int repeats, int rounds,
                  double *microseconds) {
-  CudaGraphExec exec = NULL;
+  Timed timed = {enqueue, context, repeats, NULL};
   float time, best = 0;
-  STATUS_TRY(cuda_time_capture(device, enqueue, context, repeats, &exec));
-  Status status = time_launch(device, exec, &time); /* warms up */
+  if (!device->is_plain && cuda_time_capture(device, &timed) != STATUS_OK)
+    STATUS_TRY(cuda_graph_go_on_plainly(device, "what is timed"));
+  Status status = time_launch(device, &timed, &time); /* warms up */
   for (int i = 0; i < rounds && status == STATUS_OK; i++) {
-    status = time_launch(device, exec, &time);
+    status = time_launch(device, &timed, &time);
     if (i == 0 || time < best) best = time;
   }
-  if (cuda_settle(device, NULL, device->compute)) device->driver->graph_exec_destroy(exec);
+  if (timed.exec && cuda_settle(device, NULL, device->compute))
+    device->driver->graph_exec_destroy(timed.exec);
   *microseconds = (double)best * 1e3 / repeats;
   return status;
 }

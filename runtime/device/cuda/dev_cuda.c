@@ -353,6 +353,7 @@ const DeviceType dev_cuda = {
     .unbind = cuda_unbind,
     .join = cuda_ranks_join_all,
     .tell = cuda_tell,
+    .make_ready = cuda_make_ready,
     .run = cuda_run,
     .run_part = cuda_run_part,
     .sync = cuda_sync,

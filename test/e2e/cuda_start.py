@@ -1,0 +1,86 @@
+"""The start of a run on a GPU, on the driver without one (test/fake): CUDA graphs are made before the first step, and where
+they cannot be made the run goes on without them, says so once, and computes the same."""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+sys.path.insert(0, os.path.dirname(__file__))
+import cuda
+import support
+
+LATER = ["--set", "train.eval.every=0"]
+
+
+class Graphs(cuda.CudaCase):
+    def warned(self, *arguments, artifact=None, **options):
+        """The losses, and what stderr says."""
+        log = self.path("warned.jsonl")
+        done = self.ftrun(artifact or self.artifact, *arguments, "--log-jsonl", log, "--set", "train.log.every=1", **options)
+        lines = [{k: v for k, v in line.items() if k != "samples_per_s"} for line in support.read_jsonl(log)]
+        os.unlink(log)
+        return lines, done.stderr
+
+    def test_all_are_made_before_the_first_step(self):
+        """Of batches from the host, of kept data with launches of several lengths, and of a batch in parts."""
+        parts = self.compile(os.path.join(cuda.INPUTS, "tiny.ft"), "--set", "train.accumulate=5", name="parts.ptx")
+        for artifact, flags, keep in ((self.artifact, ["--steps", 30], 0), (self.artifact, ["--steps", 300], 1), (self.artifact, ["--steps", 1], 0),
+                                      (parts, ["--steps", 10], 0), (parts, ["--steps", 10], 1)):
+            truth = self.losses(*flags, *LATER, artifact=artifact, device="sim")
+            self.assertEqual(self.losses(*flags, *LATER, artifact=artifact, FT_KEEP_DATA=keep, SEED=5), truth)
+            report = self.report()
+            self.assertGreater(report["graph_make"], 0)
+            self.assertEqual(report["graph_late"], 0, (flags, keep))
+        self.losses("--steps", 1, *LATER, FT_KEEP_DATA=0)
+        self.assertEqual(self.report()["graph_make"], 1)  # no more than the steps need
+
+    def test_evaluations_in_between(self):
+        """Launches before them are shorter, and those behind them take the other set of slots."""
+        flags = ["--steps", 90, "--set", "train.eval.unit=step", "--set", "train.eval.every=30"]
+        truth = self.losses(*flags, device="sim")
+        for keep in (0, 1):
+            self.assertEqual(self.losses(*flags, FT_KEEP_DATA=keep, SEED=3), truth)
+            self.assertLessEqual(self.report()["graph_late"], 8)  # of evaluations
+
+    def test_a_graph_that_cannot_be_made(self):
+        truth = self.losses("--steps", 30, device="sim")
+        words = {"begin": "capturing a step: operation not permitted when stream is capturing", "launch": "launch of ", "end": "capturing a step: operation failed",
+                 "make": "making it: out of memory (CUDA_ERROR_OUT_OF_MEMORY)", "upload": "uploading it: out of memory"}
+        for part, why in words.items():
+            for keep in (0, 1):
+                got, said = self.warned("--steps", 30, GRAPH_FAILS=part, FT_KEEP_DATA=keep, SEED=6)
+                self.assertEqual(got, truth, (part, keep))
+                self.assertEqual((said.count("warning:"), said.count("\n")), (1, 1), said)
+                self.assertIn("cuda:0 (Fake GPU, sm_90)", said)
+                self.assertIn("there is no CUDA graph of graph ", said)
+                self.assertIn(why, said)
+                self.assertIn("kernels are launched one by one from now on: steps are slower, and their results the same", said)
+                self.assertEqual((self.report()["graph_launch"], self.report()["left"]), (0, 0))
+
+    def test_one_that_cannot_be_made_later(self):
+        """Some graphs are there already: of the steps, and the evaluation's is not."""
+        truth = self.losses("--epochs", 2, device="sim")
+        for part in ("begin", "launch", "make"):
+            for keep, later in ((0, 5), (0, 3), (1, 3)):
+                got, said = self.warned("--epochs", 2, GRAPH_FAILS=part, GRAPH_FAILS_FROM=later, FT_KEEP_DATA=keep, SEED=2)
+                self.assertEqual(got, truth, (part, keep, later))
+                self.assertEqual(said.count("there is no CUDA graph of graph "), 1, said)
+                self.assertEqual(self.report()["left"], 0)
+
+    def test_timing_without_graphs(self):
+        """Products are timed all the same, and so is bench's table."""
+        library = dict(FT_CUBLASLT_LIBRARY=cuda.BLAS, FT_CUBLASLT="", CC=80, FT_FAKE_BLAS_SLOW=1)
+        truth = self.losses("--steps", 5, device="sim")
+        got, said = self.warned("--steps", 5, GRAPH_FAILS="begin", **library)
+        self.assertEqual([line["loss"] for line in got], [line["loss"] for line in truth])
+        self.assertIn("there is no CUDA graph of what is timed", said)
+        self.assertEqual(said.count("warning:"), 1, said)
+        done = support.run("ftrun", "bench", self.artifact, "--steps", "4", "--per-kernel", "--device", "cuda", cwd=self.folder, env=self.environment(GRAPH_FAILS="make"))
+        self.assertIn("median", done.stdout)
+        self.assertEqual(done.stderr.count("warning:"), 1, done.stderr)
+
+    def test_a_lost_gpu_is_not_taken_for_it(self):
+        self.refused(3, "CUDA_ERROR_LAUNCH_FAILED", "--steps", 5, LOST_AFTER=1)
+
+
+if __name__ == "__main__":
+    support.main()
