@@ -82,5 +82,31 @@ class Graphs(cuda.CudaCase):
         self.refused(3, "CUDA_ERROR_LAUNCH_FAILED", "--steps", 5, LOST_AFTER=1)
 
 
+class Compiling(cuda.CudaCase):
+    SLOW = ("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ill formed pipeline stage in the function 'k3_dot'\n"
+            "ptxas info    : Function properties for k4_row\n    8 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads\n"
+            "ptxas info    : Function properties for k5_row\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n")
+
+    def said(self, log):
+        done = self.ftrun(self.artifact, "--steps", 2, FT_KEEP_DATA=0, JIT_INFO=log)
+        return done.stderr
+
+    def test_slow_kernels_are_told(self):
+        said = self.said(self.SLOW)
+        self.assertIn("warning: tiny.ptx: kernel k3_dot is slower than it could be: wgmma.mma_async instructions are serialized due to ill formed pipeline stage\n",
+                      said.replace(self.folder + "/", ""))
+        self.assertIn("kernel k4_row is slower than it could be: it has too few registers and keeps values in memory instead (spills: 12 bytes of stores, 16 of loads for each thread)", said)
+        self.assertEqual(said.count("\n"), 2, said)
+
+    def test_a_log_that_is_cut_or_hostile(self):
+        self.assertEqual(self.said("ptxas info : Used 40 registers\n"), "")
+        many = self.said("".join(f"Potential Performance Loss: slow in the function 'k{i}'\n" for i in range(2000)))  # more than the driver is given room for
+        self.assertEqual(many.count("warning:"), 9, many)
+        self.assertRegex(many, r"says such things \d+ more times")
+        said = self.said("Potential Performance Loss: \x1b[2J%s%n in the function 'k\r\x07'" + "x" * 100000)
+        self.assertNotRegex(said, r"[\x00-\x09\x0b-\x1f]")
+        self.assertEqual(said.count("warning:"), 1, said)
+
+
 if __name__ == "__main__":
     support.main()

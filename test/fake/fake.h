@@ -18,6 +18,7 @@
  *   FT_FAKE_CUDA_LINKS=TEXT   for each pair of GPUs N (NVLink), P (PCIe) or - (none), row by row
  *   FT_FAKE_CUDA_BUS=TEXT     where on the PCI bus all of them are
  *   FT_FAKE_CUDA_JIT=TEXT     module loading fails with this log
+ *   FT_FAKE_CUDA_JIT_INFO=TEXT  the compiler's info log; too long a one is cut, without a zero behind it
  *   FT_FAKE_CUDA_BAD=N        GPU number N is there, and cannot be used
  *   FT_FAKE_CUDA_LOST_AFTER=N the device is lost at the Nth kernel
  *   FT_FAKE_CUDA_HANG_AFTER=N the Nth kernel never ends, nor does anything behind it

@@ -18,24 +18,49 @@ static bool is_too_new(const char *ptx) {
   return major * 1000 + minor * 10 > version - 4000;
 }
 
+typedef struct {
+  char *error, *info;
+  size_t error_room, info_room;
+  bool is_verbose;
+} JitOptions;
+
+static JitOptions jit_options(unsigned count, const int *options, void *const *values) {
+  JitOptions jit = {0};
+  for (unsigned i = 0; i < count; i++) {
+    size_t number = (size_t)(uintptr_t)values[i];
+    switch (options[i]) {
+    case CUDA_JIT_ERROR_LOG: jit.error = values[i]; break;
+    case CUDA_JIT_ERROR_LOG_BYTES: jit.error_room = number; break;
+    case CUDA_JIT_INFO_LOG: jit.info = values[i]; break;
+    case CUDA_JIT_INFO_LOG_BYTES: jit.info_room = number; break;
+    case CUDA_JIT_LOG_VERBOSE: jit.is_verbose = number != 0; break;
+    default: fake_die("an option of the compiler: %d", options[i]);
+    }
+  }
+  return jit;
+}
+
+/* A log that is cut ends anywhere, and not by a zero. Spills are said to those who ask for all. */
+static void write_info(const JitOptions *jit) {
+  const char *info = getenv("FT_FAKE_CUDA_JIT_INFO");
+  if (!info || !jit->info || (strstr(info, "spill") && !jit->is_verbose)) return;
+  strncpy(jit->info, info, jit->info_room);
+}
+
 CudaResult entry_module_load(CudaModule *module, const void *image, unsigned count, int *options,
                              void **values) {
   LIVE();
   NOT_IN_CAPTURE("cuModuleLoadDataEx");
-  char *log = NULL;
-  size_t room = 0;
-  for (unsigned i = 0; i < count; i++) {
-    if (options[i] == CUDA_JIT_ERROR_LOG) log = values[i];
-    if (options[i] == CUDA_JIT_ERROR_LOG_BYTES) room = (size_t)(uintptr_t)values[i];
-  }
+  JitOptions jit = jit_options(count, options, values);
   const char *planned = getenv("FT_FAKE_CUDA_JIT");
   SimModule *loaded = NULL;
   bool is_bad = planned && planned[0];
   if (is_too_new(image)) return CUDA_ERROR_UNSUPPORTED_PTX;
-  if (is_bad && log) snprintf(log, room, "ptxas error   : %s\n", planned);
+  write_info(&jit);
+  if (is_bad && jit.error) snprintf(jit.error, jit.error_room, "ptxas error   : %s\n", planned);
   if (!is_bad && sim_module_load("(driver)", image, strlen(image), &loaded) != STATUS_OK) {
     is_bad = true;
-    if (log) snprintf(log, room, "%s\n", status_message());
+    if (jit.error) snprintf(jit.error, jit.error_room, "%s\n", status_message());
   }
   if (is_bad) return CUDA_ERROR_INVALID_PTX;
   *module = calloc(1, sizeof **module);

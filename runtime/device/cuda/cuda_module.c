@@ -1,12 +1,15 @@
 /* cuda_module: the artifact's PTX becomes a module of the driver, compiled for the GPU at hand.
- * What the GPU or the driver cannot do is said before or from the driver's own log. */
+ * What the GPU or the driver cannot do is said before or from the driver's own log, and so is what
+ * makes a kernel slow. */
+#include "runtime/device/cuda/cuda_log.h"
 #include "runtime/device/cuda/cuda_private.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOG_BYTES = 8192, LOG_SHOWN = 700, OLDEST_GPU = 80 };
+/* INFO_BYTES: some 350 for each kernel. */
+enum { LOG_BYTES = 8192, LOG_SHOWN = 700, INFO_BYTES = 256 << 10, OLDEST_GPU = 80 };
 
 /* "sm_90a" -> 90 and whether only that very processor will do. */
 static int parse_target(const char *text, bool *is_exact) {
@@ -44,26 +47,42 @@ static void join_lines(char *log) {
     if (*at == '\n') *at = ';';
 }
 
+typedef struct {
+  char error[LOG_BYTES], info[INFO_BYTES];
+} Logs;
+
+static CudaResult compile(const CudaDriver *driver, const char *image, Logs *logs,
+                          CudaModule *out) {
+  int options[] = {CUDA_JIT_ERROR_LOG, CUDA_JIT_ERROR_LOG_BYTES, CUDA_JIT_INFO_LOG,
+                   CUDA_JIT_INFO_LOG_BYTES, CUDA_JIT_LOG_VERBOSE};
+  void *values[] = {logs->error, (void *)(uintptr_t)(LOG_BYTES - 1), logs->info,
+                    (void *)(uintptr_t)INFO_BYTES, (void *)(uintptr_t)1};
+  return driver->module_load(out, image, sizeof options / sizeof *options, options, values);
+}
+
+static Status say_result(const CudaDriver *driver, const char *path, CudaResult result,
+                         const char *log) {
+  if (result == CUDA_SUCCESS) return STATUS_OK;
+  if (result == CUDA_ERROR_UNSUPPORTED_PTX)
+    return status_fail(STATUS_USER,
+                       "%s: the driver, for CUDA %d.%d, is too old for the PTX version of this "
+                       "file (its .version line)%s%s; update the driver",
+                       path, driver->version / 1000, driver->version % 1000 / 10,
+                       log[0] ? ": " : "", log);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY)
+    return status_fail(STATUS_FAULT, "%s: the GPU has no memory left for the kernels", path);
+  return status_fail(STATUS_USER, "%s: the driver cannot compile the PTX (%s): %s", path,
+                     cuda_error_name(driver, result), log[0] ? log : "it gives no reason");
+}
+
 Status cuda_module_load(const CudaDriver *driver, const char *path, const char *ptx,
                         CudaModule *out) {
-  char *log = calloc(1, LOG_BYTES);
-  if (!log) return status_fail(STATUS_FAULT, "out of memory");
-  int options[] = {CUDA_JIT_ERROR_LOG, CUDA_JIT_ERROR_LOG_BYTES};
-  void *values[] = {log, (void *)(uintptr_t)(LOG_BYTES - 1)};
-  CudaResult result = driver->module_load(out, ptx, 2, options, values);
-  Status status = STATUS_OK;
-  join_lines(log);
-  if (result == CUDA_ERROR_UNSUPPORTED_PTX)
-    status = status_fail(STATUS_USER,
-                         "%s: the driver, for CUDA %d.%d, is too old for the PTX version of this "
-                         "file (its .version line)%s%s; update the driver",
-                         path, driver->version / 1000, driver->version % 1000 / 10,
-                         log[0] ? ": " : "", log);
-  else if (result == CUDA_ERROR_OUT_OF_MEMORY)
-    status = status_fail(STATUS_FAULT, "%s: the GPU has no memory left for the kernels", path);
-  else if (result != CUDA_SUCCESS)
-    status = status_fail(STATUS_USER, "%s: the driver cannot compile the PTX (%s): %s", path,
-                         cuda_error_name(driver, result), log[0] ? log : "it gives no reason");
-  free(log);
+  Logs *logs = calloc(1, sizeof *logs);
+  if (!logs) return status_fail(STATUS_FAULT, "out of memory");
+  CudaResult result = compile(driver, ptx, logs, out);
+  join_lines(logs->error);
+  Status status = say_result(driver, path, result, logs->error);
+  if (status == STATUS_OK) cuda_log_warn(path, logs->info, sizeof logs->info);
+  free(logs);
   return status;
 }
