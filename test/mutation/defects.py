@@ -310,6 +310,17 @@ defect("float8-halves", "kernels/mma_ptx.h", "int even = swap ? 0x2064 : 0x6420,
 defect("float8-steps", "kernels/mma_ptx.h", "of / 2 * 4 + of % 2 + ((lane / 8 % 2) ^ upper) * 2;", "of / 2 * 4 + of % 2 + (lane / 8 % 2) * 2;", U8)
 defect("float8-rows", "kernels/mma_ptx.h", "return IS_BYTE && !deep ? 2 * i + group : group * 8 + i;", "return group * 8 + i;", U8)
 defect("waits-progress", "runtime/device/cuda/cuda_wait.c", "if (next == run) {", "if (next >= run) {", "py test/e2e/waits.py")
+
+# ── runtime/device/cuda: the start of a run ──
+CS = "py test/e2e/cuda_start.py"
+defect("graph-failure-ends-the-run", "runtime/device/cuda/cuda_graph.c", "    return go_on_plainly(graph, steps);", "    return STATUS_FAULT;", CS)
+defect("graph-failure-said-each-time", "runtime/device/cuda/cuda_graph.c", "  device->is_plain = true;\n  say_warning", "  say_warning", CS)
+defect("graph-lost-when-upload-fails", "runtime/device/cuda/cuda_graph.c", "  STATUS_TRY(cuda_say(device, result, \"making it\"));", "  (void)0;", CS)
+defect("graphs-made-late", "runtime/execute/feed.c", "    step += is_one ? count : 1;", "    step += feed->options.end_step;", CS)
+defect("graphs-of-other-slots", "runtime/device/cuda/cuda_run.c", "int64_t run = device->runs + ahead;", "int64_t run = device->runs + ahead / 2;", CS)
+defect("log-without-spills", "runtime/device/cuda/cuda_module.c", "(void *)(uintptr_t)INFO_BYTES, (void *)(uintptr_t)1}", "(void *)(uintptr_t)INFO_BYTES, (void *)(uintptr_t)0}", CS)
+defect("log-without-end", "runtime/device/cuda/cuda_log.c", "Line left = {log, strnlen(log, size)};", "Line left = {log, strlen(log)};", "unit runtime_cuda_log")
+defect("log-name-of-another", "runtime/device/cuda/cuda_log.c", "if (find_in(line, properties)) copy_printable(", "if (find_in(line, properties) && !*kernel) copy_printable(", "unit runtime_cuda_log")
 defect("float8-columns", "kernels/mma_ptx.h", "(Four){one[0], other[0], one[1], other[1]};", "(Four){one[0], one[1], other[0], other[1]};", U8)
 defect("float8-part", "kernels/mma_ptx.h", "  if (IS_BYTE) clear(&part);\n", "  if (IS_BYTE) part = *sum;\n", U8)
 defect("float8-formats", "codegen/nvptx_mma.c", "dtype_text(m->dtype), dtype_text(b));", "dtype_text(b), dtype_text(m->dtype));", U8)

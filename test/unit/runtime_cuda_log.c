@@ -51,6 +51,17 @@ static void test_what_matters(void **state) {
   assert_non_null(strstr(remark[2].words, "600 bytes of stores, 608 of loads"));
 }
 
+static void test_ends_where_the_buffer_does(void **state) {
+  (void)state;
+  CudaLogRemark remark[MOST];
+  char more[2 * sizeof sample];
+  int used = snprintf(more, sizeof more, "%s", sample);
+  snprintf(more + used, sizeof more - (size_t)used, "Potential Performance Loss: beyond\n");
+  assert_int_equal(cuda_log_read(more, (size_t)used, remark, MOST), 3);
+  more[used - 1] = 0;
+  assert_int_equal(cuda_log_read(more, sizeof more, remark, MOST), 3);
+}
+
 static void test_each_thing_once(void **state) {
   (void)state;
   CudaLogRemark remark[MOST];
@@ -124,7 +135,8 @@ static void test_damaged(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_what_matters),   cmocka_unit_test(test_each_thing_once),
+      cmocka_unit_test(test_what_matters),   cmocka_unit_test(test_ends_where_the_buffer_does),
+      cmocka_unit_test(test_each_thing_once),
       cmocka_unit_test(test_more_than_there_is_room_for), cmocka_unit_test(test_cut_anywhere),
       cmocka_unit_test(test_hostile),        cmocka_unit_test(test_damaged),
   };
