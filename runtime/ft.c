@@ -64,6 +64,15 @@ static Status open_model(FtModel *model, const char *path, const FtOptions *opti
   return exec_batch_new(model->exec, &model->batch);
 }
 
+/* By a thread that has entered the device. */
+static void close_model(FtModel *model) {
+  generator_free(model->generator);
+  if (model->exec) exec_batch_free(model->exec, model->batch);
+  exec_free(model->exec);
+  artifact_close(model->artifact);
+  free(model);
+}
+
 static Status open_with(const char *path, const FtOptions *options, FtModel **out) {
   FtModel *model = calloc(1, sizeof *model);
   if (!model) return status_fail(STATUS_FAULT, "out of memory");
@@ -76,20 +85,18 @@ static Status open_with(const char *path, const FtOptions *options, FtModel **ou
     status = status_fail(STATUS_FAULT, "%s: out of memory", path);
   memory_leave(&guard);
   if (status != STATUS_OK) {
-    ft_close(model);
+    close_model(model);
     return status;
   }
+  exec_leave(model->exec);
   *out = model;
   return STATUS_OK;
 }
 
 void ft_close(FtModel *model) {
   if (!model) return;
-  generator_free(model->generator);
-  if (model->exec) exec_batch_free(model->exec, model->batch);
-  exec_free(model->exec);
-  artifact_close(model->artifact);
-  free(model);
+  exec_enter(model->exec);
+  close_model(model);
 }
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
@@ -359,12 +366,14 @@ static Status model_read_scores(FtModel *model, float *scores, size_t bytes) {
 #define GUARDED(call)                                                                              \
   MemoryGuard guard;                                                                               \
   Status status = STATUS_FAULT;                                                                    \
+  exec_enter(model->exec);                                                                         \
   memory_enter(&guard);                                                                            \
   if (setjmp(guard.place) == 0)                                                                    \
     status = (call);                                                                               \
   else                                                                                             \
     status = status_fail(STATUS_FAULT, "%s: out of memory", __func__);                             \
   memory_leave(&guard);                                                                            \
+  exec_leave(model->exec);                                                                         \
   return status
 
 int ft_open_with(const char *path, const FtOptions *options, FtModel **out) {
@@ -383,7 +392,11 @@ const char *ft_device(const FtModel *model) { return model ? exec_device_text(mo
 
 int64_t ft_steps(FtModel *model) {
   int64_t step = 0;
-  return model && exec_step(model->exec, &step) == STATUS_OK ? step : 0;
+  if (!model) return 0;
+  exec_enter(model->exec);
+  Status status = exec_step(model->exec, &step);
+  exec_leave(model->exec);
+  return status == STATUS_OK ? step : 0;
 }
 
 int64_t ft_vocabulary(const FtModel *model) {

@@ -13,8 +13,8 @@
  *   ft_close(model);
  *
  * Link with libft.so (`pkg-config --libs ft`), or with libft_runtime, libft_plan, libft_type, libft_base and what they need
- * (zlib, zstd, jansson, PCRE2). oneDNN and OpenBLAS are opened where a model needs them. A model is used by one thread at a time; several models may be
- * open. Functions that return int: 0 is success, 1 the caller's mistake, 3 a fault of the machine;
+ * (zlib, zstd, jansson, PCRE2). oneDNN and OpenBLAS are opened where a model needs them. A model is used by one thread at a time, not always the same
+ * one; several models may be open. A thread's current CUDA context is after each call what it was before. Functions that return int: 0 is success, 1 the caller's mistake, 3 a fault of the machine;
  * ft_error says it in one line. Pointers that are returned live until ft_close. Nothing here ends
  * the process: NULL where a pointer is needed is a mistake, no memory a fault; what a call had
  * allocated when memory ended may be lost. Opening a .so runs code in it: see SECURITY.md. */

@@ -75,6 +75,11 @@ typedef struct DeviceType {
   Status (*open)(const Artifact *artifact, const DeviceOptions *options, Device **out);
   void (*close)(Device *device);
   const char *(*describe)(const Device *device); /* "cpu, 2 threads" */
+  /* For a thread that is not the device's own, as those of a program that embeds ft: between these
+   * two, which are cheap, it may call the functions here, and behind leave its own state of the driver
+   * is as it was. After open the thread has entered; close leaves. NULL: any thread may call. */
+  void (*enter)(Device *device);
+  void (*leave)(Device *device);
   /* Zeroed, at least 64-byte aligned; 0 bytes gives a valid address. */
   Status (*alloc)(Device *device, int64_t bytes, char **out);
   /* The same for what ranks work on together. NULL: alloc does */

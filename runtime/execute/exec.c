@@ -285,6 +285,14 @@ void exec_free(Exec *exec) {
   free(exec);
 }
 
+void exec_enter(Exec *exec) {
+  if (exec && exec->type->enter) exec->type->enter(exec->device);
+}
+
+void exec_leave(Exec *exec) {
+  if (exec && exec->type->leave) exec->type->leave(exec->device);
+}
+
 int64_t exec_place_bytes(const Exec *exec, int place) { return exec->bytes[place]; }
 
 

@@ -41,6 +41,9 @@ STATUS_CHECKED Status exec_new(Artifact *artifact, const ExecOptions *options, E
  * STATUS_USER is told to all alike. */
 STATUS_CHECKED Status exec_join(Exec *exec);
 void exec_free(Exec *exec); /* NULL is fine */
+/* DeviceType.enter and leave; NULL is fine. */
+void exec_enter(Exec *exec);
+void exec_leave(Exec *exec);
 Plan *exec_plan(const Exec *exec);
 /* Those of all ranks of a pipeline, the Exec's own among them: what files hold. */
 const PlanStages *exec_stages(const Exec *exec);

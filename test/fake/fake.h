@@ -79,7 +79,7 @@ void fake_host_free(void *memory);
 void fake_memory_know(void *at, size_t bytes); /* a variable of a module */
 bool fake_is_pinned(const void *memory, size_t bytes); /* dies if only a part is */
 void fake_context_check(void);
-extern _Thread_local bool fake_has_context; /* each thread sets its own */
+CudaContext fake_context(void); /* what this thread has current; NULL: nothing */
 int fake_lock(void);
 extern double fake_said_milliseconds; /* that libraries say they took, on top of the clock */
 void fake_pause(void); /* gives the lock to others for a moment: by work that waits */

@@ -302,6 +302,7 @@ CudaResult fake_enqueue(CudaStream stream, FakeOp op) {
   fake_context_check();
   asked.what = NULL;
   if (!stream) fake_die("work on the default stream");
+  if (stream->context != fake_context()) fake_die("work on a stream of another context");
   if (fake_sticky) return fake_sticky;
   if (stream->capture) {
     if (stream->is_spoiled) return CUDA_ERROR_CAPTURE_SPOILED;

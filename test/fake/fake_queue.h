@@ -22,6 +22,7 @@ struct CudaGraphExecBody {
 };
 
 struct CudaStreamBody {
+  CudaContext context; /* it was made in */
   FakeOp *op;
   int count, done, capacity;
   CudaGraph capture; /* NULL: not capturing */

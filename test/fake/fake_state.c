@@ -10,7 +10,6 @@
 FakeCounts fake_counts;
 SimMachine *fake_machine;
 CudaResult fake_sticky;
-_Thread_local bool fake_has_context;
 
 static pthread_mutex_t lock;
 __attribute__((constructor)) static void make_lock(void) {
@@ -92,7 +91,7 @@ static Block *find_free(Block *blocks) {
 }
 
 void fake_context_check(void) {
-  if (!fake_has_context) fake_die("a call without a current context");
+  if (!fake_context()) fake_die("a call without a current context");
 }
 
 CudaResult fake_memory_alloc(CudaAddress *address, size_t bytes) {

@@ -9,9 +9,9 @@ static const CudaDevice first_device = 40; /* no index: a handle */
 
 struct CudaContextBody {
   int retained;
-  CudaDevice device; /* of the last that retained it */
 };
-static struct CudaContextBody context;
+static struct CudaContextBody contexts[64]; /* by GPU */
+static _Thread_local CudaContext current;   /* each thread sets its own */
 bool fake_is_initialised;
 
 /* ── the driver and its devices ───────────────────────────────────────────────────────────── */
@@ -123,62 +123,76 @@ CudaResult entry_context_retain(CudaContext *out, CudaDevice device) {
   check_device(device);
   if (device - first_device == fake_setting("BAD", -1)) return 46;
   if (!fake_machine && sim_machine_new(1, &fake_machine) != STATUS_OK) return 999;
-  context.retained++;
-  context.device = device;
-  *out = &context;
+  if (device - first_device >= 64) fake_die("more GPUs than 64");
+  *out = &contexts[device - first_device];
+  (*out)->retained++;
   return CUDA_SUCCESS;
+}
+
+static bool some_context_is_alive(void) {
+  for (int i = 0; i < 64; i++)
+    if (contexts[i].retained) return true;
+  return false;
 }
 
 CudaResult entry_context_release(CudaDevice device) {
   LOCKED();
   check_device(device);
-  if (context.retained < 1) fake_die("a context released more often than retained");
+  CudaContext released = &contexts[device - first_device];
+  if (released->retained < 1) fake_die("a context released more often than retained");
   if (fake_capture_refuses("cuDevicePrimaryCtxRelease")) fake_die("a context released in capture");
-  if (--context.retained == 0 && !fake_sticky && fake_memory_blocks())
+  released->retained--;
+  if (!some_context_is_alive() && !fake_sticky && fake_memory_blocks())
     fake_die("%d allocations were not freed", fake_memory_blocks());
   fake_sticky = CUDA_SUCCESS;
   return CUDA_SUCCESS;
 }
 
+static void check_alive(CudaContext chosen) {
+  if (chosen < contexts || chosen >= contexts + 64 || !chosen->retained)
+    fake_die("a dead context is set");
+}
+
+CudaContext fake_context(void) { return current; }
+
 CudaResult entry_context_set(CudaContext chosen) {
-  if (chosen && (chosen != &context || !context.retained)) fake_die("a dead context is set");
-  fake_has_context = chosen != NULL;
+  if (chosen) check_alive(chosen);
+  current = chosen;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_context_current(CudaContext *out) {
+  *out = current;
   return CUDA_SUCCESS;
 }
 
 /* ── what deployed models call besides (runtime/command/deploy_ptx.part) ──────────────────────── */
-EXPORT CudaResult entry_context_current(CudaContext *out) __asm__("cuCtxGetCurrent");
 EXPORT CudaResult entry_context_device(CudaDevice *device) __asm__("cuCtxGetDevice");
 EXPORT CudaResult entry_context_push(CudaContext pushed) __asm__("cuCtxPushCurrent_v2");
 EXPORT CudaResult entry_context_pop(CudaContext *out) __asm__("cuCtxPopCurrent_v2");
 
 enum { MOST_CONTEXTS = 8 };
-static _Thread_local bool fake_context_stack[MOST_CONTEXTS]; /* was there one below? */
+static _Thread_local CudaContext fake_context_stack[MOST_CONTEXTS]; /* what was current below */
 static _Thread_local int fake_context_depth;
-
-CudaResult entry_context_current(CudaContext *out) {
-  *out = fake_has_context ? &context : NULL;
-  return CUDA_SUCCESS;
-}
 
 CudaResult entry_context_device(CudaDevice *device) {
   fake_context_check();
-  *device = context.device;
+  *device = first_device + (CudaDevice)(current - contexts);
   return CUDA_SUCCESS;
 }
 
 CudaResult entry_context_push(CudaContext pushed) {
-  if (pushed != &context || !context.retained) fake_die("a dead context is pushed");
+  check_alive(pushed);
   if (fake_context_depth == MOST_CONTEXTS) fake_die("contexts are pushed and not popped");
-  fake_context_stack[fake_context_depth++] = fake_has_context;
-  fake_has_context = true;
+  fake_context_stack[fake_context_depth++] = current;
+  current = pushed;
   return CUDA_SUCCESS;
 }
 
 CudaResult entry_context_pop(CudaContext *out) {
   if (!fake_context_depth) return 201; /* CUDA_ERROR_INVALID_CONTEXT */
-  *out = &context;
-  fake_has_context = fake_context_stack[--fake_context_depth];
+  *out = current;
+  current = fake_context_stack[--fake_context_depth];
   return CUDA_SUCCESS;
 }
 
@@ -315,6 +329,7 @@ CudaResult entry_stream_create(CudaStream *stream, unsigned flags) {
   static unsigned made;
   *stream = calloc(1, sizeof **stream);
   (*stream)->is_slow = fake_setting("SEED", 0) >> made++ % 4 & 1;
+  (*stream)->context = current;
   (*stream)->next = fake_streams;
   fake_streams = *stream;
   return CUDA_SUCCESS;
@@ -322,6 +337,7 @@ CudaResult entry_stream_create(CudaStream *stream, unsigned flags) {
 
 CudaResult entry_stream_destroy(CudaStream stream) {
   LOCKED();
+  fake_context_check();
   if (stream->capture) fake_die("a stream is destroyed while it is captured");
   CudaStream *at = &fake_streams;
   while (*at && *at != stream) at = &(*at)->next;
@@ -370,6 +386,7 @@ CudaResult entry_event_create(CudaEvent *event, unsigned flags) {
 
 CudaResult entry_event_destroy(CudaEvent event) {
   LOCKED();
+  fake_context_check();
   free(event->node);
   free(event);
   return fake_sticky;

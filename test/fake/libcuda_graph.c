@@ -125,6 +125,7 @@ CudaResult entry_graph_destroy(CudaGraph graph) {
 }
 
 CudaResult entry_graph_exec_destroy(CudaGraphExec exec) {
+  fake_context_check();
   if (exec->pending && !fake_sticky) fake_die("a graph is destroyed while it is under way");
   entry_graph_destroy(exec->graph);
   free(exec);

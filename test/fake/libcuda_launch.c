@@ -69,6 +69,7 @@ CudaResult entry_module_load(CudaModule *module, const void *image, unsigned cou
 }
 
 CudaResult entry_module_unload(CudaModule module) {
+  fake_context_check();
   NOT_IN_CAPTURE("cuModuleUnload");
   sim_module_free(module->module);
   free(module);

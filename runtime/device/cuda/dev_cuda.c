@@ -221,11 +221,27 @@ static Status make_streams(Device *device) {
   return STATUS_OK;
 }
 
+/* What the thread that has entered had current before: its caller's. Of one device at a time. */
+static _Thread_local CudaContext context_before;
+
+static void cuda_enter(Device *device) {
+  CudaContext now = NULL;
+  device->driver->context_current(&now);
+  context_before = now;
+  if (now != device->context) device->driver->context_set(device->context);
+}
+
+static void cuda_leave(Device *device) {
+  if (context_before != device->context) device->driver->context_set(context_before);
+  context_before = NULL;
+}
+
 static Status open_device(Device *device, const DeviceOptions *options) {
   STATUS_TRY(find_device(device, options->index));
   STATUS_TRY(cuda_module_check(device->artifact, device->major, device->minor));
   CUDA_TRY(device, context_retain(&device->context, device->device), "a context on %s",
            device->text);
+  CUDA_TRY(device, context_current(&context_before), "a context on %s", device->text);
   CUDA_TRY(device, context_set(device->context), "a context on %s", device->text);
   STATUS_TRY(make_streams(device));
   STATUS_TRY(cuda_module_load(device->driver, device->artifact->path, device->artifact->ptx,
@@ -256,24 +272,31 @@ static void destroy_streams(Device *device) {
     if (device->timer[i]) driver->event_destroy(device->timer[i]);
 }
 
-/* Nothing here is checked: after a lost device every call fails, and the process ends anyway. */
-static void cuda_close(Device *device) {
-  if (!device || !cuda_ranks_close(device)) return;
+/* Nothing here is checked: after a lost device every call fails, and the process ends anyway. False:
+ * all must stay as it is. */
+static bool close_device(Device *device) {
   const CudaDriver *driver = device->driver;
-  if (device->context) {
-    CudaStream const streams[] = {device->copy, device->compute, device->back};
-    for (int i = 0; i < 3; i++)
-      if (streams[i] && !cuda_settle(device, NULL, streams[i])) return;
-    cuda_blas_close(device);
-    destroy_streams(device);
-    if (device->block) driver->memory_free(device->block);
-    cuda_wait_close(device);
-    if (device->module) driver->module_unload(device->module);
-    if (device->gather_module) driver->module_unload(device->gather_module);
-    if (device->round_module) driver->module_unload(device->round_module);
-    driver->context_set(NULL);
-    driver->context_release(device->device);
-  }
+  if (!cuda_ranks_close(device)) return false;
+  if (!device->context) return true;
+  CudaStream const streams[] = {device->copy, device->compute, device->back};
+  for (int i = 0; i < 3; i++)
+    if (streams[i] && !cuda_settle(device, NULL, streams[i])) return false;
+  cuda_blas_close(device);
+  destroy_streams(device);
+  if (device->block) driver->memory_free(device->block);
+  cuda_wait_close(device);
+  if (device->module) driver->module_unload(device->module);
+  if (device->gather_module) driver->module_unload(device->gather_module);
+  if (device->round_module) driver->module_unload(device->round_module);
+  return true;
+}
+
+static void cuda_close(Device *device) {
+  if (!device) return;
+  bool is_closed = close_device(device);
+  if (device->context) cuda_leave(device);
+  if (!is_closed) return;
+  if (device->context) device->driver->context_release(device->device);
   free(device->slot);
   free(device);
 }
@@ -283,6 +306,7 @@ static Status cuda_open(const Artifact *artifact, const DeviceOptions *options, 
   if (!device) return status_fail(STATUS_FAULT, "out of memory");
   device->artifact = artifact;
   device->last_steps = 1;
+  context_before = NULL;
   const char *plain = getenv("FT_CUDA_NO_GRAPH");
   device->is_plain = plain && plain[0] && strcmp(plain, "0") != 0;
   device->is_waited = plain && !strcmp(plain, "wait");
@@ -342,6 +366,8 @@ const DeviceType dev_cuda = {
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,
+    .enter = cuda_enter,
+    .leave = cuda_leave,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .alloc_host = cuda_alloc_host,
