@@ -477,7 +477,7 @@ train { model = Wide; data = D; batch = 2048; epochs = 1; seed = 3; optimizer = 
 
     def test_data_that_does_not_fit_is_sent_by_batches(self):
         truth = self.losses("--epochs", 1, FT_KEEP_DATA=0)
-        got = self.losses("--epochs", 1, FT_KEEP_DATA=1, MEMORY=self.report()["peak"] + 4096)
+        got = self.losses("--epochs", 1, FT_KEEP_DATA=1, MEMORY=self.report()["peak"] + 4096 + (64 << 20))
         self.assertEqual(got, truth)
         self.assertEqual(self.report()["memory_alloc"], 2)  # the model, and only the smaller split to validate
 

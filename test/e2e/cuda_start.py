@@ -108,5 +108,49 @@ class Compiling(cuda.CudaCase):
         self.assertEqual(said.count("warning:"), 1, said)
 
 
+class Headroom(cuda.CudaCase):
+    """64 MiB are left for graphs and the driver, where there is a choice."""
+    HEADROOM = 64 << 20
+
+    def run_in(self, memory, *flags, **more):
+        done = self.ftrun(self.artifact, "--steps", 40, *LATER, *flags, MEMORY=memory, **more)
+        return done.stderr, self.report()
+
+    def test_a_little_less_and_a_little_more(self):
+        truth = self.losses("--steps", 40, *LATER, device="sim")
+        said, plenty = self.run_in(1 << 30, FT_KEEP_DATA=1)
+        self.assertEqual(said, "")
+        self.assertEqual((plenty["memory_alloc"], plenty["graph_launch"]), (2, 1))
+        # the data would fit, and is sent batch by batch
+        said, report = self.run_in(plenty["peak"] + self.HEADROOM - 4096, FT_KEEP_DATA=1)
+        self.assertEqual((said, report["memory_alloc"], report["graph_launch"]), ("", 1, 40))
+        # slots for steps in a row would fit, and there are fewer
+        many = report["peak"]
+        said, report = self.run_in(many + self.HEADROOM - 1, FT_KEEP_DATA=0)
+        self.assertEqual((said, report["graph_launch"]), ("", 40))
+        few = report["peak"]
+        self.assertLess(few, many)
+        # from here on less than that is left, and that is told
+        said, report = self.run_in(few + self.HEADROOM - 1, FT_KEEP_DATA=0)
+        self.assertEqual(said.count("warning:"), 1, said)
+        self.assertRegex(said, r"tiny.ptx needs 0\.\d MiB on the GPU and 6\d\.\d MiB are free \(of 6\d\.\d MiB\), which leaves 6[34]\.\d MiB: CUDA graphs and libraries want some 64")
+        self.assertEqual(self.run_in(few + self.HEADROOM)[0], "")
+        said, _ = self.run_in(few)
+        self.assertIn("which leaves 0.0 MiB", said)
+        self.assertEqual(self.losses("--steps", 40, *LATER, MEMORY=few, SEED=5), truth)
+        self.refused(3, "beside it CUDA graphs and libraries want some 64 MiB", MEMORY=few - 1)
+
+    def test_with_the_library(self):
+        library = dict(FT_CUBLASLT_LIBRARY=cuda.BLAS, FT_CUBLASLT="library", CC=80)
+        self.refused(3, "beside it CUDA graphs and libraries want some 128 MiB", MEMORY=4096, **library)
+
+    def test_a_copy_for_a_checkpoint(self):
+        folder = ["--set", "train.checkpoint.unit=step", "--set", "train.checkpoint.every=10", "--set", "train.checkpoint.dir"]
+        _, plenty = self.run_in(1 << 30, *folder[:-1], f"{folder[-1]}={self.path('a')}", FT_KEEP_DATA=0)
+        self.assertGreater(plenty["on_device"], 0)
+        said, report = self.run_in(plenty["peak"] + self.HEADROOM - 4096, *folder[:-1], f"{folder[-1]}={self.path('b')}", FT_KEEP_DATA=0)
+        self.assertEqual((said, report["on_device"]), ("", 0))
+
+
 if __name__ == "__main__":
     support.main()

@@ -34,7 +34,9 @@ static Status find_room(DeviceKept *kept) {
   Device *device = kept->device;
   size_t free_bytes, total_bytes;
   CUDA_TRY(device, memory_info(&free_bytes, &total_bytes), "free memory of the GPU");
-  if ((double)kept->bytes > share_of_free * (double)free_bytes) return STATUS_OK;
+  if ((double)kept->bytes > share_of_free * (double)free_bytes ||
+      (uint64_t)(kept->bytes + cuda_headroom(device)) > free_bytes)
+    return STATUS_OK;
   CudaResult result = device->driver->memory_alloc(&kept->memory, (size_t)kept->bytes + CUDA_ALIGN);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     kept->memory = 0; /* it was free a moment ago; batches are sent one by one then */

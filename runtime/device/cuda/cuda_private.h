@@ -158,6 +158,8 @@ bool cuda_settle(Device *device, CudaEvent event, CudaStream stream);
 /* ── dev_cuda.c ── */
 /* A piece of the one allocation; cuda_open has counted it. */
 CudaAddress cuda_take(Device *device, int64_t bytes);
+/* Bytes that are left free, where there is a choice, for what the driver and libraries will take. */
+int64_t cuda_headroom(const Device *device);
 /* ── cuda_module.c: PTX to functions ── */
 Status cuda_module_check(const Artifact *artifact, int major, int minor);
 Status cuda_module_load(const CudaDriver *driver, const char *path, const char *ptx,

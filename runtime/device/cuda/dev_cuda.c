@@ -4,6 +4,7 @@
  * (streams and events), cuda_data (data on the GPU), cuda_round, cuda_blas (cuBLASLt), cuda_speed
  * (ceilings).
  */
+#include "base/say.h"
 #include "runtime/device/cuda/cuda_blas.h"
 #include "runtime/device/cuda/cuda_private.h"
 #include <stdio.h>
@@ -44,25 +45,63 @@ static int64_t block_bytes(const Device *device) {
   return bytes + cuda_aligned(cuda_blas_workspace(device) + 1);
 }
 
-static Status too_large(const Device *device, int64_t need, size_t free_bytes, size_t total) {
+/* Assumed, not measured: CUDA graphs and the driver's own needs, code and work of cuBLASLt, buffers
+ * of NCCL before the ranks are joined. */
+int64_t cuda_headroom(const Device *device) {
+  enum { OF_DRIVER = 64, OF_BLAS = 64, OF_RANKS = 256 }; /* MiB */
+  bool joins = comm_ranks(device->comm) > 1 && !device->is_joined;
+  return (int64_t)(OF_DRIVER + (device->blas ? OF_BLAS : 0) + (joins ? OF_RANKS : 0)) << 20;
+}
+
+typedef struct {
+  size_t free, total;
+} Room;
+
+static double mebibytes(int64_t bytes) { return (double)bytes / (1 << 20); }
+
+static bool leaves_headroom(const Device *device, const Room *room) {
+  return (uint64_t)(device->block_bytes + cuda_headroom(device)) <= room->free;
+}
+
+static Status too_large(const Device *device, const Room *room) {
   return status_fail(STATUS_FAULT,
                      "%s needs %.1f MiB on the GPU and %.1f MiB are free (of %.1f MiB): compile it "
-                     "with a smaller train.batch, or free memory (nvidia-smi shows who has it)",
-                     device->artifact->path, (double)need / (1 << 20),
-                     (double)free_bytes / (1 << 20), (double)total / (1 << 20));
+                     "with a smaller train.batch, or free memory (nvidia-smi shows who has it); "
+                     "beside it CUDA graphs and libraries want some %.0f MiB",
+                     device->artifact->path, mebibytes(device->block_bytes),
+                     mebibytes((int64_t)room->free), mebibytes((int64_t)room->total),
+                     mebibytes(cuda_headroom(device)));
+}
+
+static void warn_of_little_room(const Device *device, const Room *room) {
+  say_warning("%s needs %.1f MiB on the GPU and %.1f MiB are free (of %.1f MiB), which leaves %.1f "
+              "MiB: CUDA graphs and libraries want some %.0f, and without them steps are slower, or "
+              "the run ends; a smaller train.batch needs less",
+              device->artifact->path, mebibytes(device->block_bytes),
+              mebibytes((int64_t)room->free), mebibytes((int64_t)room->total),
+              mebibytes((int64_t)room->free - device->block_bytes),
+              mebibytes(cuda_headroom(device)));
+}
+
+/* Fewer steps in a launch need fewer slots. */
+static void fit_slots(Device *device, const Room *room) {
+  plan_slots(device);
+  device->block_bytes = block_bytes(device);
+  if (leaves_headroom(device, room)) return;
+  device->most_steps = 1;
+  device->slot_count = CUDA_STREAMED;
+  device->block_bytes = block_bytes(device);
 }
 
 static Status take_memory(Device *device) {
-  size_t free_bytes, total;
-  plan_slots(device);
-  device->block_bytes = block_bytes(device);
-  CUDA_TRY(device, memory_info(&free_bytes, &total), "free memory of the GPU");
-  if ((uint64_t)device->block_bytes > free_bytes)
-    return too_large(device, device->block_bytes, free_bytes, total);
+  Room room;
+  CUDA_TRY(device, memory_info(&room.free, &room.total), "free memory of the GPU");
+  fit_slots(device, &room);
+  if ((uint64_t)device->block_bytes > room.free) return too_large(device, &room);
   CudaResult result = device->driver->memory_alloc(&device->block, (size_t)device->block_bytes);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) /* free, but not in one piece */
-    return too_large(device, device->block_bytes, free_bytes, total);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) return too_large(device, &room); /* not in one piece */
   STATUS_TRY(cuda_check(device->driver, result, "memory for the model"));
+  if (!leaves_headroom(device, &room)) warn_of_little_room(device, &room);
   CUDA_TRY(device, fill(device->block, 0, (size_t)device->block_bytes, device->compute),
            "clearing memory");
   device->input_slots = device->block;
@@ -145,7 +184,8 @@ static Status cuda_spare(Device *device, int64_t bytes, char **out) {
   CudaAddress at = 0;
   *out = NULL;
   CUDA_TRY(device, memory_info(&free_bytes, &total), "free memory of the GPU");
-  if ((uint64_t)bytes > free_bytes / 2) return STATUS_OK;
+  if ((uint64_t)bytes > free_bytes / 2 || (uint64_t)(bytes + cuda_headroom(device)) > free_bytes)
+    return STATUS_OK;
   CudaResult result = device->driver->memory_alloc(&at, (size_t)bytes + 1);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) return STATUS_OK; /* free, but not in one piece */
   STATUS_TRY(cuda_check(device->driver, result, "memory for a copy"));
