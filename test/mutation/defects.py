@@ -325,7 +325,7 @@ defect("context-not-left", "runtime/device/cuda/dev_cuda.c", "  if (context_befo
 defect("context-of-one-call", "runtime/ft.c", "  exec_enter(model->exec);\n  Status status = exec_step(model->exec, &step);", "  Status status = exec_step(model->exec, &step);", "py test/e2e/embed_cuda.py")
 defect("log-without-spills", "runtime/device/cuda/cuda_module.c", "(void *)(uintptr_t)INFO_BYTES, (void *)(uintptr_t)1}", "(void *)(uintptr_t)INFO_BYTES, (void *)(uintptr_t)0}", CS)
 defect("log-without-end", "runtime/device/cuda/cuda_log.c", "Line left = {log, strnlen(log, size)};", "Line left = {log, strlen(log)};", "unit runtime_cuda_log")
-defect("log-name-of-another", "runtime/device/cuda/cuda_log.c", "if (find_in(line, properties)) copy_printable(", "if (find_in(line, properties) && !*kernel) copy_printable(", "unit runtime_cuda_log")
+defect("log-name-of-another", "runtime/device/cuda/cuda_log.c", "if (log_find(line, properties)) copy_printable(", "if (log_find(line, properties) && !*kernel) copy_printable(", "unit runtime_cuda_log")
 defect("float8-columns", "kernels/mma_ptx.h", "(Four){one[0], other[0], one[1], other[1]};", "(Four){one[0], one[1], other[0], other[1]};", U8)
 defect("float8-part", "kernels/mma_ptx.h", "  if (IS_BYTE) clear(&part);\n", "  if (IS_BYTE) part = *sum;\n", U8)
 defect("float8-formats", "codegen/nvptx_mma.c", "dtype_text(m->dtype), dtype_text(b));", "dtype_text(b), dtype_text(m->dtype));", U8)

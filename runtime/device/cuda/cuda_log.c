@@ -15,7 +15,7 @@ typedef struct {
 } Line;
 
 /* NULL: it is not there. */
-static const char *find_in(Line line, const char *words) {
+static const char *log_find(Line line, const char *words) {
   size_t count = strlen(words);
   for (size_t i = 0; i + count <= line.count; i++)
     if (!memcmp(line.at + i, words, count)) return line.at + i;
@@ -26,8 +26,8 @@ static Line rest_of(Line line, const char *at) {
   return (Line){at, (size_t)(line.at + line.count - at)};
 }
 
-static Line behind(Line line, const char *words) {
-  const char *at = find_in(line, words);
+static Line log_behind(Line line, const char *words) {
+  const char *at = log_find(line, words);
   return at ? rest_of(line, at + strlen(words)) : (Line){line.at + line.count, 0};
 }
 
@@ -39,7 +39,7 @@ static void copy_printable(Line from, char *to, size_t size) {
 
 /* "552 bytes stack frame, 600 bytes spill stores": 600 before " bytes spill stores"; 0: none. */
 static long number_before(Line line, const char *words) {
-  const char *at = find_in(line, words);
+  const char *at = log_find(line, words);
   long number = 0, unit = 1;
   while (at && at > line.at && isdigit((unsigned char)at[-1]) && unit <= 100000000) {
     number += (*--at - '0') * unit;
@@ -50,7 +50,7 @@ static long number_before(Line line, const char *words) {
 
 /* Cuts " in the function 'k3'" off what is said, or " for the function …". */
 static void read_loss(Line said, CudaLogRemark *out) {
-  Line name = behind(said, "function '");
+  Line name = log_behind(said, "function '");
   const char *quote = name.count ? memchr(name.at, '\'', name.count) : NULL;
   if (quote) {
     copy_printable((Line){name.at, (size_t)(quote - name.at)}, out->kernel, sizeof out->kernel);
@@ -65,12 +65,12 @@ static void read_loss(Line said, CudaLogRemark *out) {
   copy_printable(said, out->words, sizeof out->words);
 }
 
-static bool read_line(Line line, char *kernel, CudaLogRemark *out) {
+static bool read_log_line(Line line, char *kernel, CudaLogRemark *out) {
   static const char loss[] = "Potential Performance Loss: ", properties[] = "Function properties for ";
   *out = (CudaLogRemark){0};
-  if (find_in(line, properties)) copy_printable(behind(line, properties), kernel, CUDA_LOG_KERNEL);
-  if (find_in(line, loss)) {
-    read_loss(behind(line, loss), out);
+  if (log_find(line, properties)) copy_printable(log_behind(line, properties), kernel, CUDA_LOG_KERNEL);
+  if (log_find(line, loss)) {
+    read_loss(log_behind(line, loss), out);
     return true;
   }
   long stores = number_before(line, " bytes spill stores");
@@ -99,7 +99,7 @@ int cuda_log_read(const char *log, size_t size, CudaLogRemark *out, int most) {
     const char *end = memchr(left.at, '\n', left.count);
     Line line = {left.at, end ? (size_t)(end - left.at) : left.count};
     CudaLogRemark remark;
-    if (read_line(line, kernel, &remark) &&
+    if (read_log_line(line, kernel, &remark) &&
         !is_known_remark(&remark, out, count < most ? count : most)) {
       if (count < most) out[count] = remark;
       count++;

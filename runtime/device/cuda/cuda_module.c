@@ -51,7 +51,7 @@ typedef struct {
   char error[LOG_BYTES], info[INFO_BYTES];
 } Logs;
 
-static CudaResult compile(const CudaDriver *driver, const char *image, Logs *logs,
+static CudaResult compile_module(const CudaDriver *driver, const char *image, Logs *logs,
                           CudaModule *out) {
   int options[] = {CUDA_JIT_ERROR_LOG, CUDA_JIT_ERROR_LOG_BYTES, CUDA_JIT_INFO_LOG,
                    CUDA_JIT_INFO_LOG_BYTES, CUDA_JIT_LOG_VERBOSE};
@@ -79,7 +79,7 @@ Status cuda_module_load(const CudaDriver *driver, const char *path, const char *
                         CudaModule *out) {
   Logs *logs = calloc(1, sizeof *logs);
   if (!logs) return status_fail(STATUS_FAULT, "out of memory");
-  CudaResult result = compile(driver, ptx, logs, out);
+  CudaResult result = compile_module(driver, ptx, logs, out);
   join_lines(logs->error);
   Status status = say_result(driver, path, result, logs->error);
   if (status == STATUS_OK) cuda_log_warn(path, logs->info, sizeof logs->info);

@@ -56,8 +56,8 @@ static Status launch(DeviceGraph *graph, int first_slot, int steps) {
 }
 
 /* Which slots run number `run` (from 0) takes. */
-static int slot_of(int64_t run) { return (int)(run % CUDA_STREAMED); }
-static int first_slot_of(const Device *device, int64_t run) {
+static int streamed_slot(int64_t run) { return (int)(run % CUDA_STREAMED); }
+static int kept_slot(const Device *device, int64_t run) {
   return (int)(run % 2) * device->most_steps;
 }
 
@@ -65,15 +65,15 @@ static int first_slot_of(const Device *device, int64_t run) {
 Status cuda_make_ready(DeviceGraph *graph, int ahead, int steps) {
   Device *device = graph->device;
   int64_t run = device->runs + ahead;
-  if (!steps) return cuda_graph_make_ready(graph, slot_of(run), 1);
-  STATUS_TRY(cuda_graph_make_ready(graph, first_slot_of(device, run), steps));
+  if (!steps) return cuda_graph_make_ready(graph, streamed_slot(run), 1);
+  STATUS_TRY(cuda_graph_make_ready(graph, kept_slot(device, run), steps));
   if (ahead < 2) return STATUS_OK;
-  return cuda_graph_make_ready(graph, first_slot_of(device, run + 1), steps);
+  return cuda_graph_make_ready(graph, kept_slot(device, run + 1), steps);
 }
 
 Status cuda_run(DeviceGraph *graph, const char *batch) {
   Device *device = graph->device;
-  int slot = slot_of(device->runs);
+  int slot = streamed_slot(device->runs);
   /* the batch of run r - CUDA_HOLDS may be changed when this run returns */
   STATUS_TRY(wait_for_run(device, device->filled, device->runs + 1 - CUDA_HOLDS));
   STATUS_TRY(wait_for_slots(device, slot, 1, device->copy));
@@ -88,7 +88,7 @@ Status cuda_run(DeviceGraph *graph, const char *batch) {
 
 Status cuda_run_kept(DeviceGraph *graph, const DeviceKept *kept, int64_t first_step, int steps) {
   Device *device = graph->device;
-  int first_slot = first_slot_of(device, device->runs);
+  int first_slot = kept_slot(device, device->runs);
   STATUS_TRY(wait_for_run(device, device->done, device->runs + 1 - CUDA_AHEAD));
   STATUS_TRY(wait_for_slots(device, first_slot, steps, device->copy));
   STATUS_TRY(cuda_data_gather(kept, first_step, steps, first_slot));
