@@ -2,27 +2,57 @@
  * layout and order of its operands; bulk copies through a ring of places with mbarriers; and each
  * finding about them, provoked by one planted defect. */
 #include "runtime_sim.h"
+#include <math.h>
 #include <stdlib.h>
 
 enum { THREADS = 128, ROWS = 64, B_AT = 8192, SHARED = B_AT + 32768, MOST_SUMS = 128 };
-typedef enum { F16, BF16, TF32 } Element;
+typedef enum { F16, BF16, TF32, BYTE /* the first of four: 1 if b is of e5m2, 2 if a is */, END = BYTE + 4 } Element;
 /* swizzle: as in a descriptor: 0 none, 1 128 bytes, 2 64, 3 32. */
 typedef struct {
   Element element;
   int columns, swizzle;
   bool a_across, b_across, a_in_registers, keeps; /* keeps: adds to sums of 1 */
   bool negates_a, negates_b;
+  char codes; /* of bytes: 'a' or 'b' has all finite ones, the other is a unit matrix */
 } Way;
 
 static double value_a(int row, int k) { return (row * 7 + k * 3) % 13 - 6; }
 static double value_b(int column, int k) { return (column * 5 + k * 11) % 9 - 4; }
-static int depth_of(const Way *way) { return way->element == TF32 ? 8 : 16; }
+static int size_of(const Way *way) { return way->element == TF32 ? 4 : way->element >= BYTE ? 1 : 2; }
+static int depth_of(const Way *way) { return 32 / size_of(way); }
 
-/* The bits of a small whole number. */
-static uint32_t bits_of(Element element, double value) {
-  float x = (float)value;
+static bool is_e5m2(const Way *way, bool is_b) { return (way->element - BYTE) & (is_b ? 1 : 2); }
+
+/* Of a byte, by the definition of the formats (OCP 8-bit Floating Point Specification); one that is not finite is 0 here. */
+static int code_at(const Way *way, bool is_b, int row, int k) {
+  int code = (row * 32 + k) % 256;
+  bool is_finite = is_e5m2(way, is_b) ? code / 4 % 32 != 31 : code % 128 != 127;
+  return is_finite ? code : 0;
+}
+static double number_of(int code, bool is_wide) {
+  int ones = is_wide ? 4 : 8, bias = is_wide ? 15 : 7, exponent = code % 128 / ones;
+  double part = code % ones / (double)ones;
+  double size = exponent ? (1 + part) * pow(2, exponent - bias) : part * pow(2, 1 - bias);
+  return code < 128 ? size : -size;
+}
+
+static double value_of(const Way *way, bool is_b, int row, int k) {
+  if (way->codes == (is_b ? 'b' : 'a')) return number_of(code_at(way, is_b, row, k), is_e5m2(way, is_b));
+  if (way->codes) return row == k;
+  return is_b ? value_b(row, k) : value_a(row, k);
+}
+
+/* The bits of a small whole number, or a code. */
+static uint32_t bits_of(const Way *way, bool is_b, int row, int k) {
+  if (way->codes == (is_b ? 'b' : 'a')) return (uint32_t)code_at(way, is_b, row, k);
+  Element element = way->element;
+  float x = (float)value_of(way, is_b, row, k);
   uint32_t bits;
   memcpy(&bits, &x, 4);
+  if (element >= BYTE && bits) {
+    uint32_t ones = is_e5m2(way, is_b) ? 2 : 3, bias = is_e5m2(way, is_b) ? 15 : 7;
+    return (bits >> 24 & 0x80) | ((bits >> 23 & 255) - 127 + bias) << ones | (bits >> (23 - ones) & ((1u << ones) - 1));
+  }
   if (element == TF32) return bits | 0x1234 * (bits != 0); /* what lies below is not looked at */
   if (element == BF16) return bits >> 16;
   return bits ? (bits >> 16 & 0x8000) | (((bits >> 23 & 255) - 112) << 10) | (bits >> 13 & 0x3ff)
@@ -40,7 +70,7 @@ static int leading(const Way *way, bool is_across) {
 static int stride(const Way *way) { return way->swizzle ? 8 * row_bytes(way) : 256; }
 
 static int place(const Way *way, bool is_across, int row, int k) {
-  int size = way->element == TF32 ? 4 : 2, wide = row_bytes(way), side = wide / size, at;
+  int size = size_of(way), wide = row_bytes(way), side = wide / size, at;
   if (!is_across && !way->swizzle)
     at = row / 8 * stride(way) + k / side * leading(way, false) + row % 8 * 16 + k % side * size;
   else if (!is_across)
@@ -54,14 +84,14 @@ static int place(const Way *way, bool is_across, int row, int k) {
 }
 
 static void fill(const Way *way, char *image) {
-  int size = way->element == TF32 ? 4 : 2;
+  int size = size_of(way);
   for (int k = 0; k < depth_of(way); k++) {
     for (int row = 0; row < ROWS; row++) {
-      uint32_t bits = bits_of(way->element, value_a(row, k));
+      uint32_t bits = bits_of(way, false, row, k);
       memcpy(image + place(way, way->a_across, row, k), &bits, (size_t)size);
     }
     for (int column = 0; column < way->columns; column++) {
-      uint32_t bits = bits_of(way->element, value_b(column, k));
+      uint32_t bits = bits_of(way, true, column, k);
       memcpy(image + B_AT + place(way, way->b_across, column, k), &bits, (size_t)size);
     }
   }
@@ -88,7 +118,7 @@ static uint64_t descriptor(const Way *way, bool is_b) {
 /* a of a thread: registers %r10 to %r13, as for mma.sync: rows g and g + 8, steps 2t and 2t + 8 (of
  * 32 bits t and t + 4). They are read from where the image has them. */
 static void write_registers(const Way *way, Text *text) {
-  int size = way->element == TF32 ? 4 : 2, pair = 4 / size, half = way->element == TF32 ? 4 : 8;
+  int size = size_of(way), pair = 4 / size, half = 16 / size;
   text_printf(text,
               "shr.u32 %%r20, %%r1, 5; shl.b32 %%r20, %%r20, 4; and.b32 %%r21, %%r1, 31;\n"
               "shr.u32 %%r22, %%r21, 2; add.s32 %%r20, %%r20, %%r22; and.b32 %%r21, %%r21, 3;\n");
@@ -100,7 +130,8 @@ static void write_registers(const Way *way, Text *text) {
 }
 
 static void write_kernel(const Way *way, const Parts *parts, Text *text) {
-  static const char *const shapes[] = {"k16.f32.f16.f16", "k16.f32.bf16.bf16", "k8.f32.tf32.tf32"};
+  static const char *const shapes[] = {"k16.f32.f16.f16",   "k16.f32.bf16.bf16", "k8.f32.tf32.tf32",  "k32.f32.e4m3.e4m3",
+                                       "k32.f32.e4m3.e5m2", "k32.f32.e5m2.e4m3", "k32.f32.e5m2.e5m2"};
   int sums = way->columns / 2;
   text_printf(text,
               ".version 8.0\n.target sm_90a\n.address_size 64\n"
@@ -124,8 +155,8 @@ static void write_kernel(const Way *way, const Parts *parts, Text *text) {
   text_printf(text, "}, %s, %%rd5, %%p2, %d, %d",
               way->a_in_registers ? "{%r10, %r11, %r12, %r13}" : "%rd4", way->negates_a ? -1 : 1,
               way->negates_b ? -1 : 1);
-  if (way->element != TF32 && !way->a_in_registers) text_printf(text, ", %d", way->a_across);
-  if (way->element != TF32) text_printf(text, ", %d", way->b_across);
+  if (way->element < TF32 && !way->a_in_registers) text_printf(text, ", %d", way->a_across);
+  if (way->element < TF32) text_printf(text, ", %d", way->b_across);
   text_printf(text, ";\n%s%s%s%s", parts->before_commit, parts->commit, parts->wait, parts->after);
   text_printf(text, "mul.wide.u32 %%rd6, %%r1, %d; add.s64 %%rd6, %%rd2, %%rd6;\n", sums * 4);
   for (int i = 0; i < sums; i++) text_printf(text, "st.global.f32 [%%rd6+%d], %%f%d;\n", i * 4, i);
@@ -149,8 +180,8 @@ static Status run(SimMachine *machine, const Way *way, const Parts *parts, int t
   fill(way, in);
   for (int row = 0; row < ROWS; row++)
     for (int k = 0; k < depth_of(way); k++) {
-      uint32_t bits = bits_of(way->element, value_a(row, k));
-      int size = way->element == TF32 ? 4 : 2;
+      uint32_t bits = bits_of(way, false, row, k);
+      int size = size_of(way);
       memcpy(in + SHARED + row * 32 + k * size, &bits, (size_t)size);
     }
   sim_mark(machine, in, SHARED + 2048, true);
@@ -171,7 +202,7 @@ static void check(SimMachine *machine, const Way *way) {
   for (int row = 0; row < ROWS; row++)
     for (int column = 0; column < way->columns; column++) {
       double sum = 0;
-      for (int k = 0; k < depth_of(way); k++) sum += value_a(row, k) * value_b(column, k);
+      for (int k = 0; k < depth_of(way); k++) sum += value_of(way, false, row, k) * value_of(way, true, column, k);
       if (way->negates_a != way->negates_b) sum = -sum;
       if (way->keeps) sum += 1;
       int thread = row / 16 * 32 + row % 8 * 4 + column % 8 / 2;
@@ -187,9 +218,9 @@ static void check(SimMachine *machine, const Way *way) {
 
 static void products(void **state) {
   static const int columns[] = {8, 64, 120, 256};
-  for (int element = F16; element <= TF32; element++)
+  for (int element = F16; element < END; element++)
     for (int swizzle = 0; swizzle < 4; swizzle++)
-      for (int order = 0; order < (element == TF32 ? 1 : 4); order++)
+      for (int order = 0; order < (element >= TF32 ? 1 : 4); order++)
         for (int kind = 0; kind < 2; kind++) {
           Way way = {.element = (Element)element,
                      .columns = columns[(order + swizzle) % 4],
@@ -202,6 +233,15 @@ static void products(void **state) {
                      .negates_b = swizzle == 2};
           check(*state, &way);
         }
+}
+
+/* Every number of the 8-bit formats, as either operand, in shared memory and in registers. */
+static void numbers(void **state) {
+  for (int element = BYTE; element < END; element++)
+    for (int kind = 0; kind < 3; kind++) {
+      Way way = {.element = (Element)element, .columns = 32, .swizzle = 1, .a_in_registers = kind == 2, .codes = kind == 1 ? 'b' : 'a'};
+      check(*state, &way);
+    }
 }
 
 static const struct {
@@ -271,8 +311,8 @@ static const struct {
 
 static void findings(void **state) {
   static float result[THREADS * MOST_SUMS];
-  const Way way = {.element = BF16, .columns = 64, .swizzle = 1};
   for (size_t i = 0; i < sizeof product_findings / sizeof *product_findings; i++) {
+    const Way way = {.element = i % 2 ? BYTE : BF16, .columns = 64, .swizzle = 1};
     Parts parts = product_findings[i].parts;
     const char *const *from = (const char *const *)(const void *)&whole;
     const char **to = (const char **)(void *)&parts;
@@ -535,6 +575,15 @@ static void refused(void **state) {
       {"wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%f1, %f2, %f3, %f4}, %rd1, %rd1, %p1, "
        "1, 1, 0, 0;",
        "takes 6 operands"},
+      {"wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f1, %f2, %f3, %f4}, %rd1, %rd1, %p1, "
+       "1, 1, 0, 0;",
+       "takes 6 operands"},
+      {"wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f1, %f2}, %rd1, %rd1, %p1, 1, 1;",
+       "takes a vector of 4 sums"},
+      {"wgmma.mma_async.sync.aligned.m64n8k16.f32.e4m3.e4m3 {%f1, %f2, %f3, %f4}, %rd1, %rd1, %p1, 1, 1;",
+       "unsupported instruction"},
+      {"wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.bf16 {%f1, %f2, %f3, %f4}, %rd1, %rd1, %p1, 1, 1;",
+       "unsupported instruction"},
       {"setmaxnreg.inc.sync.aligned.u32 20;", "takes a number from 24 to 256"},
       {"mbarrier.arrive.b64 %rd1, [%rd1];", "unsupported instruction mbarrier.arrive.b64"},
       {"mbarrier.init.shared.b64 [%r1];", "takes 2 operands"},
@@ -554,6 +603,7 @@ static void refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(products, sim_test_begin, sim_test_end),
+      cmocka_unit_test_setup_teardown(numbers, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(findings, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(copies, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(right_copies, sim_test_begin, sim_test_end),

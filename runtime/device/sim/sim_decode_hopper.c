@@ -24,7 +24,11 @@ static bool read_shape(const char *op, Shape *out) {
     int kind;
   } kinds[] = {{"k16.f32.f16.f16", WGMMA_F16},
                {"k16.f32.bf16.bf16", WGMMA_BF16},
-               {"k8.f32.tf32.tf32", WGMMA_TF32}};
+               {"k8.f32.tf32.tf32", WGMMA_TF32},
+               {"k32.f32.e4m3.e4m3", WGMMA_FLOAT8},
+               {"k32.f32.e4m3.e5m2", WGMMA_FLOAT8 + 1},
+               {"k32.f32.e5m2.e4m3", WGMMA_FLOAT8 + 2},
+               {"k32.f32.e5m2.e5m2", WGMMA_FLOAT8 + 3}};
   const char *at = op + strlen("wgmma.mma_async.sync.aligned.");
   if (!decode_begins(at, "m64n")) return false;
   at += 4;
@@ -53,7 +57,7 @@ static Status immediate(Decoder *decoder, const PtxStatement *s, int index, int6
 static Status decode_modes(Decoder *decoder, const PtxStatement *s, const Shape *shape,
                            bool is_a_shared, SimInst *made) {
   int64_t value[4] = {1, 1, 0, 0};
-  int across = shape->kind == WGMMA_TF32 ? 0 : 1 + is_a_shared;
+  int across = shape->kind >= WGMMA_TF32 ? 0 : 1 + is_a_shared;
   const PtxOperand *adds = &s->operand[3];
   if (s->count != 6 + across || adds->kind != OPERAND_PLAIN || adds->is_negated || adds->has_second)
     return decode_fail(decoder, "%s takes %d operands", s->op, 6 + across);

@@ -122,7 +122,7 @@ static int64_t tensor_until(SimPath *path, double cycles) {
 
 static void do_wgmma(SimWarp *w, const SimInst *in) {
   SimCounts *counts = &w->cta->counts;
-  double work = (double)in->count * WGMMA_WORK;
+  double work = (double)in->count * WGMMA_WORK; /* of 8-bit operands: of twice as many operations */
   counts->wgmma += (int64_t)work;
   counts->wavefronts += (in->count + 1) / 2 + (in->is_wide ? 0 : 4); /* a quarter of b, its rows of a */
   tensor_until(w->path, work / w->cta->run->launch->timing->wgmma);

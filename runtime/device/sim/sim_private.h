@@ -114,7 +114,7 @@ enum {
 };
 /* What a SIM_proxy makes visible to the async proxy: bits of mode. */
 enum { PROXY_SHARED = 1, PROXY_GLOBAL = 2, PROXY_MBARRIER = 4 };
-enum { WGMMA_F16, WGMMA_BF16, WGMMA_TF32 };
+enum { WGMMA_F16, WGMMA_BF16, WGMMA_TF32, WGMMA_FLOAT8 /* and three more: 1 if b is of e5m2, 2 if a is */ };
 enum { MMA_F16_16816, MMA_BF16_16816, MMA_TF32_1688, MMA_F16_1688, MMA_BF16_1688, MMA_TF32_1684,
        MMA_FLOAT8 /* and three more: 1 if b is of e5m2, 2 if a is */ };
 
