@@ -43,7 +43,7 @@ void codegen_handle_faults(void);
 /* Are --gpu and --cpu names that ft knows? NULL, or what is wrong (in the arena). */
 const char *codegen_check_options(Arena *arena, const CodegenOptions *options);
 /* Does the GPU have products of 8-bit floats, by instructions that we use? */
-bool codegen_multiplies_float8(const CodegenOptions *options);
+Float8Unit codegen_multiplies_float8(const CodegenOptions *options);
 /* --cpu portable: the artifact for inference has its code as C, too. */
 bool codegen_is_portable(const CodegenOptions *options);
 #endif

@@ -220,9 +220,9 @@ static void define_element(Contract *c, const char *name, const Operand *operand
   LLVMTypeRef type = element_type(c, &emitter);
   callback_open(job, &emitter, c->suffix, name, type, parameters, 2, NULL);
   LLVMValueRef value = emit_load_at(&emitter, emitter.pointer[operand->argument],
-                                    c->unit == UNIT_MMA8 ? DT_U8 : c->dtype,
+                                    c->bytes == 1 ? DT_U8 : c->dtype,
                                     LLVMGetParam(emitter.function, 1));
-  if (c->unit != UNIT_SIMT && c->unit != UNIT_MMA8)
+  if (c->unit != UNIT_SIMT && c->bytes > 1)
     value = LLVMBuildBitCast(emitter.builder, emit_to_memory(&emitter, c->dtype, value), type, "");
   callback_close(&emitter, value);
 }
@@ -241,6 +241,7 @@ static void define_operands(Contract *c) {
     nvptx_define_wgmma(c->job, c->suffix,
                        &(Wgmma){.name = "gemm_wgmma",
                                 .dtype = c->dtype,
+                                .of_b = c->node->input[1]->type.dtype,
                                 .columns = c->tile.micro_n,
                                 .is_a_flat = !c->a.is_deep,
                                 .is_b_flat = !c->b.is_deep});
@@ -473,7 +474,7 @@ static PlanMap nvptx_contract_map_of(const Contract *c, const Operand *operand, 
   int64_t row = operand->is_deep ? c->k : along, rows = operand->is_deep ? along : c->k;
   int64_t pitch = operand->pitch * c->bytes;
   return (PlanMap){.arg = operand->argument,
-                   .dtype = c->dtype,
+                   .dtype = c->bytes == 1 ? DT_U8 : c->dtype, /* bytes that are copied */
                    .rank = 3,
                    .dim = {row, rows, c->batches},
                    .stride = {c->bytes, pitch, pitch * rows},
@@ -507,7 +508,7 @@ static void nvptx_contract_choose_unit(Contract *c) {
 }
 
 static const char *body_of(const Contract *c) {
-  return c->unit == UNIT_WGMMA   ? "wgmma16_ptx"
+  return c->unit == UNIT_WGMMA   ? c->bytes == 1 ? "wgmma8_ptx" : "wgmma16_ptx"
          : c->unit == UNIT_MMA16 ? "mma16_ptx"
          : c->unit == UNIT_MMA32 ? "mma32_ptx"
          : c->unit == UNIT_MMA8  ? "mma8_ptx"

@@ -7,7 +7,7 @@
 typedef enum { KIND_DOT, KIND_CONV, KIND_GRAD_INPUT, KIND_GRAD_WEIGHT } ContractKind;
 
 /* What multiplies: ordinary arithmetic; tensor cores on 16-bit elements, on f32 as tf32, or on 8-bit floats; those
- * of Hopper on 16-bit elements by instructions of four warps. */
+ * of Hopper on 16-bit elements or 8-bit floats by instructions of four warps. */
 typedef enum { UNIT_SIMT, UNIT_MMA16, UNIT_MMA32, UNIT_MMA8, UNIT_WGMMA } ContractUnit;
 
 /* One way to cut a product: see kernels/gemm_ptx.h and, for tensor cores, mma_ptx.h, where the

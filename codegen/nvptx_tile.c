@@ -61,13 +61,18 @@ static const Tile tiles_wgmma[] = {
     {128, 128, 64, 128, 1, 64}, {256, 64, 128, 64, 1, 64},   {64, 256, 64, 128, 1, 64},
     {128, 64, 64, 64, 1, 64},   {64, 128, 64, 64, 1, 64},    {64, 64, 64, 64, 1, 64},
 };
+/* Of 8-bit floats: a row of 128 bytes is 128 steps, and a thread has a panel's sums beside those of all panels. */
+static const Tile tiles_wgmma8[] = {
+    {128, 192, 64, 192, 1, 128}, {128, 128, 64, 128, 1, 128}, {256, 64, 128, 64, 1, 128}, {64, 256, 64, 128, 1, 128},
+    {128, 64, 64, 64, 1, 128},   {64, 128, 64, 64, 1, 128},  {64, 64, 64, 64, 1, 128},
+};
 typedef struct {
   const Tile *tiles;
   size_t count;
   int fma_per_cycle; /* of a multiprocessor, in practice at best */
 } Unit;
 #define TILES(array) array, sizeof(array) / sizeof *(array)
-static const Unit unit_f64 = {TILES(tiles_f64), 58};
+static const Unit unit_f64 = {TILES(tiles_f64), 58}, unit_wgmma8 = {TILES(tiles_wgmma8), 3600};
 static const Unit units[] = {
     [UNIT_SIMT] = {TILES(tiles_f32), 116},     [UNIT_MMA16] = {TILES(tiles_mma16), 1200},
     [UNIT_MMA32] = {TILES(tiles_mma32), 600},  [UNIT_MMA8] = {TILES(tiles_mma8), 2400},
@@ -75,8 +80,12 @@ static const Unit units[] = {
 };
 
 static const Unit *tile_unit(const Contract *c) {
-  return c->dtype == DT_F64 ? &unit_f64 : &units[c->unit];
+  return c->dtype == DT_F64                        ? &unit_f64
+         : c->unit == UNIT_WGMMA && c->bytes == 1 ? &unit_wgmma8
+                                                  : &units[c->unit];
 }
+
+static bool is_hopper(const Contract *c) { return !strcmp(c->job->module->cpu, "sm_90a"); }
 
 int nvptx_tile_threads(const Contract *c) {
   const Tile *tile = &c->tile;
@@ -87,16 +96,17 @@ int nvptx_tile_threads(const Contract *c) {
 }
 
 /* Sums that a thread keeps: with more than 64 of them a second block finds no registers. */
-static int nvptx_tile_sums_of(const Tile *tile, ContractUnit unit) {
-  int lanes = unit == UNIT_SIMT ? 1 : unit == UNIT_WGMMA ? 4 * WARP : WARP;
-  return tile->micro_m * tile->micro_n / lanes;
+static int nvptx_tile_sums_of(const Tile *tile, const Contract *c) {
+  int lanes = c->unit == UNIT_SIMT ? 1 : c->unit == UNIT_WGMMA ? 4 * WARP : WARP;
+  bool has_parts = c->unit == UNIT_WGMMA && c->bytes == 1;
+  return (has_parts ? 2 : 1) * tile->micro_m * tile->micro_n / lanes;
 }
 
 int nvptx_tile_resident(const Contract *c) {
   const Tile *tile = &c->tile;
   if (c->unit == UNIT_WGMMA)
-    return nvptx_tile_sums_of(tile, c->unit) <= 64 && tile->shared <= SHARED_MMA ? 2 : 1;
-  if (c->unit == UNIT_MMA8) return nvptx_tile_sums_of(tile, c->unit) < 64 ? 2 : 1;
+    return nvptx_tile_sums_of(tile, c) <= 64 && tile->shared <= SHARED_MMA ? 2 : 1;
+  if (c->unit == UNIT_MMA8) return nvptx_tile_sums_of(tile, c) < 64 ? 2 : 1;
   return tile->micro_m * tile->micro_n >= 32 ? 2 : 1;
 }
 
@@ -132,8 +142,8 @@ static int64_t panel_bytes(const Tile *tile, const Contract *c) {
 /* A block that computes several tiles stores a finished one in four parts, through memory of its
  * own beside the panels, which the next tile uses already. Where two blocks share a multiprocessor
  * they hide each other's epilogues, and a tile is stored through the panels' memory. */
-static void fit_mapped(Tile *tile, int64_t panel, int64_t leaving) {
-  tile->stays = nvptx_tile_sums_of(tile, UNIT_WGMMA) > 64;
+static void fit_mapped(Tile *tile, const Contract *c, int64_t panel, int64_t leaving) {
+  tile->stays = nvptx_tile_sums_of(tile, c) > 64;
   if (tile->stays) {
     tile->passes = 4;
     tile->sums = tile->stages * panel;
@@ -152,7 +162,7 @@ static void fit_memory(Tile *tile, const Contract *c) {
   tile->stages = 2;
   if (c->unit == UNIT_WGMMA) { /* one stage is read while one is filled, so three at least */
     tile->stages = 3;
-    if (tile->stages * panel > most || nvptx_tile_sums_of(tile, c->unit) > 64) most = SHARED_WGMMA;
+    if (tile->stages * panel > most || nvptx_tile_sums_of(tile, c) > 64) most = SHARED_WGMMA;
   }
   while (tile->stages < 4 && (tile->stages + 1) * panel <= most) tile->stages++;
   tile->shared = tile->stages * panel;
@@ -168,7 +178,7 @@ static void fit_memory(Tile *tile, const Contract *c) {
   /* each of eight warps leaves numbers of all columns, or half of them those of 256 */
   int64_t numbers = nvptx_sums_numbers(c) * WARP / 4 * tile->tile_n * sum;
   if (numbers > tile->shared) tile->shared = numbers;
-  if (c->has_maps) fit_mapped(tile, panel, leaving);
+  if (c->has_maps) fit_mapped(tile, c, panel, leaving);
 }
 
 /* The share of the arithmetic rate that registers of this shape reach: what a thread reads from
@@ -187,6 +197,11 @@ static double efficiency(const Tile *tile, const Contract *c) {
   return multiply / (multiply + 0.35 * read);
 }
 
+/* Hopper has mma.sync of 8-bit floats by those of f16 only. */
+static double fma_per_cycle(const Contract *c) {
+  return c->unit == UNIT_MMA8 && is_hopper(c) ? units[UNIT_MMA16].fma_per_cycle : tile_unit(c)->fma_per_cycle;
+}
+
 static double estimate(const Tile *tile, const Contract *c) {
   int64_t down = (c->m + tile->tile_m - 1) / tile->tile_m;
   int64_t right = (c->n + tile->tile_n - 1) / tile->tile_n;
@@ -196,14 +211,14 @@ static double estimate(const Tile *tile, const Contract *c) {
   double panels = (double)((tile->part + tile->steps - 1) / tile->steps);
   double depth = panels * tile->steps, sum = c->dtype == DT_F64 ? 8 : 4;
   double multiply =
-      tile->tile_m * tile->tile_n * depth / tile_unit(c)->fma_per_cycle / efficiency(tile, c);
+      tile->tile_m * tile->tile_n * depth / fma_per_cycle(c) / efficiency(tile, c);
   double sides = tile->pair == 1   ? tile->tile_m + tile->tile_n / 2.0
                  : tile->pair == 2 ? tile->tile_m / 2.0 + tile->tile_n
                                    : tile->tile_m + tile->tile_n;
   double load = sides * depth * c->bytes / LOAD_BYTES_PER_CYCLE;
   double rounds = (double)(((int64_t)blocks + MULTIPROCESSORS - 1) / MULTIPROCESSORS);
   double latency = BLOCK_CYCLES + panels * (c->has_maps ? MAPPED_PANEL_CYCLES : PANEL_CYCLES);
-  double resident = c->unit == UNIT_WGMMA ? (nvptx_tile_sums_of(tile, c->unit) > 64 ? 1 : 2)
+  double resident = c->unit == UNIT_WGMMA ? (nvptx_tile_sums_of(tile, c) > 64 ? 1 : 2)
                     : c->unit != UNIT_SIMT || tile->micro_m * tile->micro_n >= 32 ? 2
                                                                                   : 4;
   double waits = rounds / resident < 1 ? 1 : rounds / resident;
@@ -224,7 +239,7 @@ static double estimate(const Tile *tile, const Contract *c) {
  * operands that are loaded through registers, or for an epilogue of many operands. */
 static bool is_too_large(const Tile *tile, const Contract *c) {
   bool is_simple = c->a.is_async && c->b.is_async && c->a.wide == 4 && c->b.wide == 4;
-  if (c->unit == UNIT_WGMMA || nvptx_tile_sums_of(tile, c->unit) < 64) return false;
+  if (c->unit == UNIT_WGMMA || nvptx_tile_sums_of(tile, c) < 64) return false;
   return c->job->operand_count > MANY_OPERANDS || (c->unit == UNIT_SIMT && !is_simple);
 }
 
@@ -253,10 +268,11 @@ static bool tile_cut(Contract *c, Tile tile, int64_t splits) {
   return true;
 }
 
-/* wgmma reads rows of 16 bytes from shared memory. */
+/* wgmma reads rows of 16 bytes from shared memory, of 8-bit floats with neighbours in k. */
 static bool may_wgmma(const Contract *c) {
-  return c->unit == UNIT_MMA16 && !strcmp(c->job->module->cpu, "sm_90a") && c->a.wide == 8 &&
-         c->b.wide == 8 && !module_leaves_out(c->job->module, "wgmma");
+  bool is_unit = c->unit == UNIT_MMA16 || (c->unit == UNIT_MMA8 && c->a.is_deep && c->b.is_deep);
+  return is_unit && is_hopper(c) && c->a.wide * c->bytes == 16 && c->b.wide * c->bytes == 16 &&
+         !module_leaves_out(c->job->module, "wgmma");
 }
 
 /* Operands of products lie in memory as their panels do. */
@@ -270,12 +286,14 @@ static bool may_map(const Contract *c) {
 /* For tests: only one tile, counted from 1 through those of the unit, of wgmma, of wgmma with
  * tensor maps, and of clusters of both kinds. */
 static void take_only(Contract *c, int number, int splits) {
-  size_t own = tile_unit(c)->count, more = may_wgmma(c) ? units[UNIT_WGMMA].count : 0;
+  Contract hopper = *c;
+  hopper.unit = UNIT_WGMMA;
+  size_t own = tile_unit(c)->count, more = may_wgmma(c) ? tile_unit(&hopper)->count : 0;
   size_t only = (size_t)(number - 1) % (own + more * (may_map(c) ? 4 : 1));
   if (only >= own) c->unit = UNIT_WGMMA;
   c->has_maps = only >= own + more;
   Tile tile = tile_unit(c)->tiles[only >= own ? (only - own) % more : only];
-  if (!has_room_for_sums(&tile, c)) tile = tile_unit(c)->tiles[0];
+  if (!has_room_for_sums(&tile, c)) tile = tile_unit(c)->tiles[tile_unit(c)->count - 1];
   bool may_pair = c->has_maps && !module_leaves_out(c->job->module, "clusters");
   tile.pair = may_pair ? (int)((only - own) / more) - 1 : 0;
   if (!tile_cut(c, tile, splits)) tile_cut(c, tile, 1);

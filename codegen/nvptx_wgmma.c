@@ -7,11 +7,12 @@ enum { MAX_SUMS = 128, KEPT = 4 /* registers of a, if it lies in these */ };
 
 /* sum[columns / 2] (+)= a b, as text: LLVM 19 has no words for it either. The sums are results and
  * operands of the same registers; what follows a and b: whether to add to the sums, not to negate a
- * and b, and whether their panels are flat. */
+ * and b, and of 16-bit elements whether their panels are flat. */
 static void wgmma_text(const Wgmma *w, Text *text, Text *constraints) {
-  const char *type = w->dtype == DT_F16 ? "f16" : "bf16";
+  bool are_bytes = dtype_is_float8(w->dtype);
   int sums = w->columns / 2, at = sums;
-  text_printf(text, "wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {", w->columns, type, type);
+  text_printf(text, "wgmma.mma_async.sync.aligned.m64n%dk%d.f32.%s.%s {", w->columns, are_bytes ? 32 : 16,
+              dtype_text(w->dtype), dtype_text(are_bytes ? w->of_b : w->dtype));
   for (int i = 0; i < sums; i++) text_printf(text, "%s$%d", i ? ", " : "", i);
   if (w->is_a_kept) {
     text_printf(text, "}, {$%d, $%d, $%d, $%d}", at, at + 1, at + 2, at + 3);
@@ -20,8 +21,9 @@ static void wgmma_text(const Wgmma *w, Text *text, Text *constraints) {
     text_printf(text, "}, $%d", at++);
   }
   text_printf(text, ", $%d, $%d, 1, 1", at, at + 1);
-  if (!w->is_a_kept) text_printf(text, ", %d", w->is_a_flat);
-  text_printf(text, ", %d;", w->is_b_flat);
+  if (!are_bytes && !w->is_a_kept) text_printf(text, ", %d", w->is_a_flat);
+  if (!are_bytes) text_printf(text, ", %d", w->is_b_flat);
+  text_printf(text, ";");
   for (int i = 0; i < sums; i++) text_printf(constraints, "=f,");
   text_printf(constraints, w->is_a_kept ? "r,r,r,r,l,b" : "l,l,b");
   for (int i = 0; i < sums; i++) text_printf(constraints, ",%d", i);

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* memmem */
 #include "codegen/target.h"
 #include "base/memory.h"
+#include "passes/pass.h"
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/Transforms/PassBuilder.h>
@@ -62,9 +63,11 @@ static const Cpu *native_cpu(void) {
   return &cpus[0];
 }
 
-/* mma.sync of these is of sm_89; sm_90 has only an emulation of it, by products of f16. */
-bool codegen_multiplies_float8(const CodegenOptions *options) {
-  return options->target == TARGET_PTX && options->gpu && !strcmp(options->gpu, "sm_89");
+/* mma.sync of these is of sm_89; sm_90 has only an emulation of it, by products of f16, and sm_90a has wgmma. */
+Float8Unit codegen_multiplies_float8(const CodegenOptions *options) {
+  if (options->target != TARGET_PTX || !options->gpu) return FLOAT8_NONE;
+  bool has_wgmma = !strcmp(options->gpu, "sm_90a") && !pass_is_listed(options->disable, "wgmma");
+  return has_wgmma ? FLOAT8_ALONG_K : !strcmp(options->gpu, "sm_89") ? FLOAT8_ANY_ORDER : FLOAT8_NONE;
 }
 
 bool codegen_is_portable(const CodegenOptions *options) {

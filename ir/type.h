@@ -37,6 +37,9 @@ int dtype_bytes(DType dtype);
 bool dtype_is_float(DType dtype);
 static inline bool dtype_is_narrow(DType dtype) { return dtype == DT_F16 || dtype == DT_BF16; }
 static inline bool dtype_is_float8(DType dtype) { return dtype == DT_E4M3 || dtype == DT_E5M2; }
+/* How a target takes the operands of products of 8-bit floats, if it has such: in any order, or only with neighbours in
+ * the sum's dimension side by side. */
+typedef enum { FLOAT8_NONE, FLOAT8_ANY_ORDER, FLOAT8_ALONG_K } Float8Unit;
 bool dtype_is_integer(DType dtype); /* u8 i32 u32 i64; not bool */
 /* What a maximum (is_least) or a minimum over no elements is: the end of the type's range, or the
  * last number before it that is a double. */

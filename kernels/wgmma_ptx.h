@@ -1,13 +1,18 @@
-/* wgmma_ptx: the body of kernels/wgmma16_ptx.c (f16, bf16): products and convolutions on Hopper's
- * tensor cores (wgmma.mma_async, sm_90a), summed in f32. Constants and callbacks as in
+/* wgmma_ptx: the body of kernels/wgmma16_ptx.c (f16, bf16) and wgmma8_ptx.c (8-bit floats): products and
+ * convolutions on Hopper's tensor cores (wgmma.mma_async, sm_90a), summed in f32. Constants and callbacks as in
  * kernels/gemm_operand.h and gemm_panel.h.
  *
  * A block computes tile_m x tile_n results; each warpgroup, of four warps, computes micro_m x
- * micro_n of them by instructions of 64 x micro_n x 16. These read both operands from shared memory
+ * micro_n of them by instructions of 64 x micro_n x 16 (8-bit: 32). These read both operands from shared memory
  * by descriptors, while the next panels are being loaded. Panels have the layout that the
- * descriptors call 128-byte swizzled: rows of 64 elements, 128 bytes, in which piece i of 16 bytes
- * is stored at place i xor (row modulo 8). A deep panel is [tile] rows of 64 steps of k; a flat one
- * is [tile / 64][64] rows of 64 neighbours along the tile. Panels are loaded in one of two ways.
+ * descriptors call 128-byte swizzled: rows of 128 bytes, 64 elements (8-bit: 128), in which piece i of 16 bytes
+ * is stored at place i xor (row modulo 8). A deep panel is [tile] rows of as many steps of k; a flat one
+ * is [tile / 64][64] rows of 64 neighbours along the tile, of 16-bit elements only: the instruction takes 8-bit ones
+ * with neighbours in k. Panels are loaded in one of two ways.
+ *
+ * Tensor cores add products of 8-bit floats in fewer bits than f32 has (DeepSeek-V3 Technical Report, 2024, 3.3.2, counts
+ * 14 on an H800). So the part of each panel, 128 steps, is summed by itself, and added to the whole in f32: a thread has
+ * both sums in registers, and waits for its instructions before the next panel's, which another warpgroup's fill.
  *
  * By tensor maps (products whose operands are multiplied as memory has them): one thread of an
  * additional warp, the producer, starts the copies of boxes. Each stage has two mbarriers: one is
@@ -39,11 +44,12 @@ int gemm_sums(void), gemm_barriers(void); /* where finished sums and mbarriers l
 int gemm_wait_polls(void), gemm_wait_kernel(void); /* ftc --debug-waits: kernels/mbarrier.h */
 const void *gemm_map_a(void *const *args), *gemm_map_b(void *const *args);
 
-/* sum[micro_n / 2] = a b, or += with `adds`: 64 x micro_n results of a warpgroup, 16 steps of k;
+/* sum[micro_n / 2] = a b, or += with `adds`: 64 x micro_n results of a warpgroup, DEPTH steps of k;
  * asynchronous. */
 void gemm_wgmma(float *sum, uint64_t a, uint64_t b, int adds);
 
-enum { ROW = 64, GROUP_THREADS = 128, MAX_HIGH = 2, MAX_SUMS = 128, DEPTH = 16 };
+enum { IS_BYTE = sizeof(ELEMENT) == 1, PIECE = 16 / sizeof(ELEMENT), ROW = 8 * PIECE, DEPTH = 2 * PIECE };
+enum { GROUP_THREADS = 128, MAX_HIGH = 2, MAX_SUMS = 128 };
 typedef struct {
   float at[MAX_HIGH][MAX_SUMS];
 } Total;
@@ -72,7 +78,7 @@ ALWAYS int panel_size(int tile, int deep) {
   return tile * gemm_steps();
 }
 ALWAYS int swizzled(int row, int element) {
-  return row * ROW + ((element / 8 ^ row % 8) * 8 | element % 8);
+  return row * ROW + ((element / PIECE ^ row % 8) * PIECE | element % PIECE);
 }
 ALWAYS int panel_place(int tile, int deep, int along, int k) {
   (void)tile;
@@ -89,19 +95,19 @@ ALWAYS void load_one(void *const *args, const Where *w, int is_a, int k0, Panel 
     return;
   }
 #pragma clang loop unroll(full)
-  for (int c = 0; c < pieces(tile, 8); c++) {
-    piece(w->thread, c, tile, deep, 8, &along, &k);
+  for (int c = 0; c < pieces(tile, PIECE); c++) {
+    piece(w->thread, c, tile, deep, PIECE, &along, &k);
     Element element = element_of(w, is_a, along, k0, k);
-    ELEMENT __attribute__((vector_size(16))) eight;
-    if (element.is_inside && element.index % 8)
+    ELEMENT __attribute__((vector_size(16))) whole;
+    if (element.is_inside && element.index % PIECE)
       __builtin_unreachable(); /* so that LLVM joins the loads */
 #pragma clang loop unroll(full)
-    for (int e = 0; e < 8; e++)
-      eight[e] = !element.is_inside ? (ELEMENT)0
+    for (int e = 0; e < PIECE; e++)
+      whole[e] = !element.is_inside ? (ELEMENT)0
                  : is_a             ? gemm_element_a(args, element.index + e)
                                     : gemm_element_b(args, element.index + e);
     *(SHARED ELEMENT
-      __attribute__((vector_size(16))) *)(panel + panel_place(tile, deep, along, k)) = eight;
+      __attribute__((vector_size(16))) *)(panel + panel_place(tile, deep, along, k)) = whole;
   }
 }
 ALWAYS void load_panel(void *const *args, const Where *w, int k0, Panel memory, int stage) {
@@ -115,8 +121,8 @@ ALWAYS void load_panel(void *const *args, const Where *w, int k0, Panel memory, 
 ALWAYS uint64_t describe(Panel panel, int row) {
   return wgmma_descriptor(panel + row * ROW, gemm_steps() * 128);
 }
-/* What to add to a descriptor for step s of 16 k: 32 bytes along a deep row, or 16 rows. */
-ALWAYS uint64_t further(int s, int deep) { return (uint64_t)(s * (deep ? 32 : 16 * 128)) >> 4; }
+/* What to add to a descriptor for step s of DEPTH k: 32 bytes along a deep row, or that many rows. */
+ALWAYS uint64_t further(int s, int deep) { return (uint64_t)(s * (deep ? 32 : DEPTH * 128)) >> 4; }
 
 ALWAYS void multiply(Panel a, Panel b, int thread, int adds, Total *sum) {
   uint64_t left = describe(a, group_row(thread)), right = describe(b, group_column(thread));
@@ -135,6 +141,14 @@ ALWAYS void clear(Total *sum) {
   for (int i = 0; i < gemm_micro_m() / 64; i++)
 #pragma clang loop unroll(full)
     for (int e = 0; e < gemm_micro_n() / 2; e++) sum->at[i][e] = 0;
+}
+
+/* 8-bit: adds the part that a panel is; all its instructions have been waited for. */
+ALWAYS void add_part(Total *sum, const Total *part) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < gemm_micro_m() / 64; i++)
+#pragma clang loop unroll(full)
+    for (int e = 0; e < gemm_micro_n() / 2; e++) sum->at[i][e] += part->at[i][e];
 }
 
 ALWAYS void stage_sums(Sums memory, int thread, int pass, const Total *sum) {
@@ -166,6 +180,7 @@ ALWAYS int panels_of(const Where *w) {
 ALWAYS void multiply_panels(void *const *args, Panel memory, const Where *w, Total *sum) {
   int steps = gemm_steps(), stages = gemm_stages(), ahead = gemm_stages() - 2, at = 0;
   int count = panels_of(w);
+  if (IS_BYTE) clear(sum);
 #pragma clang loop unroll(disable)
   for (int t = 0; t < ahead; t++) {
     if (t < count) load_panel(args, w, w->begin + t * steps, memory, t);
@@ -176,11 +191,13 @@ ALWAYS void multiply_panels(void *const *args, Panel memory, const Where *w, Tot
     async_wait(stages - 3);
     show_to_wgmma();
     __nvvm_bar_sync(0);
-    multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), w->thread, t > 0, sum);
+    Total part; /* the first step sets it */
+    multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), w->thread, !IS_BYTE && t > 0, IS_BYTE ? &part : sum);
     if (t + stages - 2 < count)
       load_panel(args, w, w->begin + (t + stages - 2) * steps, memory, ahead);
     async_commit();
-    wgmma_wait(1);
+    wgmma_wait(!IS_BYTE);
+    if (IS_BYTE) add_part(sum, &part);
     at = at + 1 == stages ? 0 : at + 1;
     ahead = ahead + 1 == stages ? 0 : ahead + 1;
   }
@@ -251,6 +268,22 @@ ALWAYS void produce(void *const *args, Panel memory, const Where *w, Ring *ring)
     mbarrier_arrive_expect(full, bytes);
     load_boxes(args, w, 1, k, panel_of(memory, ring->at, 1), full);
     load_boxes(args, w, 0, k, panel_of(memory, ring->at, 0), full);
+    advance(ring);
+  }
+}
+
+/* 8-bit: the panel is free before its part is added. */
+ALWAYS void consume_parts(Panel memory, const Where *w, Ring *ring, Total *sum) {
+  int count = panels_of(w), lane = w->thread % 32;
+  clear(sum);
+#pragma clang loop unroll(disable)
+  for (int t = 0; t < count; t++) {
+    Total part; /* the first step sets it */
+    mbarrier_wait(full_of(memory, ring->at), ring->parity, gemm_wait(WAIT_FULL, ring->at));
+    multiply(panel_of(memory, ring->at, 1), panel_of(memory, ring->at, 0), w->thread, 0, &part);
+    wgmma_wait(0);
+    tell_empty(memory, ring->at, lane, 1);
+    add_part(sum, &part);
     advance(ring);
   }
 }
@@ -356,7 +389,10 @@ ALWAYS void by_maps(void *const *args, SHARED void *shared, int block, int threa
   for (; block < tiles; block += __nvvm_read_ptx_sreg_nctaid_x()) {
     Where w = tile_of(block, thread);
     Total sum; /* the first step sets it */
-    consume(memory, &w, &ring, &sum);
+    if (IS_BYTE)
+      consume_parts(memory, &w, &ring, &sum);
+    else
+      consume(memory, &w, &ring, &sum);
     if (!gemm_pair() || (w.row0 < gemm_m() && w.column0 < gemm_n()))
       store_tile(args, sums_of(shared), &w, &sum);
   }

@@ -4,6 +4,10 @@
  * round_e4m3 and round_e5m2 do. The sums of a product are f32, as before, and are multiplied by the inverse scales
  * behind it.
  *
+ * FLOAT8_ALONG_K (Hopper): an operand whose neighbours in memory are not neighbours in k is transposed in 8 bits, and
+ * simplify and fuse leave that so. What forward and backward multiply lies in memory twice, a byte an element each time.
+ * All dimensions must be whole pieces of 16 bytes: rows of both orders then are.
+ *
  * A product stays as it is where one operand is not such, or where its result is not f32. Then what both kinds of
  * products read is made twice. */
 #include "passes/pass.h"
@@ -12,6 +16,7 @@ typedef struct {
   const Graph *old;
   bool *is_wanted; /* by old node: a cast to bf16 whose 8-bit form a product takes */
   Node **made;     /* … that form, in the new graph */
+  bool is_along_k;
 } Fp8Products;
 
 static const Node *behind_moves(const Node *node) {
@@ -25,10 +30,17 @@ static bool is_rounded_cast(const Node *node) {
   return rounded->type.dtype == DT_F32 && (rounded->op == OP_ROUND_E4M3 || rounded->op == OP_ROUND_E5M2);
 }
 
-static bool is_fp8_product(const Node *node) {
+enum { PIECE = 16 };
+
+static bool has_whole_rows(const Node *dot) {
+  const DotForm form = dot_form(dot);
+  return form.m % PIECE == 0 && form.n % PIECE == 0 && form.k % PIECE == 0;
+}
+
+static bool is_fp8_product(const Fp8Products *p, const Node *node) {
   return node->op == OP_DOT && node->type.dtype == DT_F32 && shape_elements(&node->type.shape) &&
          shape_elements(&node->input[0]->type.shape) && is_rounded_cast(behind_moves(node->input[0])) &&
-         is_rounded_cast(behind_moves(node->input[1]));
+         is_rounded_cast(behind_moves(node->input[1])) && (!p->is_along_k || has_whole_rows(node));
 }
 
 /* The operand in its 8-bit form, behind the same views. */
@@ -39,6 +51,20 @@ static Node *fp8_operand(const Fp8Products *p, Graph *fresh, const Node *old) {
   return graph_copy_as(fresh, old, &input, &(Type){input->type.dtype, old->type.shape});
 }
 
+static Node *turned_float8(Graph *graph, Node *x) {
+  int64_t perm[MAX_RANK];
+  int rank = x->type.shape.rank;
+  for (int i = 0; i < rank; i++) perm[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
+  return make_transpose(graph, x, perm);
+}
+
+/* Operand k of the product, with neighbours in k. */
+static Node *operand_along_k(const Fp8Products *p, Graph *fresh, const Node *old, int k) {
+  Node *operand = fp8_operand(p, fresh, old->input[k]);
+  bool is_turned = node_int(old, k ? ATTR_TRANS_B : ATTR_TRANS_A, 0) != k;
+  return is_turned ? turned_float8(fresh, operand) : operand;
+}
+
 static Node *fp8_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Fp8Products *p = context;
   if (p->is_wanted[old->id]) {
@@ -47,21 +73,26 @@ static Node *fp8_visit(Graph *fresh, const Node *old, Node **inputs, void *conte
     node_set_attr(fresh, made, attr_str(ATTR_WHY, "operand of a product of 8-bit floats"));
     p->made[old->id] = made;
   }
-  if (!is_fp8_product(old)) return NULL;
+  if (!is_fp8_product(p, old)) return NULL;
   Node *operands[2];
-  for (int k = 0; k < 2; k++) operands[k] = fp8_operand(p, fresh, old->input[k]);
+  for (int k = 0; k < 2; k++)
+    operands[k] = p->is_along_k ? operand_along_k(p, fresh, old, k) : fp8_operand(p, fresh, old->input[k]);
   fresh->origin = old->origin;
+  if (p->is_along_k) return make_dot_like(fresh, old, operands[0], operands[1], false, true);
   return graph_copy_node(fresh, old, operands);
 }
 
 Graph *pass_fp8_products(PassContext *context, Graph *graph) {
   if (!context->multiplies_float8) return graph;
   int count = graph->nodes.count;
-  Fp8Products p = {graph, ARENA_ARRAY(context->scratch, bool, count), ARENA_ARRAY(context->scratch, Node *, count)};
+  Fp8Products p = {.old = graph,
+                   .is_wanted = ARENA_ARRAY(context->scratch, bool, count),
+                   .made = ARENA_ARRAY(context->scratch, Node *, count),
+                   .is_along_k = context->multiplies_float8 == FLOAT8_ALONG_K};
   bool found = false;
   for (int i = 0; i < count; i++) {
     const Node *node = graph->nodes.at[i];
-    if (!is_fp8_product(node)) continue;
+    if (!is_fp8_product(&p, node)) continue;
     found = true;
     for (int k = 0; k < 2; k++) p.is_wanted[behind_moves(node->input[k])->id] = true;
   }

@@ -14,7 +14,7 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
   Arena *arena = context->scratch;
   Graph whole = *graph; /* the prepared one is not for long either */
   whole.arena = arena;
-  Graph *prepared = fuse_prepare(&whole, context->for_gpu);
+  Graph *prepared = fuse_prepare(&whole, context->for_gpu, context->multiplies_float8 == FLOAT8_ALONG_K);
   int count = prepared->nodes.count;
   FusePlan plan = {
       .arena = arena,

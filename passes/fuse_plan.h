@@ -75,8 +75,9 @@ typedef struct {
 } FusePlan;
 
 /* fuse_prepare.c: the graph in the form that grouping expects: every reduction is row or column
- * (mixed ones in two stages), huge ones are split, layout changes are folded into dots. */
-Graph *fuse_prepare(const Graph *graph, bool for_gpu);
+ * (mixed ones in two stages), huge ones are split, layout changes are folded into dots, but not into
+ * those of 8-bit floats that keep their operands' orders. */
+Graph *fuse_prepare(const Graph *graph, bool for_gpu, bool keeps_orders);
 /* The most sums of its columns that a product's, a convolution's or a row's kernel makes. */
 enum { FUSE_COLUMN_SUMS = 4 };
 /* The most operands of a concat in one kernel; one of half as many is a unit. */

@@ -234,8 +234,12 @@ static Node *widen_again(Graph *graph, Node *input) {
   return fuse_is_widening(input) ? fuse_prepare_for_backward(graph, input, input->input[0]) : input;
 }
 
-static Node *prepare_product(Graph *graph, const Node *old, Node **inputs, bool for_gpu) {
-  if (!for_gpu && old->op == OP_DOT && old->type.dtype == DT_F64) {
+typedef struct {
+  bool for_gpu, keeps_orders;
+} Preparation;
+
+static Node *prepare_product(Graph *graph, const Node *old, Node **inputs, const Preparation *p) {
+  if (!p->for_gpu && old->op == OP_DOT && old->type.dtype == DT_F64) {
     Node *sum = dot_as_sum(graph, old, inputs);
     if (sum) return sum;
   }
@@ -245,7 +249,8 @@ static Node *prepare_product(Graph *graph, const Node *old, Node **inputs, bool 
     is_changed |= input != inputs[i];
     inputs[i] = input;
   }
-  if (old->op == OP_DOT) return prepare_dot(graph, old, inputs);
+  bool is_left = p->keeps_orders && dtype_is_float8(inputs[0]->type.dtype);
+  if (old->op == OP_DOT && !is_left) return prepare_dot(graph, old, inputs);
   return is_changed ? graph_copy_node(graph, old, inputs) : NULL;
 }
 
@@ -269,17 +274,17 @@ static Node *prepare_concat(Graph *graph, const Node *old, Node **inputs, int co
 }
 
 static Node *prepare_node(Graph *graph, const Node *old, Node **inputs, void *context) {
-  const bool *for_gpu = context;
+  const Preparation *p = context;
   if (old->op == OP_STOP_GRADIENT) return inputs[0];
   if (old->op == OP_SELECT) return prepare_select(graph, inputs);
   if (old->op == OP_CONCAT) return prepare_concat(graph, old, inputs, old->input_count);
   if (op_info[old->op].op_class == CLASS_CONTRACT)
-    return prepare_product(graph, old, inputs, *for_gpu);
+    return prepare_product(graph, old, inputs, p);
   if (op_info[old->op].op_class == CLASS_REDUCE)
-    return prepare_reduce(graph, old, inputs[0], *for_gpu);
+    return prepare_reduce(graph, old, inputs[0], p->for_gpu);
   return NULL;
 }
 
-Graph *fuse_prepare(const Graph *graph, bool for_gpu) {
-  return graph_rewrite(graph, prepare_node, &for_gpu);
+Graph *fuse_prepare(const Graph *graph, bool for_gpu, bool keeps_orders) {
+  return graph_rewrite(graph, prepare_node, &(Preparation){for_gpu, keeps_orders});
 }

@@ -22,7 +22,7 @@ typedef struct {
   SettingValue *settings; /* static ones may be read */
   PassGraphs of;          /* which graph this is */
   bool for_gpu;           /* the target: cpu or ptx */
-  bool multiplies_float8; /* PassOptions.multiplies_float8 */
+  Float8Unit multiplies_float8; /* PassOptions.multiplies_float8 */
   bool is_plain;          /* do no more than the next stage needs: see PassOptions.disable */
   const Program *program; /* the whole, as far as the pipeline has come; NULL in ftopt */
   const bool *disabled;   /* by pass: PassOptions.disable; NULL: none */
@@ -82,7 +82,7 @@ typedef struct {
   const char *disable;
   bool time_passes; /* a table on stderr */
   bool verify;      /* default true in ftc as well: it is cheap */
-  bool multiplies_float8; /* the GPU has products of 8-bit floats (codegen_multiplies_float8) */
+  Float8Unit multiplies_float8; /* the GPU has products of 8-bit floats (codegen_multiplies_float8) */
   /* called after each pass (NULL: none): --emit=html collects the graphs with it */
   void (*observe)(void *user, const char *pass, const Graph *graph);
   void *observe_user;

@@ -13,7 +13,7 @@ enum { EXIT_USER = 1, EXIT_MACHINE = 3, MAX_GRAPHS = 16 };
 
 typedef struct {
   const char *path, *passes;
-  bool interp, all_values, eval, micro, gpu, dot;
+  bool interp, all_values, eval, micro, gpu, along_k, dot;
   uint64_t seed, steps;
 } Options;
 
@@ -64,6 +64,7 @@ static int take_option(Arena *arena, Options *options, SettingValue *settings, c
                   {"--eval", &options->eval},
                   {"--micro", &options->micro},
                   {"--gpu", &options->gpu},
+                  {"--along-k", &options->along_k},
                   {"--dot", &options->dot}};
   for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
     if (!strcmp(switches[i].name, name)) *switches[i].at = true;
@@ -153,8 +154,9 @@ static int ftopt_run(Arena *arena, const Options *options, SettingValue *setting
   text_free(&input);
   Graph *graphs[MAX_GRAPHS];
   int count = graph_parse(arena, &diag, options->path, text, graphs, MAX_GRAPHS);
+  Float8Unit unit = !options->gpu ? FLOAT8_NONE : options->along_k ? FLOAT8_ALONG_K : FLOAT8_ANY_ORDER;
   PassContext context = {.arena = arena, .diag = &diag, .settings = settings, .of = PASS_OF_TRAIN,
-                         .for_gpu = options->gpu, .multiplies_float8 = options->gpu};
+                         .for_gpu = options->gpu, .multiplies_float8 = unit};
   bool ok = count >= 0;
   for (int i = 0; ok && i < count; i++) ok = process(options, &context, graphs[i]);
   if (diag.is_fault) return EXIT_MACHINE;

@@ -22,7 +22,7 @@ def some(models):
     if os.environ.get("FT_SOAK"):
         return [(model, gpu, precision) for model in models for gpu in GPUS for precision in PRECISIONS]
     return [(model, *pair) for model in ("regression", "124M") if model in models
-            for pair in (("sm_80", "fp16"), ("sm_89", "fp8"), ("sm_90a", "bf16"))]
+            for pair in (("sm_80", "fp16"), ("sm_89", "fp8"), ("sm_90a", "bf16"), ("sm_90a", "fp8"))]
 
 
 @unittest.skipUnless(shutil.which("ptxas"), "ptxas is not installed")

@@ -16,7 +16,7 @@ HAS_MPI = bool(shutil.which("mpirun")) and bool(glob.glob(os.path.join(support.B
 BATCH, STEPS, RATE, HISTORY = 16, 6, 0.1, 2
 SCALES, LARGEST = "@float8.scale", "@float8.history"
 ENDS = numpy.array([448, 448, 57344], "f4")
-BYTES = "--gpu", "sm_89"  # products read their operands in 8 bits
+BYTES, HOPPER = ("--gpu", "sm_89"), ("--gpu", "sm_90a")  # products read their operands in 8 bits, in any order, and along k
 ONE = """model M(x: f32[B, 20], y: f32[B, 8]) {
   p = Linear(8, bias=false, name="fc")(x)
   loss = sum((p - y) * (p - y)) / 16
@@ -94,7 +94,7 @@ class Delayed(support.Case):
         x *= sizes[:, None]
         self.data(x, y=y)
         flags = ("--set", "train.lr=1e-9")  # the weights stay of a size
-        for name, device, options in (("m.so", "cpu", ()), ("u.so", "cpu", ("--disable=fuse",)), ("m.ptx", "sim", ()), ("e.ptx", "sim", BYTES)):
+        for name, device, options in (("m.so", "cpu", ()), ("u.so", "cpu", ("--disable=fuse",)), ("m.ptx", "sim", ()), ("e.ptx", "sim", BYTES), ("h.ptx", "sim", HOPPER)):
             made = self.compile(ONE, *options, name=name)
             support.run("ftrun", made, "--data", self.folder, "--steps", 0, "--save", self.path("start"), "--device", device)
             before = support.read_safetensors(self.path("start"))
@@ -115,7 +115,7 @@ class Delayed(support.Case):
         random = numpy.random.default_rng(7)
         x, y = (random.standard_normal((STEPS * BATCH, n)).astype("f4") for n in (20, 8))
         self.data(x, y=y)
-        for name, device, options in (("m.so", "cpu", ()), ("m.ptx", "sim", ()), ("e.ptx", "sim", BYTES)):
+        for name, device, options in (("m.so", "cpu", ()), ("m.ptx", "sim", ()), ("e.ptx", "sim", BYTES), ("h.ptx", "sim", HOPPER)):
             states = self.train(self.compile(ONE, *options, name=name), "--device", device)
             for step in range(1, STEPS):
                 rows = slice(step * BATCH, (step + 1) * BATCH)
@@ -191,7 +191,7 @@ class Delayed(support.Case):
         for step, state in enumerate(parts):
             self.assertEqual(state[LARGEST][-1, 0, 0], inputs[step])  # of this batch, and not of an earlier one
             numpy.testing.assert_array_equal(state[SCALES], next_scales(state[LARGEST], numpy.ones((PRODUCTS, 3), "f4"), 1))
-        for options in ((), BYTES):
+        for options in ((), BYTES, HOPPER):
             made = self.compile(DEEP, "--set", "train.batch=4", "--set", "train.accumulate=4", *options, name="parts.ptx")
             sim = self.train(made, "--device", "sim", steps=2)
             numpy.testing.assert_allclose(sim[0][LARGEST][-1], parts[0][LARGEST][-1], rtol=1e-2)

@@ -334,6 +334,20 @@ defect("float8-pitch", "passes/pitch.c", "dtype_bytes(dtype) == 1 ? 2 * UNIT : U
 defect("float8-rounded", "passes/fp8_products.c", "shape_elements(&node->input[0]->type.shape) && is_rounded_cast(behind_moves(node->input[0])) &&", "shape_elements(&node->input[0]->type.shape) &&", "lit passes/fp8_products.ftir")
 defect("float8-register", "runtime/device/sim/sim_lanes_warp.inc", "m->a[row][l % 4 * 4 + k + (i >> 1) * 16] =", "m->a[row][l % 4 * 4 + k + (i & 1) * 16] =", "unit runtime_sim_warp")
 defect("float8-tie", "runtime/common/float8.h", "(int)nearbyintf(ldexpf(size, bits - exponent));", "(int)roundf(ldexpf(size, bits - exponent));", "unit runtime_sim")
+WG8, WP = "kernels/wgmma_ptx.h", "codegen/nvptx_wgmma.c"
+defect("wgmma8-formats", WP, "dtype_text(w->dtype), dtype_text(are_bytes ? w->of_b : w->dtype));", "dtype_text(are_bytes ? w->of_b : w->dtype), dtype_text(w->dtype));", U8)
+defect("wgmma8-swizzle", WG8, "((element / PIECE ^ row % 8) * PIECE | element % PIECE)", "((element / PIECE ^ row % (IS_BYTE ? 4 : 8)) * PIECE | element % PIECE)", U8)
+defect("wgmma8-part-free", WG8, "    wgmma_wait(!IS_BYTE);\n", "    wgmma_wait(1);\n", U8)
+defect("wgmma8-part-lost", WG8, "    if (IS_BYTE) add_part(sum, &part);\n", "    if (IS_BYTE && t > 0) add_part(sum, &part);\n", U8)
+defect("wgmma8-box-free", WG8, "    tell_empty(memory, ring->at, lane, 1);\n    add_part(sum, &part);\n",
+       "    tell_empty(memory, ring->at, lane, t > 0);\n    add_part(sum, &part);\n", U8)
+defect("wgmma8-order", "codegen/nvptx_tile.c", "(c->unit == UNIT_MMA8 && c->a.is_deep && c->b.is_deep);", "(c->unit == UNIT_MMA8 && c->a.is_deep);", U8)
+defect("fp8-along-k", "passes/fp8_products.c", "node_int(old, k ? ATTR_TRANS_B : ATTR_TRANS_A, 0) != k;", "node_int(old, k ? ATTR_TRANS_B : ATTR_TRANS_A, 0) != 0;", "lit passes/fp8_along_k.ftir")
+defect("fp8-odd", "passes/fp8_products.c", "form.m % PIECE == 0 && form.n % PIECE == 0 && form.k % PIECE == 0;", "form.m % PIECE == 0 && form.k % PIECE == 0;", "lit passes/fp8_along_k.ftir")
+defect("fp8-folded", "passes/fuse_prepare.c", "p->keeps_orders && dtype_is_float8", "!p->for_gpu && dtype_is_float8", "lit passes/fp8_along_k.ftir")
+defect("fp8-simplified", "passes/simplify.c", "if (!better && !is_left) better", "if (!better) better", "lit passes/fp8_along_k.ftir")
+defect("wgmma8-sim-formats", "runtime/device/sim/sim_lanes_wgmma.inc", "(in->mode - WGMMA_FLOAT8) & (is_b ? 1 : 2);", "(in->mode - WGMMA_FLOAT8) & (is_b ? 2 : 1);", "unit runtime_sim_hopper")
+defect("wgmma8-sim-registers", "runtime/device/sim/sim_lanes_wgmma.inc", "int k = (l % 4 + (i >> 1) * 4) * side + e;", "int k = (l % 4 + (i & 1) * 4) * side + e;", "unit runtime_sim_hopper")
 defect("wide-operand", "codegen/nvptx_contract.c", "int64_t most = (int64_t)INT32_MAX - 16;", "int64_t most = INT64_MAX / 2;", "py test/e2e/long_rows.py")
 PITCH = "unit codegen_pitch"
 defect("pitch-end-of-row", "kernels/gemm_panel.h", "return length - (deep ? k : start + along);", "return length - (deep ? k : start + along) + wide;", PITCH)

@@ -116,8 +116,9 @@ static Program read_program(Case *c) {
   return program;
 }
 
-static bool has_float8(const Case *c) {
-  return !strncmp(c->request.gpu, "sm_89", 5); /* codegen_multiplies_float8 */
+static Float8Unit float8_unit(const Case *c) { /* codegen_multiplies_float8 */
+  bool has_wgmma = !strncmp(c->request.gpu, "sm_90a", 6) && !pass_is_listed(c->request.without, "wgmma");
+  return has_wgmma ? FLOAT8_ALONG_K : !strncmp(c->request.gpu, "sm_89", 5) ? FLOAT8_ANY_ORDER : FLOAT8_NONE;
 }
 
 static bool is_for_gpu(const Case *c) {
@@ -128,7 +129,7 @@ static bool is_for_gpu(const Case *c) {
  * cancels only to rounding. How far rounding moves that, the simplified graph says of itself: a
  * wrong rule is no noise. */
 static void add_noisy_simplified(Case *c, int turns) {
-  PassOptions options = {.verify = true, .multiplies_float8 = has_float8(c), .stop_after = "dce2", .disable = c->request.without};
+  PassOptions options = {.verify = true, .multiplies_float8 = float8_unit(c), .stop_after = "dce2", .disable = c->request.without};
   c->simplified = read_program(c);
   if (!passes_run(&c->simplified, &c->diag, &options, is_for_gpu(c))) refuse(c);
   c->exact_simplified = interpret_all(c, &c->simplified, NULL);
@@ -366,7 +367,7 @@ static void refer(Case *c, bool is_gpu) {
   c->reference = read_program(c);
   is_narrow =
       !strcmp(precision, "bf16") || !strcmp(precision, "fp16") || has_narrow(c->reference.train);
-  PassOptions options = {.verify = true, .multiplies_float8 = has_float8(c),
+  PassOptions options = {.verify = true, .multiplies_float8 = float8_unit(c),
                          .stop_after = "optimizer",
                          .disable = is_narrow
                                         ? c->request.without
@@ -393,7 +394,7 @@ static CodegenOptions machine_of(Case *c) {
 
 /* Does what is left out change the code? */
 static bool is_changed(Case *c) {
-  PassOptions passes = {.verify = true, .multiplies_float8 = has_float8(c)};
+  PassOptions passes = {.verify = true, .multiplies_float8 = float8_unit(c)};
   CodegenOptions options = machine_of(c);
   Program program = read_program(c);
   Code whole = {0}, *code = &c->code.code;
@@ -448,7 +449,7 @@ static const char *seen_in_code(Case *c) {
 }
 
 static void compile(Case *c, bool is_gpu) {
-  PassOptions options = {.verify = true, .multiplies_float8 = has_float8(c), .disable = c->request.without};
+  PassOptions options = {.verify = true, .multiplies_float8 = float8_unit(c), .disable = c->request.without};
   CodegenOptions codegen = machine_of(c);
   codegen.disable = c->request.without;
   c->program = read_program(c);
@@ -465,7 +466,7 @@ static void compile(Case *c, bool is_gpu) {
 
 /* To kernels, or to code. */
 static void only_compile(Case *c, bool is_to_code) {
-  PassOptions options = {.verify = true, .multiplies_float8 = has_float8(c), .disable = c->request.without};
+  PassOptions options = {.verify = true, .multiplies_float8 = float8_unit(c), .disable = c->request.without};
   CodegenOptions codegen = machine_of(c);
   codegen.disable = c->request.without;
   c->program = read_program(c);

@@ -1,23 +1,23 @@
-/* codegen_float8: products of 8-bit floats on tensor cores, and what is stored as such: the kernels for sm_89, in the
- * simulator, compute what the interpreter does. */
+/* codegen_float8: products of 8-bit floats on tensor cores, and what is stored as such: the kernels for sm_89 and sm_90a,
+ * in the simulator, compute what the interpreter does. */
 #include "codegen_nvptx.h"
 
 typedef struct {
   int batch, m, n, k;
 } Size;
 
-/* All four ways the operands of a product may lie, each with other formats and an epilogue; the operands are rounded by
- * kernels of their own. */
-static const char *float8_text(Arena *arena, Size s) {
+/* All four ways the operands of a product may lie, or four times that with neighbours in k, each with other formats and an
+ * epilogue; the operands are rounded by kernels of their own. */
+static const char *float8_text(Arena *arena, Size s, bool is_along_k) {
   Text text = {0};
   text_printf(&text, "graph \"float8\" {\n%%v = input {name=\"v\"} : f32[1,1,%d]\n", s.n);
   text_printf(&text, "%%w = broadcast %%v : f32[%d,%d,%d]\n", s.batch, s.m, s.n);
   for (int way = 0; way < 4; way++) {
-    bool ta = way & 1, tb = way & 2;
+    bool ta = way & 1 && !is_along_k, tb = way & 2 || is_along_k, is_a_wide = is_along_k ? way & 1 : way == 1;
     int a[2] = {ta ? s.k : s.m, ta ? s.m : s.k}, b[2] = {tb ? s.n : s.k, tb ? s.k : s.n};
     text_printf(&text, "%%x%d = input {name=\"x%d\"} : f32[%d,%d,%d]\n", way, way, s.batch, a[0], a[1]);
     text_printf(&text, "%%y%d = input {name=\"y%d\"} : f32[%d,%d,%d]\n", way, way, s.batch, b[0], b[1]);
-    text_printf(&text, "%%a%d = cast %%x%d : %s[%d,%d,%d]\n", way, way, way == 1 ? "e5m2" : "e4m3", s.batch, a[0], a[1]);
+    text_printf(&text, "%%a%d = cast %%x%d : %s[%d,%d,%d]\n", way, way, is_a_wide ? "e5m2" : "e4m3", s.batch, a[0], a[1]);
     text_printf(&text, "%%b%d = cast %%y%d : %s[%d,%d,%d]\n", way, way, way >= 2 ? "e5m2" : "e4m3", s.batch, b[0], b[1]);
     text_printf(&text, "%%p%d = dot %%a%d, %%b%d {ta=%s, tb=%s, result=f32} : f32[%d,%d,%d]\n", way, way, way,
                 ta ? "true" : "false", tb ? "true" : "false", s.batch, s.m, s.n);
@@ -43,10 +43,32 @@ static void every_tile_of_float8(void **state) {
       if (!getenv("FT_ALL_TILES") && (i + tile) % 2) continue;
       How how = {.only_tile = tile, .only_splits = (tile + i) / 2 % 2 + 1, .gpu = "sm_89"};
       const char *passes = (tile + i / 2) % 3 ? "fuse,schedule,pitch" : "fuse";
-      assert_true(run_text_after(float8_text(arena, sizes[i]), passes, how) >= 5);
+      assert_true(run_text_after(float8_text(arena, sizes[i], false), passes, how) >= 5);
     }
   for (int i = 0; i < SIZES; i++) /* as it is chosen */
-    assert_true(run_text_after(float8_text(arena, sizes[i]), "fuse,schedule,pitch", (How){.gpu = "sm_89"}) >= 5);
+    assert_true(run_text_after(float8_text(arena, sizes[i], false), "fuse,schedule,pitch", (How){.gpu = "sm_89"}) >= 5);
+  arena_free(arena);
+}
+
+/* Hopper's: every tile of wgmma, by cp.async, by tensor maps and by both kinds of clusters, with splits of k; rows that are whole pieces of 16 bytes,
+ * or have a pitch. What wgmma does not take goes by mma.sync, as all tiles before do. */
+static void every_wgmma_of_float8(void **state) {
+  (void)state;
+  enum { FIRST = 11, TILES = 7, WAYS = 4 };
+  static const Size sizes[] = {{1, 128, 256, 128}, {2, 136, 72, 400}, {1, 72, 260, 144}, {3, 20, 37, 48}, {1, 65, 129, 300}};
+  enum { SIZES = sizeof sizes / sizeof *sizes };
+  Arena *arena = arena_new();
+  for (int tile = 0; tile < WAYS * TILES; tile++)
+    for (int i = 0; i < SIZES; i++) {
+      if (!getenv("FT_ALL_TILES") && i != tile % SIZES) continue;
+      How how = {.only_tile = FIRST + tile, .only_splits = (tile + i) % 2 + 1, .gpu = "sm_90a"};
+      assert_true(run_text_after(float8_text(arena, sizes[i], true), "fuse,schedule,pitch", how) >= 5);
+      if (i == 1)
+        assert_true(run_text_after(float8_text(arena, sizes[i], false), "fuse,schedule,pitch", how) >= 5);
+    }
+  for (int i = 0; i < SIZES; i++) /* as it is chosen, in all orders */
+    for (int is_along_k = 0; is_along_k < 2; is_along_k++)
+      assert_true(run_text_after(float8_text(arena, sizes[i], is_along_k), "fuse,schedule,pitch", (How){.gpu = "sm_90a"}) >= 5);
   arena_free(arena);
 }
 
@@ -71,6 +93,6 @@ static void stores_of_float8(void **state) {
 
 int main(int count, char **argument) {
   if (count > 1) cmocka_set_test_filter(argument[1]);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_tile_of_float8), cmocka_unit_test(stores_of_float8)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_tile_of_float8), cmocka_unit_test(every_wgmma_of_float8), cmocka_unit_test(stores_of_float8)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,6 +231,12 @@ static void open_sim(Runner *runner, Module *module) {
   text_free(&ptx);
 }
 
+static bool has_float8(const Graph *graph) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (dtype_is_float8(graph->nodes.at[i]->type.dtype)) return true;
+  return false;
+}
+
 /* Makes, loads and runs every kernel of a fused graph. Returns how many there were. */
 static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue *settings,
                      How how) {
@@ -241,7 +247,7 @@ static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue 
   assert_non_null(one.values);
   assert_true(graph_interpret(graph, arena, probe_leaf, &probe, true, one.rounded, diag));
   CodegenOptions options = {.target = TARGET_PTX, .gpu = how.gpu,
-                            .has_float8 = how.gpu && !strcmp(how.gpu, "sm_89")};
+                            .has_float8 = has_float8(graph)};
   Module module;
   assert_true(target_open(&module, arena, diag, &options));
   module.allows_tf32 = one.allows_tf32 = how.allows_tf32;
