@@ -2,6 +2,7 @@
  * ld. Invariant: the file appears whole or not at all, and equal input gives equal bytes. */
 #include "codegen/artifact.h"
 #include "codegen/codegen.h"
+#include "codegen/cubin.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -33,51 +34,23 @@ bool artifact_embed_plan(Module *module, const Code *code) {
   return true;
 }
 
-static bool artifact_fail(Diag *diag, const char *what, const char *path, int error) {
+bool artifact_fail(Diag *diag, const char *what, const char *path, int error) {
   if (text_is_fault(error)) diag->is_fault = true;
   diag_error(diag, (Loc){0}, "cannot %s %s: %s", what, path, text_error(error));
   return false;
 }
 
-static void append_assembly(const Code *code, Text *out) {
-  if (code->before) append_assembly(code->before, out);
-  text_append(out, text_cstr(&code->assembly), code->assembly.count);
-}
-
-static bool write_ptx(Diag *diag, const Code *code, bool is_inference, const char *path) {
-  Text text = {0};
-  print_plans(code, &text, plan_to_ptx);
-  if (is_inference) text_printf(&text, "%s", plan_ptx_inference);
-  append_assembly(code, &text);
-  int error = text_write_file(path, text_cstr(&text), text.count);
-  text_free(&text);
-  return !error || artifact_fail(diag, "write", path, error);
-}
-
-/* ── .so ────────────────────────────────────────────────────────────────────────────────────── */
-/* What lies beside the output while ld works: their names as they were made. */
-typedef struct {
-  Text linked, *object;
-  int count;
-} Beside;
-
-/* Runs ld; `message` gets the start of what it said, and nothing is allocated meanwhile: an end
- * without memory removes ld's files, which it could make again. Returns its exit status, or -1 if
- * there is no ld. What no kernel uses is left out; names are the artifact's own, whatever else is loaded. */
-static int run_ld(const Beside *files, char *message, size_t size) {
+/* ── other programs ─────────────────────────────────────────────────────────────────────────── */
+int artifact_run(const char *const *arguments, char *message, size_t size) {
   int pipe_ends[2];
   if (pipe(pipe_ends)) return -1;
   pid_t child = fork();
   if (child == 0) {
-    const char *arguments[16 + SETTING_MOST_STAGES * CODEGEN_OBJECTS] = {
-        "ld", "-shared", "-O1", "-z", "noexecstack", "--build-id=none", "--gc-sections",
-        "-Bsymbolic", "-o", files->linked.at};
-    for (int i = 0; i < files->count; i++) arguments[10 + i] = files->object[i].at;
     dup2(pipe_ends[1], STDERR_FILENO);
     dup2(pipe_ends[1], STDOUT_FILENO);
     close(pipe_ends[0]);
     close(pipe_ends[1]);
-    execvp("ld", (char *const *)(uintptr_t)arguments);
+    execvp(arguments[0], (char *const *)(uintptr_t)arguments);
     _exit(127);
   }
   close(pipe_ends[1]);
@@ -99,6 +72,49 @@ static int run_ld(const Beside *files, char *message, size_t size) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+int artifact_write_beside(const char *path, const Text *bytes, Text *name) {
+  int fd = -1, error = text_open_beside(path, name, &fd);
+  if (error) {
+    text_free(name);
+    return error;
+  }
+  error = text_write_all(fd, text_cstr(bytes), bytes->count);
+  return close(fd) && !error ? errno : error;
+}
+
+static void append_assembly(const Code *code, Text *out) {
+  if (code->before) append_assembly(code->before, out);
+  text_append(out, text_cstr(&code->assembly), code->assembly.count);
+}
+
+static bool write_ptx(Diag *diag, const Code *code, const CodegenOptions *options, const char *path) {
+  Text text = {0};
+  print_plans(code, &text, plan_to_ptx);
+  if (options->is_inference) text_printf(&text, "%s", plan_ptx_inference);
+  append_assembly(code, &text);
+  bool good = !options->wants_cubin || cubin_append(diag, code->plan->target_cpu, path, &text);
+  int error = good ? text_write_file(path, text_cstr(&text), text.count) : 0;
+  text_free(&text);
+  return good && (!error || artifact_fail(diag, "write", path, error));
+}
+
+/* ── .so ────────────────────────────────────────────────────────────────────────────────────── */
+/* What lies beside the output while ld works: their names as they were made. */
+typedef struct {
+  Text linked, *object;
+  int count;
+} Beside;
+
+/* Returns ld's exit status, or -1. What no kernel uses is left out; names are the artifact's own, whatever else is
+ * loaded. An end without memory removes ld's files, which it could make again. */
+static int run_ld(const Beside *files, char *message, size_t size) {
+  const char *arguments[16 + SETTING_MOST_STAGES * CODEGEN_OBJECTS] = {
+      "ld", "-shared", "-O1", "-z", "noexecstack", "--build-id=none", "--gc-sections",
+      "-Bsymbolic", "-o", files->linked.at};
+  for (int i = 0; i < files->count; i++) arguments[10 + i] = files->object[i].at;
+  return artifact_run(arguments, message, size);
+}
+
 static bool explain_ld(Diag *diag, int status, const char *message) {
   diag->is_fault |= status && status != 127;
   if (status == 127)
@@ -109,31 +125,19 @@ static bool explain_ld(Diag *diag, int status, const char *message) {
   return !status;
 }
 
-/* A new file beside `path`, gone in a moment: not synced. *name is empty if there is none. Returns
- * 0, an errno value or TEXT_IRREGULAR. */
-static int write_beside(const char *path, const Text *bytes, Text *name) {
-  int fd = -1, error = text_open_beside(path, name, &fd);
-  if (error) {
-    text_free(name);
-    return error;
-  }
-  error = text_write_all(fd, text_cstr(bytes), bytes->count);
-  return close(fd) && !error ? errno : error;
-}
-
 /* Of all stages to this one, in their order. */
 static int write_objects(const Code *code, const char *path, Beside *files) {
   int error = code->before ? write_objects(code->before, path, files) : 0;
   for (int i = 0; i < CODEGEN_OBJECTS && !error; i++)
     if (code->object[i].count)
-      error = write_beside(path, &code->object[i], &files->object[files->count++]);
+      error = artifact_write_beside(path, &code->object[i], &files->object[files->count++]);
   return error;
 }
 
 /* All files lie beside the output, so that the last step is a rename. */
 static bool link_beside(Diag *diag, const Code *code, const char *path, Beside *files) {
   char message[4096] = "";
-  int error = write_beside(path, &(Text){0}, &files->linked);
+  int error = artifact_write_beside(path, &(Text){0}, &files->linked);
   if (!error) error = write_objects(code, path, files);
   if (error) return artifact_fail(diag, "write", path, error);
   if (!explain_ld(diag, run_ld(files, message, sizeof message), message)) return false;
@@ -155,6 +159,6 @@ static bool link_shared(Diag *diag, const Code *code, const char *path) {
 }
 
 bool codegen_write(Diag *diag, const Code *code, const CodegenOptions *options, const char *path) {
-  if (options->target == TARGET_PTX) return write_ptx(diag, code, options->is_inference, path);
+  if (options->target == TARGET_PTX) return write_ptx(diag, code, options, path);
   return link_shared(diag, code, path);
 }

@@ -17,6 +17,7 @@ typedef struct {
   bool want_text;      /* fill Code.llvm and, for a CPU, Code.assembly (--emit=llvm, asm) */
   bool check_memory;   /* CPU: every access is checked to be inside of its tensor */
   int wait_polls;      /* PTX: a wait at an mbarrier takes at most so many; 0: as many as it needs */
+  bool wants_cubin;    /* PTX: the artifact has machine code as well (codegen/cubin.h) */
   bool is_inference;   /* CPU: for ftrun deploy (codegen/deploy.h) */
   const Text *onnx;    /* … what the section .ft_onnx says (codegen/onnx.h); NULL: there is none */
   bool time_passes;    /* a table on stderr */

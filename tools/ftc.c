@@ -114,6 +114,7 @@ static int add_disable(Request *r, const char *value) {
   return 0;
 }
 SWITCHES(set_check_memory, codegen.check_memory)
+SWITCHES(set_cubin, codegen.wants_cubin)
 static int set_debug_waits(Request *r, const char *value) {
   if (waits_polls(value, &r->codegen.wait_polls)) return 0;
   return fail_usage("--debug-waits takes a number of polls from 1 to 2147483647, not '%s'", value);
@@ -185,6 +186,7 @@ static const Action actions[] = {
     {"--time-passes", set_time_passes},
     {"--check-memory", set_check_memory},
     {"--debug-waits", set_debug_waits},
+    {"--cubin", set_cubin},
     {"--exact-math", set_exact_math},
     {"--allow-paths", set_allow_paths},
     {"--lsp", serve_editor},
@@ -251,9 +253,8 @@ static int check_request(Request *request) {
   if (!request->input) return fail_usage("%s", "no program given");
   if (request->emit && !text_is_one_of(request->emit, kinds)) {
     const char *nearest = text_nearest(request->emit, kinds, KIND_COUNT);
-    fprintf(stderr, "ftc: --emit does not know '%s'", request->emit);
-    if (nearest) fprintf(stderr, "; did you mean '%s'?", nearest);
-    fprintf(stderr, "\nit knows ast, ir, dot, llvm, ptx, asm, plan, steps, html\n");
+    fprintf(stderr, "ftc: --emit does not know '%s'%s%s%s\nit knows ast, ir, dot, llvm, ptx, asm, plan, steps, html\n",
+            request->emit, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
     return EXIT_USAGE;
   }
   if (request->shrink) return check_shrink(request);
@@ -268,8 +269,8 @@ static int check_request(Request *request) {
   request->passes.multiplies_float8 = codegen_multiplies_float8(&request->codegen);
   if (is_ptx && request->codegen.check_memory)
     return fail_usage("%s", "--check-memory is for the CPU; 'ftrun --device sim' checks every access of a .ptx");
-  if (!is_ptx && request->codegen.wait_polls)
-    return fail_usage("%s", "--debug-waits is for a GPU, whose code is a .ptx: -o OUT.ptx");
+  const char *gpu_only = request->codegen.wait_polls ? "--debug-waits" : request->codegen.wants_cubin ? "--cubin" : NULL;
+  if (!is_ptx && gpu_only) return fail_usage("%s is for a GPU, whose code is a .ptx: -o OUT.ptx", gpu_only);
   if (!is_ptx && request->exact_math)
     return fail_usage("%s", "--exact-math is for a GPU: on the CPU no function is approximate");
   if (!request->emit && request->output && !is_ptx && !has_extension(request->output, ".so"))
@@ -278,8 +279,8 @@ static int check_request(Request *request) {
     return fail_usage("--gpu %s is for a GPU, whose code is a .ptx: -o OUT.ptx", request->codegen.gpu);
   if (machine && request->output && has_extension(request->output, ".ptx") != is_ptx)
     return fail_usage("%s is not what that cluster runs: a cluster of GPUs runs a .ptx, one of gpu=cpu a .so", request->output);
-  if (request->codegen.is_inference && (request->emit || !request->output))
-    return fail_usage("%s", "--inference is for an artifact: -o OUT.so or -o OUT.ptx");
+  const char *whole = request->codegen.is_inference ? "--inference" : request->codegen.wants_cubin ? "--cubin" : NULL;
+  if (whole && (request->emit || !request->output)) return fail_usage("%s is for an artifact: -o OUT.so or -o OUT.ptx", whole);
   Arena *arena = arena_new();
   const char *wrong = codegen_check_options(arena, &request->codegen);
   int code = wrong ? fail_usage("%s", wrong) : 0;
@@ -306,11 +307,10 @@ static int check_request(Request *request) {
 static int write_output(const Session *session, const Text *text) {
   const char *path = session->request.emit ? session->request.output : NULL;
   int error = 0;
-  if (path) {
+  if (path)
     error = text_write_file(path, text_cstr(text), text->count);
-  } else {
+  else
     fwrite(text_cstr(text), 1, text->count, stdout); /* checked at the end of main */
-  }
   if (!error) return 0;
   fprintf(stderr, "ftc: cannot write %s: %s\n", path, text_error(error));
   return text_is_fault(error) ? EXIT_MACHINE : EXIT_USER;

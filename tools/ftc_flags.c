@@ -85,6 +85,8 @@ static const Flag ftc_flags[] = {
     {"--debug-waits", FLAG_OPTIONAL, 1, "N", NULL,
      "GPU: a wait of a kernel at a barrier in shared memory takes at most N polls (default 4194304); beyond, the run ends and says "
      "which kernel, barrier, stage and block (to find endless waits; docs/debugging.md)"},
+    {"--cubin", FLAG_SWITCH, 1, NULL, NULL,
+     "GPU: the .ptx has machine code for the GPU of --gpu, too, made by NVIDIA's ptxas, so that the first start there compiles nothing (docs/cuda.md)"},
     {"--allow-paths", FLAG_SWITCH, 1, NULL, NULL,
      "imports may come from outside of the folder that the program is in"},
     {"--time-passes", FLAG_SWITCH, 1, NULL, NULL, "how long each step took, on standard error"},

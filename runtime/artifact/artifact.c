@@ -215,7 +215,9 @@ static Status open_ptx(Artifact *artifact) {
     status = status_errno(error, "%s", artifact->path);
   } else {
     const char *plan = plan_from_ptx(artifact->arena, text_cstr(&bytes), bytes.count);
-    artifact->ptx = arena_strndup(artifact->arena, text_cstr(&bytes), bytes.count);
+    artifact->ptx = arena_strndup(artifact->arena, text_cstr(&bytes),
+                                  plan_ptx_length(text_cstr(&bytes), bytes.count));
+    artifact->cubin = plan_read_cubin(artifact->arena, text_cstr(&bytes), bytes.count);
     bool is_inference = strstr(artifact->ptx, plan_ptx_inference) != NULL;
     if (is_inference) artifact->weights = 0;
     status = plan ? parse_plans(artifact, plan, strlen(plan)) : no_artifact(artifact->path, &bytes);

@@ -4,6 +4,7 @@
  * wants: only exec_new loads it, for training, evaluation and prediction. */
 #ifndef FT_RUNTIME_ARTIFACT_H
 #define FT_RUNTIME_ARTIFACT_H
+#include "plan/plan_cubin.h"
 #include "plan/plan_stages.h"
 #include "runtime/common/status.h"
 
@@ -24,7 +25,8 @@ typedef struct Artifact {
   void *library;     /* dlopen handle of a .so; NULL for .ptx, and before artifact_load */
   int copy;          /* descriptor of the .so in memory; -1: none */
   bool is_borrowed;  /* the library is the caller's */
-  const char *ptx;   /* the whole text of a .ptx; NULL for .so */
+  const char *ptx;   /* the whole text of a .ptx, but for the lines of its cubin; NULL for .so */
+  PlanCubin cubin;   /* of a .ptx that ftc --cubin made */
 } Artifact;
 
 STATUS_CHECKED Status artifact_open(const char *path, Artifact **out);

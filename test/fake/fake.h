@@ -19,6 +19,7 @@
  *   FT_FAKE_CUDA_BUS=TEXT     where on the PCI bus all of them are
  *   FT_FAKE_CUDA_JIT=TEXT     module loading fails with this log
  *   FT_FAKE_CUDA_JIT_INFO=TEXT  the compiler's info log; too long a one is cut, without a zero behind it
+ *   FT_FAKE_CUDA_CUBIN_FAILS=1  the driver is too old for any cubin
  *   FT_FAKE_CUDA_BAD=N        GPU number N is there, and cannot be used
  *   FT_FAKE_CUDA_LOST_AFTER=N the device is lost at the Nth kernel
  *   FT_FAKE_CUDA_HANG_AFTER=N the Nth kernel never ends, nor does anything behind it
@@ -31,6 +32,7 @@
 #include <stdbool.h>
 
 enum { /* results that ftrun does not tell apart */
+       CUDA_ERROR_NO_BINARY = 209,
        CUDA_ERROR_LAUNCH_RESOURCES = 701,
        CUDA_ERROR_CAPTURE_UNSUPPORTED = 900,
        CUDA_ERROR_CAPTURE_SPOILED = 901,
@@ -52,6 +54,8 @@ enum { /* results that ftrun does not tell apart */
   X(graph_make) /* instantiated, */                                                                 \
   X(graph_late) /* … after some graph was launched */                                              \
   X(kernel) X(event_record) X(library_call) X(memory_alloc) X(most_ahead)            \
+  X(cubin)       /* modules loaded from one, */                                                    \
+  X(compiled)    /* … and from PTX */                                                              \
   X(collective)  /* in graphs that were made */                                                    \
   X(beside)      /* pairs of a collective and a kernel of which neither waits for the other */
 typedef struct {

@@ -1,5 +1,6 @@
 /* libcuda_launch: the fake driver's modules, tensor maps and launches, see fake.h. */
 #include "fake_entry.h"
+#include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,15 @@ static bool is_too_new(const char *ptx) {
   const char *line = strstr(ptx, "\n.version ");
   if (!line || sscanf(line, "\n.version %d.%d", &major, &minor) != 2) fake_die("PTX of no version");
   return major * 1000 + minor * 10 > version - 4000;
+}
+
+/* What test/fake/ptxas makes: the head of an ELF file for NVIDIA's GPUs, and the PTX behind it. NULL: it is
+ * no cubin, or one that this driver does not run, as all that NVIDIA's ptxas makes. */
+static const char *ptx_of_cubin(const char *image) {
+  Elf64_Ehdr head;
+  memcpy(&head, image, sizeof head);
+  if (head.e_machine != 190 || head.e_shnum || fake_setting("CUBIN_FAILS", 0)) return NULL;
+  return image + sizeof head;
 }
 
 typedef struct {
@@ -52,6 +62,13 @@ CudaResult entry_module_load(CudaModule *module, const void *image, unsigned cou
   LIVE();
   NOT_IN_CAPTURE("cuModuleLoadDataEx");
   JitOptions jit = jit_options(count, options, values);
+  if (!memcmp(image, ELFMAG, SELFMAG)) {
+    image = ptx_of_cubin(image);
+    if (!image) return CUDA_ERROR_NO_BINARY;
+    fake_counts.cubin++;
+  } else {
+    fake_counts.compiled++;
+  }
   const char *planned = getenv("FT_FAKE_CUDA_JIT");
   SimModule *loaded = NULL;
   bool is_bad = planned && planned[0];

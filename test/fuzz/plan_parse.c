@@ -2,6 +2,7 @@
  * whose checksum is right, so that the fuzzer gets past it. What is accepted must print and parse
  * again to the same text. */
 #include "plan/plan_stages.h"
+#include "plan/plan_cubin.h"
 #include "plan/plan_text.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,6 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   Arena *arena = arena_new();
   char *head = plan_from_ptx(arena, bytes, size);
   if (head) parse(head, strlen(head));
+  plan_read_cubin(arena, bytes, size);
   arena_free(arena);
   text_free(&whole);
   return 0;

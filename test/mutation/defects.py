@@ -323,6 +323,12 @@ defect("headroom-forgotten-by-slots", "runtime/device/cuda/dev_cuda.c", "  if (l
 defect("context-not-entered", "runtime/device/cuda/dev_cuda.c", "  if (now != device->context) device->driver->context_set(device->context);", "  (void)0;", "py test/e2e/embed_cuda.py")
 defect("context-not-left", "runtime/device/cuda/dev_cuda.c", "  if (context_before != device->context) device->driver->context_set(context_before);", "  (void)device;", "py test/e2e/embed_cuda.py")
 defect("context-of-one-call", "runtime/ft.c", "  exec_enter(model->exec);\n  Status status = exec_step(model->exec, &step);", "  Status status = exec_step(model->exec, &step);", "py test/e2e/embed_cuda.py")
+CU = "py test/e2e/cubin.py"
+defect("cubin-of-other-ptx", "plan/plan_cubin.c", "  if (plan_checksum(text, start) != head.ptx) return cubin;\n", "", CU)
+defect("cubin-damaged", "plan/plan_cubin.c", "  if (plan_checksum((const char *)bytes, (size_t)head.bytes) != head.sum) return cubin;\n", "", CU)
+defect("cubin-last-bytes", "plan/plan_cubin.c", "left > 2 ? digits[group & 63] : '='", "digits[group & 63]", CU)
+defect("cubin-for-another-gpu", "plan/plan_cubin.c", "if (number < 10 || number / 10 != major) return false;", "if (number < 10 || number / 10 > major) return false;", CU)
+defect("cubin-refused-ends-the-run", "runtime/device/cuda/cuda_module.c", "  return *is_cubin ? STATUS_OK : cuda_module_load(", "  return *is_cubin || artifact->cubin.target ? STATUS_OK : cuda_module_load(", CU)
 defect("log-without-spills", "runtime/device/cuda/cuda_module.c", "(void *)(uintptr_t)INFO_BYTES, (void *)(uintptr_t)1}", "(void *)(uintptr_t)INFO_BYTES, (void *)(uintptr_t)0}", CS)
 defect("log-without-end", "runtime/device/cuda/cuda_log.c", "Line left = {log, strnlen(log, size)};", "Line left = {log, strlen(log)};", "unit runtime_cuda_log")
 defect("log-name-of-another", "runtime/device/cuda/cuda_log.c", "if (log_find(line, properties)) copy_printable(", "if (log_find(line, properties) && !*kernel) copy_printable(", "unit runtime_cuda_log")

@@ -1,6 +1,7 @@
-/* cuda_module: the artifact's PTX becomes a module of the driver, compiled for the GPU at hand.
+/* cuda_module: the artifact's cubin, or else its PTX, becomes a module of the driver, compiled for the GPU at hand.
  * What the GPU or the driver cannot do is said before or from the driver's own log, and so is what
  * makes a kernel slow. */
+#include "base/say.h"
 #include "runtime/device/cuda/cuda_log.h"
 #include "runtime/device/cuda/cuda_private.h"
 #include <ctype.h>
@@ -85,4 +86,31 @@ Status cuda_module_load(const CudaDriver *driver, const char *path, const char *
   if (status == STATUS_OK) cuda_log_warn(path, logs->info, sizeof logs->info);
   free(logs);
   return status;
+}
+
+/* Has the artifact code for this GPU that the driver takes? What is wrong with it is said, and no
+ * failure: the PTX serves as well. */
+static bool load_cubin(const CudaDriver *driver, const Artifact *artifact, int major, int minor,
+                       CudaModule *out) {
+  const PlanCubin *cubin = &artifact->cubin;
+  const char *wanted = getenv("FT_CUDA_CUBIN");
+  if (!cubin->target || (wanted && !strcmp(wanted, "0"))) return false;
+  if (cubin->problem) {
+    say_warning("%s: its cubin is not used: %s; the driver compiles the PTX", artifact->path,
+                cubin->problem);
+    return false;
+  }
+  if (!plan_cubin_fits(cubin->target, major, minor)) return false;
+  CudaResult result = driver->module_load(out, cubin->bytes, 0, NULL, NULL);
+  if (result != CUDA_SUCCESS)
+    say_warning("%s: the driver, for CUDA %d.%d, does not take its cubin (%s) and compiles the PTX",
+                artifact->path, driver->version / 1000, driver->version % 1000 / 10,
+                cuda_error_name(driver, result));
+  return result == CUDA_SUCCESS;
+}
+
+Status cuda_module_load_artifact(const CudaDriver *driver, const Artifact *artifact, int major,
+                                 int minor, CudaModule *out, bool *is_cubin) {
+  *is_cubin = load_cubin(driver, artifact, major, minor, out);
+  return *is_cubin ? STATUS_OK : cuda_module_load(driver, artifact->path, artifact->ptx, out);
 }

@@ -164,6 +164,9 @@ int64_t cuda_headroom(const Device *device);
 Status cuda_module_check(const Artifact *artifact, int major, int minor);
 Status cuda_module_load(const CudaDriver *driver, const char *path, const char *ptx,
                         CudaModule *out);
+/* Its cubin, where that is for this GPU and whole; else its PTX. FT_CUDA_CUBIN=0: its PTX. */
+Status cuda_module_load_artifact(const CudaDriver *driver, const Artifact *artifact, int major,
+                                 int minor, CudaModule *out, bool *is_cubin);
 /* ── cuda_map.c: tensor maps ── */
 /* Makes the maps of a launch; *out in the graph's arena. */
 Status cuda_map_make(DeviceGraph *graph, const PlanStep *step, CudaTensorMap **out);

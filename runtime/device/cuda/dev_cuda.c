@@ -276,6 +276,21 @@ static void cuda_leave(Device *device) {
   context_before = NULL;
 }
 
+/* The device's text says where the kernels come from if the artifact has a cubin. */
+static Status load_kernels(Device *device) {
+  const PlanCubin *cubin = &device->artifact->cubin;
+  bool is_cubin;
+  STATUS_TRY(cuda_module_load_artifact(device->driver, device->artifact, device->major,
+                                       device->minor, &device->module, &is_cubin));
+  size_t used = strlen(device->text);
+  if (is_cubin)
+    snprintf(device->text + used, sizeof device->text - used, ", cubin of %s", cubin->target);
+  else if (cubin->target && !cubin->problem)
+    snprintf(device->text + used, sizeof device->text - used, ", PTX (the cubin is for %s)",
+             cubin->target);
+  return STATUS_OK;
+}
+
 static Status open_device(Device *device, const DeviceOptions *options) {
   STATUS_TRY(find_device(device, options->index));
   STATUS_TRY(cuda_module_check(device->artifact, device->major, device->minor));
@@ -284,8 +299,7 @@ static Status open_device(Device *device, const DeviceOptions *options) {
   CUDA_TRY(device, context_current(&context_before), "a context on %s", device->text);
   CUDA_TRY(device, context_set(device->context), "a context on %s", device->text);
   STATUS_TRY(make_streams(device));
-  STATUS_TRY(cuda_module_load(device->driver, device->artifact->path, device->artifact->ptx,
-                              &device->module));
+  STATUS_TRY(load_kernels(device));
   STATUS_TRY(cuda_wait_open(device));
   const char *library = "";
   STATUS_TRY(cuda_blas_open(device, !options->is_deterministic, &library));
