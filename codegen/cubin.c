@@ -10,7 +10,7 @@
 static void find_ptxas(Text *out) {
   const char *path = getenv("PATH"), *home = getenv("CUDA_HOME");
   Text places = {0};
-  text_printf(&places, "%s:%s%s:/usr/local/cuda/bin", path ? path : "", home ? home : "", home && home[0] ? "/bin" : "");
+  text_printf(&places, "%s:%s/bin", path ? path : "", home && home[0] ? home : "/usr/local/cuda");
   char *rest = NULL;
   for (char *at = strtok_r(places.at, ":", &rest); at; at = strtok_r(NULL, ":", &rest)) {
     out->count = 0;
@@ -61,8 +61,8 @@ bool cubin_append(Diag *diag, const char *target, const char *path, Text *ptx) {
   Text ptxas = {0}, in = {0}, out = {0};
   find_ptxas(&ptxas);
   if (!ptxas.count) {
-    diag_error(diag, (Loc){0}, "--cubin needs NVIDIA's ptxas (of a CUDA toolkit), which is not in PATH, $CUDA_HOME/bin or /usr/local/cuda/bin; "
-                               "without --cubin the GPU's driver compiles the PTX at the first start");
+    diag_error(diag, (Loc){0}, "--cubin needs NVIDIA's ptxas (of a CUDA toolkit), which is neither in PATH nor in $CUDA_HOME/bin "
+                               "(without CUDA_HOME: /usr/local/cuda/bin); without --cubin the GPU's driver compiles the PTX at the first start");
     text_free(&ptxas);
     return false;
   }

@@ -6,6 +6,6 @@
 #include "base/text.h"
 
 /* Appends it to the whole text of a .ptx for `target` ("sm_90a"). Temporary files lie beside `path`. ptxas is
- * looked for in PATH, in $CUDA_HOME/bin and in /usr/local/cuda/bin; without it: false, as with other failures. */
+ * looked for in PATH and in $CUDA_HOME/bin (CUDA_HOME: /usr/local/cuda); without it: false, as with other failures. */
 bool cubin_append(Diag *diag, const char *target, const char *path, Text *ptx);
 #endif

@@ -118,7 +118,7 @@ class Cubin(cuda.CudaCase):
     def test_refusals(self):
         (_, done) = self.ftc("--cubin", check=False, PATH="/nowhere:relative::")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("--cubin needs NVIDIA's ptxas (of a CUDA toolkit), which is not in PATH, $CUDA_HOME/bin or /usr/local/cuda/bin; without --cubin", done.stderr)
+        self.assertIn("--cubin needs NVIDIA's ptxas (of a CUDA toolkit), which is neither in PATH nor in $CUDA_HOME/bin (without CUDA_HOME: /usr/local/cuda/bin); without --cubin", done.stderr)
         (_, done) = self.ftc("--cubin", check=False, FT_FAKE_PTXAS_FAILS="ptxas fatal : Value 'sm_80' is not defined\nfor option 'gpu-name'")
         self.assertEqual(done.returncode, 1)
         self.assertIn("does not compile the PTX for sm_80 (status 1): ptxas fatal : Value 'sm_80' is not defined;for option 'gpu-name'; without --cubin", done.stderr)
