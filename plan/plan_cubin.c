@@ -67,7 +67,7 @@ static int read_four(const char *at, uint8_t *out, size_t most) {
 }
 
 /* A line's digits, [at, end), behind *used bytes of `count`. */
-static bool read_data(const char *at, const char *end, uint8_t *out, size_t count, size_t *used) {
+static bool cubin_line(const char *at, const char *end, uint8_t *out, size_t count, size_t *used) {
   for (; end - at >= 4; at += 4) {
     int got = read_four(at, out + *used, count - *used);
     if (got < 0) return false;
@@ -76,14 +76,14 @@ static bool read_data(const char *at, const char *end, uint8_t *out, size_t coun
   return at == end;
 }
 
-static bool read_all_data(const char *at, const char *stop, uint8_t *out, size_t count) {
+static bool cubin_lines(const char *at, const char *stop, uint8_t *out, size_t count) {
   size_t used = 0, mark = sizeof data_mark - 1;
   while (at < stop) {
     const char *end = memchr(at, '\n', (size_t)(stop - at));
     if (!end) end = stop;
     const char *last = end > at && end[-1] == '\r' ? end - 1 : end;
     bool is_data = (size_t)(last - at) > mark && !memcmp(at, data_mark, mark);
-    if (last > at && (!is_data || !read_data(at + mark, last, out, count, &used))) return false;
+    if (last > at && (!is_data || !cubin_line(at + mark, last, out, count, &used))) return false;
     at = end + 1;
   }
   return used == count;
@@ -121,7 +121,7 @@ typedef struct {
 } CubinHead;
 
 /* The first line, a string. */
-static bool read_head(const char *line, CubinHead *out) {
+static bool cubin_head(const char *line, CubinHead *out) {
   int end = 0;
   if (sscanf(line, "//@cubin 1 %15[a-z0-9_] bytes=%10llu ptx=%16" SCNx64 " sum=%16" SCNx64 "%n",
              out->target, &out->bytes, &out->ptx, &out->sum, &end) != 4)
@@ -140,7 +140,7 @@ PlanCubin plan_read_cubin(Arena *arena, const char *text, size_t length) {
   size_t shown = (size_t)(end - line) - (end > line && end[-1] == '\r');
   cubin.target = "?";
   cubin.problem = "its first line is damaged, or of a newer ft";
-  if (!read_head(arena_strndup(arena, line, shown), &head)) return cubin;
+  if (!cubin_head(arena_strndup(arena, line, shown), &head)) return cubin;
   cubin.target = arena_strdup(arena, head.target);
   cubin.problem = "the PTX before it is not the one that it was made of";
   if (plan_checksum(text, start) != head.ptx) return cubin;
@@ -148,7 +148,7 @@ PlanCubin plan_read_cubin(Arena *arena, const char *text, size_t length) {
   if (head.bytes > length - start) return cubin; /* base64 is longer */
   uint8_t *bytes = ARENA_ARRAY(arena, uint8_t, head.bytes + 1);
   const char *data = end < stop ? end + 1 : stop;
-  if (!read_all_data(data, stop, bytes, (size_t)head.bytes)) return cubin;
+  if (!cubin_lines(data, stop, bytes, (size_t)head.bytes)) return cubin;
   if (plan_checksum((const char *)bytes, (size_t)head.bytes) != head.sum) return cubin;
   if (!is_whole_elf(bytes, (size_t)head.bytes)) return cubin;
   cubin.bytes = bytes;

@@ -38,6 +38,7 @@ SKIPPED = {
     r"ftc --lsp$": "waits for an editor: test/e2e/lsp.py",
     r"ftrun --gpus$|ftrun --ranks$|ftrun --elastic$": "docs/distributed.md's test",
     r"ftc --disable=tma": "for a Hopper GPU",
+    r"ftc .*--cubin": "needs NVIDIA's ptxas: test/e2e/cubin.py",
     r"ftrun --find-lr MODEL": "the README's, of a .ft file",
     r"ftrun generate MODEL|ftc --set generate.batch=N": "the README's, of a language model",
     r"ftrun --data DIR": "all others find their files here",
