@@ -87,12 +87,15 @@ static const Unit *tile_unit(const Contract *c) {
 
 static bool is_hopper(const Contract *c) { return !strcmp(c->job->module->cpu, "sm_90a"); }
 
+/* Those that multiply; with tensor maps there are more. */
+static int multiplying_threads(const Tile *tile, ContractUnit unit) {
+  int lanes = unit == UNIT_SIMT ? 1 : unit == UNIT_WGMMA ? 4 * WARP : WARP;
+  return lanes * tile->slices * (tile->tile_m / tile->micro_m) * (tile->tile_n / tile->micro_n);
+}
+
 int nvptx_tile_threads(const Contract *c) {
   const Tile *tile = &c->tile;
-  int lanes = c->unit == UNIT_SIMT ? 1 : c->unit == UNIT_WGMMA ? 4 * WARP : WARP;
-  int multiply =
-      lanes * tile->slices * (tile->tile_m / tile->micro_m) * (tile->tile_n / tile->micro_n);
-  return multiply + (tile->stays ? 4 * WARP : c->has_maps ? WARP : 0);
+  return multiplying_threads(tile, c->unit) + (tile->stays ? 4 * WARP : c->has_maps ? WARP : 0);
 }
 
 /* Sums that a thread keeps: with more than 64 of them a second block finds no registers. */
@@ -119,15 +122,20 @@ static int64_t panel_of(const Tile *tile, const Contract *c, int side, bool is_d
   return (int64_t)(is_deep ? side : tile->steps) * (width + pad);
 }
 
+/* How many tiles there are down and across: of clusters, whole ones. */
+static void count_tiles(const Tile *tile, const Contract *c, int64_t count[2]) {
+  count[0] = (c->m + tile->tile_m - 1) / tile->tile_m;
+  count[1] = (c->n + tile->tile_n - 1) / tile->tile_n;
+  if (tile->pair) count[tile->pair - 1] += count[tile->pair - 1] % 2;
+}
+
 /* With tensor maps the grid has one dimension, and a block that has a multiprocessor to itself
  * computes several tiles. */
 void nvptx_tile_grid(const Contract *c, int64_t grid[3]) {
   const Tile *tile = &c->tile;
-  grid[0] = (c->m + tile->tile_m - 1) / tile->tile_m;
-  grid[1] = (c->n + tile->tile_n - 1) / tile->tile_n;
+  count_tiles(tile, c, grid);
   grid[2] = c->batches * c->classes * tile->splits;
   if (!c->has_maps) return;
-  if (tile->pair) grid[tile->pair - 1] += grid[tile->pair - 1] % 2;
   grid[0] *= grid[1] * grid[2];
   grid[1] = grid[2] = 1;
   int64_t most = c->job->module->only_tile ? 2 : MULTIPROCESSORS; /* tests have few tiles */
@@ -203,10 +211,9 @@ static double fma_per_cycle(const Contract *c) {
 }
 
 static double estimate(const Tile *tile, const Contract *c) {
-  int64_t down = (c->m + tile->tile_m - 1) / tile->tile_m;
-  int64_t right = (c->n + tile->tile_n - 1) / tile->tile_n;
-  if (tile->pair) *(tile->pair == 1 ? &down : &right) += (tile->pair == 1 ? down : right) % 2;
-  double across = (double)down * (double)right;
+  int64_t count[2];
+  count_tiles(tile, c, count);
+  double across = (double)count[0] * (double)count[1];
   double blocks = across * (double)(c->batches * c->classes) * (double)tile->splits;
   double panels = (double)((tile->part + tile->steps - 1) / tile->steps);
   double depth = panels * tile->steps, sum = c->dtype == DT_F64 ? 8 : 4;
@@ -245,10 +252,7 @@ static bool is_too_large(const Tile *tile, const Contract *c) {
 
 /* Of columns: each thread adds up the same four of them in all of its rows. */
 static bool has_room_for_sums(const Tile *tile, const Contract *c) {
-  Contract cut = *c;
-  cut.tile = *tile;
-  cut.has_maps = false;
-  return !c->sums.count || nvptx_tile_threads(&cut) % (tile->tile_n / 4) == 0;
+  return !c->sums.count || multiplying_threads(tile, c->unit) % (tile->tile_n / 4) == 0;
 }
 
 /* With this tile and number of splits, unless k is too short for it, or sums of columns want whole
@@ -308,9 +312,10 @@ static void try_splits(Contract *c, Tile tile, int pair) {
 static void try_all(Contract *c) {
   const Unit *unit = tile_unit(c);
   int pairs = c->has_maps && !module_leaves_out(c->job->module, "clusters") ? 2 : 0;
-  for (size_t i = 0; i < unit->count; i++)
-    for (int pair = 0; pair <= pairs && !is_too_large(&unit->tiles[i], c); pair++)
-      try_splits(c, unit->tiles[i], pair);
+  for (size_t i = 0; i < unit->count; i++) {
+    if (is_too_large(&unit->tiles[i], c)) continue;
+    for (int pair = 0; pair <= pairs; pair++) try_splits(c, unit->tiles[i], pair);
+  }
 }
 
 void nvptx_choose_tile(Contract *c) {

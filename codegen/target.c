@@ -235,7 +235,7 @@ static bool append_paired(const Module *module, const char *text, size_t count, 
   static const char entry[] = ".entry ", limit[] = "\n.maxntid ";
   static const char cluster[] = "\n.explicitcluster\n.reqnctapercluster 2, 1, 1";
   const char *end = text + count, *at = text;
-  while ((at = memmem(at, (size_t)(end - at), entry, strlen(entry)))) {
+  while (module->paired.count && (at = memmem(at, (size_t)(end - at), entry, strlen(entry)))) {
     at += strlen(entry);
     if (!is_paired(module, at, strcspn(at, "("))) continue;
     at = memmem(at, (size_t)(end - at), limit, strlen(limit));

@@ -75,7 +75,7 @@ static Value run_transpose(Call *call) {
                    type_text(&x->type, text));
       return value_error();
     }
-    for (int i = 0; i < rank; i++) perm[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
+    perm_of_matrices(rank, perm);
     return value_tensor(tensor_transpose(b, x, perm, call->loc));
   }
   Shape order;

@@ -229,6 +229,7 @@ Node *make_reshape(Graph *graph, Node *x, Shape shape);           /* x itself if
 Node *make_broadcast(Graph *graph, Node *x, Shape shape);         /* NumPy rules, rank grows by
                                                                       a reshape; x if unchanged */
 Node *make_transpose(Graph *graph, Node *x, const int64_t *perm); /* x if identity */
+void perm_of_matrices(int rank, int64_t *perm); /* the one that turns the last two dimensions */
 /* So many elements from `start` on; x if that is all of it. */
 Node *make_slice(Graph *graph, Node *x, const int64_t *start, Shape size);
 /* With zeros before and behind it; x if there are none. */

@@ -76,6 +76,10 @@ Node *make_transpose(Graph *graph, Node *x, const int64_t *perm) {
   return graph_node(graph, OP_TRANSPOSE, &x, 1, &attr, 1, NULL);
 }
 
+void perm_of_matrices(int rank, int64_t *perm) {
+  for (int i = 0; i < rank; i++) perm[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
+}
+
 Node *make_slice(Graph *graph, Node *x, const int64_t *start, Shape size) {
   if (shape_equal(&x->type.shape, &size)) return x;
   Attr attr = attr_ints(ATTR_START, start, size.rank);

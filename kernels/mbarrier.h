@@ -33,15 +33,22 @@ MBARRIER_INLINE void mbarrier_arrive_if(Mbarrier at, int does) {
       "r"(does)
       : "memory");
 }
-/* One poll: is the phase of this parity over? It may take a while to say no. */
-MBARRIER_INLINE int mbarrier_is_over(Mbarrier at, int parity) {
+/* One poll: is the phase of this parity over? It may take a while to say no. of_cluster: other blocks
+ * of the cluster arrive there, too. */
+MBARRIER_INLINE int mbarrier_is_over(Mbarrier at, int parity, int of_cluster) {
   int is_over;
-  __asm__ volatile("{\n\t.reg .pred over;\n\t"
-                   "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\n\t"
-                   "selp.b32 %0, 1, 0, over;\n\t}"
-                   : "=r"(is_over)
-                   : "r"(mbarrier_address(at)), "r"(parity)
-                   : "memory");
+#define MBARRIER_POLL(how)                                                                         \
+  __asm__ volatile("{\n\t.reg .pred over;\n\t"                                                     \
+                   "mbarrier.try_wait.parity" how "shared::cta.b64 over, [%1], %2;\n\t"            \
+                   "selp.b32 %0, 1, 0, over;\n\t}"                                                 \
+                   : "=r"(is_over)                                                                 \
+                   : "r"(mbarrier_address(at)), "r"(parity)                                        \
+                   : "memory")
+  if (of_cluster)
+    MBARRIER_POLL(".acquire.cluster.");
+  else
+    MBARRIER_POLL(".");
+#undef MBARRIER_POLL
   return is_over;
 }
 
@@ -49,6 +56,7 @@ MBARRIER_INLINE int mbarrier_is_over(Mbarrier at, int parity) {
 typedef struct {
   int polls; /* at most; 0: as many as it takes */
   int kernel, barrier, stage; /* kernels/wait_record.h */
+  int of_cluster; /* as in mbarrier_is_over */
 } Wait;
 
 /* The first of the lanes that are here tells what they wait for; then all of them end the kernel. */
@@ -82,11 +90,11 @@ MBARRIER_INLINE void mbarrier_give_up(int parity, Wait wait) {
 
 MBARRIER_INLINE void mbarrier_wait(Mbarrier at, int parity, Wait wait) {
   if (!wait.polls) {
-    while (!mbarrier_is_over(at, parity)) {
+    while (!mbarrier_is_over(at, parity, wait.of_cluster)) {
     }
     return;
   }
-  for (int left = wait.polls; !mbarrier_is_over(at, parity); left--)
+  for (int left = wait.polls; !mbarrier_is_over(at, parity, wait.of_cluster); left--)
     if (left <= 0) mbarrier_give_up(parity, wait);
 }
 
@@ -127,21 +135,6 @@ MBARRIER_INLINE void mbarrier_arrive_far_if(Mbarrier at, int rank, int does) {
                        mbarrier_address(at)),
                    "r"(rank), "r"(does)
                    : "memory");
-}
-/* As mbarrier_is_over, after arrivals from other blocks of the cluster. */
-MBARRIER_INLINE int mbarrier_is_over_far(Mbarrier at, int parity) {
-  int is_over;
-  __asm__ volatile("{\n\t.reg .pred over;\n\t"
-                   "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 over, [%1], %2;\n\t"
-                   "selp.b32 %0, 1, 0, over;\n\t}"
-                   : "=r"(is_over)
-                   : "r"(mbarrier_address(at)), "r"(parity)
-                   : "memory");
-  return is_over;
-}
-MBARRIER_INLINE void mbarrier_wait_far(Mbarrier at, int parity, Wait wait) {
-  for (int left = wait.polls; !mbarrier_is_over_far(at, parity); left--)
-    if (wait.polls && left <= 0) mbarrier_give_up(parity, wait);
 }
 /* As mbarrier_box, to the same place of each block of the cluster in the mask `blocks`, and to that
  * block's mbarrier. */

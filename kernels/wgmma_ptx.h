@@ -209,7 +209,8 @@ ALWAYS Mbarrier full_of(Panel memory, int stage) {
 }
 ALWAYS Mbarrier empty_of(Panel memory, int stage) { return full_of(memory, stage) + 1; }
 ALWAYS Wait gemm_wait(int barrier, int stage) {
-  return (Wait){gemm_wait_polls(), gemm_wait_kernel(), barrier, stage};
+  return (Wait){gemm_wait_polls(), gemm_wait_kernel(), barrier, stage,
+                gemm_pair() && barrier == WAIT_EMPTY};
 }
 
 /* A panel of one operand: a deep one is one box, a flat one a box for each 64 neighbours. Of one
@@ -244,13 +245,6 @@ ALWAYS void advance(Ring *ring) {
   ring->parity ^= ring->at == 0;
 }
 
-ALWAYS void wait_empty(Panel memory, const Ring *ring) {
-  Mbarrier empty = empty_of(memory, ring->at);
-  if (gemm_pair())
-    mbarrier_wait_far(empty, ring->parity ^ 1, gemm_wait(WAIT_EMPTY, ring->at));
-  else
-    mbarrier_wait(empty, ring->parity ^ 1, gemm_wait(WAIT_EMPTY, ring->at));
-}
 /* A consumer's warp no longer reads the panels of a stage, if `does`. */
 ALWAYS void tell_empty(Panel memory, int stage, int lane, int does) {
   if (gemm_pair())
@@ -264,7 +258,7 @@ ALWAYS void produce(void *const *args, Panel memory, const Where *w, Ring *ring)
 #pragma clang loop unroll(disable)
   for (int k = w->begin; k < w->end; k += gemm_steps()) {
     Mbarrier full = full_of(memory, ring->at);
-    wait_empty(memory, ring);
+    mbarrier_wait(empty_of(memory, ring->at), ring->parity ^ 1, gemm_wait(WAIT_EMPTY, ring->at));
     mbarrier_arrive_expect(full, bytes);
     load_boxes(args, w, 1, k, panel_of(memory, ring->at, 1), full);
     load_boxes(args, w, 0, k, panel_of(memory, ring->at, 0), full);
@@ -272,33 +266,24 @@ ALWAYS void produce(void *const *args, Panel memory, const Where *w, Ring *ring)
   }
 }
 
-/* 8-bit: the panel is free before its part is added. */
-ALWAYS void consume_parts(Panel memory, const Where *w, Ring *ring, Total *sum) {
-  int count = panels_of(w), lane = w->thread % 32;
-  clear(sum);
+/* A stage is told to be empty when the next one's instructions are under way, or, of 8-bit elements,
+ * when its own have been waited for, before its part is added. */
+ALWAYS void consume(Panel memory, const Where *w, Ring *ring, Total *sum) {
+  int before = 0, count = panels_of(w), lane = w->thread % 32;
+  if (IS_BYTE) clear(sum);
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
     Total part; /* the first step sets it */
     mbarrier_wait(full_of(memory, ring->at), ring->parity, gemm_wait(WAIT_FULL, ring->at));
-    multiply(panel_of(memory, ring->at, 1), panel_of(memory, ring->at, 0), w->thread, 0, &part);
-    wgmma_wait(0);
-    tell_empty(memory, ring->at, lane, 1);
-    add_part(sum, &part);
-    advance(ring);
-  }
-}
-
-ALWAYS void consume(Panel memory, const Where *w, Ring *ring, Total *sum) {
-  int before = 0, count = panels_of(w), lane = w->thread % 32;
-#pragma clang loop unroll(disable)
-  for (int t = 0; t < count; t++) {
-    mbarrier_wait(full_of(memory, ring->at), ring->parity, gemm_wait(WAIT_FULL, ring->at));
-    multiply(panel_of(memory, ring->at, 1), panel_of(memory, ring->at, 0), w->thread, t > 0, sum);
-    wgmma_wait(1);
-    tell_empty(memory, before, lane, t > 0);
+    multiply(panel_of(memory, ring->at, 1), panel_of(memory, ring->at, 0), w->thread,
+             !IS_BYTE && t > 0, IS_BYTE ? &part : sum);
+    wgmma_wait(!IS_BYTE);
+    tell_empty(memory, IS_BYTE ? ring->at : before, lane, IS_BYTE || t > 0);
+    if (IS_BYTE) add_part(sum, &part);
     before = ring->at;
     advance(ring);
   }
+  if (IS_BYTE) return;
   wgmma_wait(0);
   tell_empty(memory, before, lane, 1);
 }
@@ -389,10 +374,7 @@ ALWAYS void by_maps(void *const *args, SHARED void *shared, int block, int threa
   for (; block < tiles; block += __nvvm_read_ptx_sreg_nctaid_x()) {
     Where w = tile_of(block, thread);
     Total sum; /* the first step sets it */
-    if (IS_BYTE)
-      consume_parts(memory, &w, &ring, &sum);
-    else
-      consume(memory, &w, &ring, &sum);
+    consume(memory, &w, &ring, &sum);
     if (!gemm_pair() || (w.row0 < gemm_m() && w.column0 < gemm_n()))
       store_tile(args, sums_of(shared), &w, &sum);
   }

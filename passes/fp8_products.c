@@ -53,8 +53,7 @@ static Node *fp8_operand(const Fp8Products *p, Graph *fresh, const Node *old) {
 
 static Node *turned_float8(Graph *graph, Node *x) {
   int64_t perm[MAX_RANK];
-  int rank = x->type.shape.rank;
-  for (int i = 0; i < rank; i++) perm[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
+  perm_of_matrices(x->type.shape.rank, perm);
   return make_transpose(graph, x, perm);
 }
 

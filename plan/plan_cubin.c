@@ -48,8 +48,10 @@ void plan_append_cubin(Text *out, const char *target, const void *bytes, size_t 
 
 /* ── reading ──────────────────────────────────────────────────────────────────────────────── */
 static int digit_value(char digit) {
-  const char *found = digit ? strchr(digits, digit) : NULL;
-  return found ? (int)(found - digits) : -1;
+  if (digit >= 'A' && digit <= 'Z') return digit - 'A';
+  if (digit >= 'a' && digit <= 'z') return digit - 'a' + 26;
+  if (digit >= '0' && digit <= '9') return digit - '0' + 52;
+  return digit == '+' ? 62 : digit == '/' ? 63 : -1;
 }
 
 /* Four digits to at most `most` bytes; how many, -1: they are none. */

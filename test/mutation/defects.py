@@ -343,10 +343,12 @@ defect("float8-tie", "runtime/common/float8.h", "(int)nearbyintf(ldexpf(size, bi
 WG8, WP = "kernels/wgmma_ptx.h", "codegen/nvptx_wgmma.c"
 defect("wgmma8-formats", WP, "dtype_text(w->dtype), dtype_text(are_bytes ? w->of_b : w->dtype));", "dtype_text(are_bytes ? w->of_b : w->dtype), dtype_text(w->dtype));", U8)
 defect("wgmma8-swizzle", WG8, "((element / PIECE ^ row % 8) * PIECE | element % PIECE)", "((element / PIECE ^ row % (IS_BYTE ? 4 : 8)) * PIECE | element % PIECE)", U8)
-defect("wgmma8-part-free", WG8, "    wgmma_wait(!IS_BYTE);\n", "    wgmma_wait(1);\n", U8)
-defect("wgmma8-part-lost", WG8, "    if (IS_BYTE) add_part(sum, &part);\n", "    if (IS_BYTE && t > 0) add_part(sum, &part);\n", U8)
-defect("wgmma8-box-free", WG8, "    tell_empty(memory, ring->at, lane, 1);\n    add_part(sum, &part);\n",
-       "    tell_empty(memory, ring->at, lane, t > 0);\n    add_part(sum, &part);\n", U8)
+defect("wgmma8-part-free", WG8, "    wgmma_wait(!IS_BYTE);\n    if (IS_BYTE) add_part(sum, &part);\n    at =",
+       "    wgmma_wait(1);\n    if (IS_BYTE) add_part(sum, &part);\n    at =", U8)
+defect("wgmma8-part-lost", WG8, "    if (IS_BYTE) add_part(sum, &part);\n    at =", "    if (IS_BYTE && t > 0) add_part(sum, &part);\n    at =", U8)
+defect("wgmma8-box-lost", WG8, "    if (IS_BYTE) add_part(sum, &part);\n    before =", "    if (IS_BYTE && t > 0) add_part(sum, &part);\n    before =", U8)
+defect("wgmma8-box-free", WG8, "tell_empty(memory, IS_BYTE ? ring->at : before, lane, IS_BYTE || t > 0);",
+       "tell_empty(memory, IS_BYTE ? ring->at : before, lane, t > 0);", U8)
 defect("wgmma8-order", "codegen/nvptx_tile.c", "(c->unit == UNIT_MMA8 && c->a.is_deep && c->b.is_deep);", "(c->unit == UNIT_MMA8 && c->a.is_deep);", U8)
 defect("fp8-along-k", "passes/fp8_products.c", "node_int(old, k ? ATTR_TRANS_B : ATTR_TRANS_A, 0) != k;", "node_int(old, k ? ATTR_TRANS_B : ATTR_TRANS_A, 0) != 0;", "lit passes/fp8_along_k.ftir")
 defect("fp8-odd", "passes/fp8_products.c", "form.m % PIECE == 0 && form.n % PIECE == 0 && form.k % PIECE == 0;", "form.m % PIECE == 0 && form.k % PIECE == 0;", "lit passes/fp8_along_k.ftir")
@@ -387,12 +389,12 @@ defect("pair-shared-side", W9, "gemm_pair() == (is_a ? 2 : 1)", "gemm_pair() == 
 defect("pair-tells-itself", W9, "mbarrier_arrive_far_if(empty_of(memory, stage), lane % 2, does && lane < 2);",
        "mbarrier_arrive_far_if(empty_of(memory, stage), cluster_rank(), does && lane < 2);", CLUSTER)
 defect("pair-one-arrival", W9, "threads() / 32 * (gemm_pair() ? 2 : 1)", "threads() / 32", CLUSTER)
-defect("pair-scope", W9, "mbarrier_wait_far(empty,", "mbarrier_wait(empty,", CLUSTER)
+defect("pair-scope", W9, "gemm_pair() && barrier == WAIT_EMPTY", "gemm_pair() > 2 && barrier == WAIT_EMPTY", CLUSTER)
 defect("pair-start", W9, "  if (gemm_pair())\n    cluster_meet();\n  else\n    __nvvm_bar_sync(0);", "  __nvvm_bar_sync(0);", CLUSTER)
 defect("pair-end", W9, "  /* the other block tells this one's mbarriers, and may do so late */\n  if (gemm_pair()) cluster_meet();", "", CLUSTER)
 defect("pair-rank", W9, "if (gemm_pair() == 1) row = row * 2 + rank;", "if (gemm_pair() == 1) row = row * 2 + 1 - rank * 0 - 1;", CLUSTER)
 defect("pair-beyond", W9, "if (!gemm_pair() || (w.row0 < gemm_m() && w.column0 < gemm_n()))", "if (w.row0 >= 0)", CLUSTER)
-defect("pair-odd", "codegen/nvptx_tile.c", "  if (tile->pair) grid[tile->pair - 1] += grid[tile->pair - 1] % 2;\n", "", CLUSTER)
+defect("pair-odd", "codegen/nvptx_tile.c", "  if (tile->pair) count[tile->pair - 1] += count[tile->pair - 1] % 2;\n", "", CLUSTER)
 defect("pair-map", "codegen/nvptx_contract.c", "t->pair == 1 ? t->tile_n / 2 : t->tile_n", "t->tile_n", CLUSTER)
 defect("pair-directive", "codegen/target.c", "cluster 2, 1, 1", "cluster 1, 1, 1", CLUSTER)
 defect("cluster-grid", "runtime/device/cuda/cuda_graph.c", "fit - fit % step->cluster;", "fit;", "py test/e2e/cuda.py")

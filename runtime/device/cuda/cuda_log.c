@@ -2,6 +2,7 @@
  *   … : Potential Performance Loss: wgmma.mma_async instructions are serialized due to … in the function 'k3'
  *   … : Function properties for k3
  *       552 bytes stack frame, 600 bytes spill stores, 608 bytes spill loads */
+#define _GNU_SOURCE /* memmem */
 #include "runtime/device/cuda/cuda_log.h"
 #include "base/say.h"
 #include <ctype.h>
@@ -16,10 +17,7 @@ typedef struct {
 
 /* NULL: it is not there. */
 static const char *log_find(Line line, const char *words) {
-  size_t count = strlen(words);
-  for (size_t i = 0; i + count <= line.count; i++)
-    if (!memcmp(line.at + i, words, count)) return line.at + i;
-  return NULL;
+  return memmem(line.at, line.count, words, strlen(words));
 }
 
 static Line rest_of(Line line, const char *at) {
