@@ -85,7 +85,7 @@ class Sim(support.Case):
         model = """
           model Wide(x: f32[B, 16, 16, 64], y: i32[B]) {
             x = Conv2d(64, 1, name="one")(rearrange(x, "b h w c -> b c h w"))
-            x = Conv2d(64, 3, padding=1, name="conv")(relu(x))
+            x = Conv2d(128, 3, padding=1, name="conv")(relu(x))
             x = Linear(64, name="wide")(flatten(max_pool2d(relu(x), 8), from=1))
             loss = mean(cross_entropy(Linear(10, name="fc")(relu(x)), y))
           }
