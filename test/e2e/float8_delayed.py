@@ -2,6 +2,7 @@
 of: parts of a batch, ranks, recomputation, stops, other lengths of rows, layers applied twice. float8_gpt.py has a whole network, step by step."""
 import glob
 import os
+import re
 import shutil
 import sys
 import unittest
@@ -13,26 +14,27 @@ import float8
 import support
 
 HAS_MPI = bool(shutil.which("mpirun")) and bool(glob.glob(os.path.join(support.BUILD, "**", "libft-mpi.so"), recursive=True))
-BATCH, STEPS, RATE, HISTORY = 16, 6, 0.1, 2
+BATCH, PARTS, STEPS, RATE, HISTORY = 64, 4, 6, 0.1, 2
+IN, OUT = 32, 16  # all dimensions of products, of a part of a batch too, are multiples of 16: sm_90a multiplies bytes there; an odd batch is one that it does not
 SCALES, LARGEST = "@float8.scale", "@float8.history"
 ENDS = numpy.array([448, 448, 57344], "f4")
 BYTES, HOPPER = ("--gpu", "sm_89"), ("--gpu", "sm_90a")  # products read their operands in 8 bits, in any order, and along k
-ONE = """model M(x: f32[B, 20], y: f32[B, 8]) {
-  p = Linear(8, bias=false, name="fc")(x)
+ONE = """model M(x: f32[B, 32], y: f32[B, 16]) {
+  p = Linear(16, bias=false, name="fc")(x)
   loss = sum((p - y) * (p - y)) / 16
   output p
 }
 data D { train = npy("x.npy", "y.npy") }
-train { data = D; batch = 16; optimizer = sgd(lr=0.1); precision = fp8(scaling=delayed, history=2); log { every = 1 }; eval = none }
+train { data = D; batch = 64; optimizer = sgd(lr=0.1); precision = fp8(scaling=delayed, history=2); log { every = 1 }; eval = none }
 """
-DEEP = """model M(x: f32[B, 20], label: i32[B]) {
-  shared = Linear(20, name="shared")
+DEEP = """model M(x: f32[B, 32], label: i32[B]) {
+  shared = Linear(32, name="shared")
   h = relu(shared(relu(shared(x))))
-  repeat i in 0..2 as h { h = h + Linear(20, name="down")(gelu(Linear(40, name="up")(h))) }
-  loss = mean(cross_entropy(Linear(10, name="head")(h), label))
+  repeat i in 0..2 as h { h = h + Linear(32, name="down")(gelu(Linear(48, name="up")(h))) }
+  loss = mean(cross_entropy(Linear(16, name="head")(h), label))
 }
 data D { train = npy("x.npy", "label.npy"); valid = npy("x.npy", "label.npy") }
-train { data = D; batch = 16; optimizer = adamw(lr=0.01); precision = fp8(scaling=delayed, history=3, margin=1); log { every = 1 }; eval = none }
+train { data = D; batch = 64; optimizer = adamw(lr=0.01); precision = fp8(scaling=delayed, history=3, margin=1); log { every = 1 }; eval = none }
 """
 PRODUCTS = 7  # shared twice, up and down twice, head
 
@@ -59,7 +61,7 @@ class Delayed(support.Case):
             numpy.save(self.path("y.npy"), y)
 
     def deep_data(self):
-        x = numpy.random.default_rng(4).standard_normal((STEPS * BATCH, 20)).astype("f4")
+        x = numpy.random.default_rng(4).standard_normal((STEPS * BATCH, IN)).astype("f4")
         self.data(x, x[:, :10].argmax(1).astype("i4"))
 
     def train(self, artifact, *flags, steps=STEPS, folder=None):
@@ -70,6 +72,15 @@ class Delayed(support.Case):
                     *(item for name, value in sets.items() for item in ("--set", f"train.{name}={value}")))
         self.losses = [line["loss"] for line in support.read_jsonl(self.path("log")) if "loss" in line]
         return [support.read_safetensors(path) for path in sorted(glob.glob(os.path.join(folder, "step-*.safetensors")))]
+
+    def compile(self, source, *options, name="m.so"):
+        """What is for a GPU of 8-bit floats multiplies these, of both formats."""
+        made = super().compile(source, *options, name=name)
+        if options[-2:] in (BYTES, HOPPER):
+            with open(made) as file:
+                found = set(re.findall(r"k32\.(?:row\.col\.)?f32\.(\w+\.e\w+)", file.read()))
+            self.assertEqual(found, {"e4m3.e4m3", "e5m2.e4m3"}, name)
+        return made
 
     def same(self, a, b):
         self.assertEqual(set(a), set(b))
@@ -90,7 +101,7 @@ class Delayed(support.Case):
         """Inputs that are 1000 times as large for a step are cut off at the largest number, and the scales follow a step later; so for tiny ones. The history forgets."""
         random = numpy.random.default_rng(6)
         sizes = numpy.repeat([1, 1e3, 1e3, 1e-3, 1, 0], BATCH).astype("f4")
-        x, y = (random.standard_normal((STEPS * BATCH, n)).astype("f4") for n in (20, 8))
+        x, y = (random.standard_normal((STEPS * BATCH, n)).astype("f4") for n in (IN, OUT))
         x *= sizes[:, None]
         self.data(x, y=y)
         flags = ("--set", "train.lr=1e-9")  # the weights stay of a size
@@ -113,7 +124,7 @@ class Delayed(support.Case):
     def test_gradients(self):
         """Also by a rate that moves the weights."""
         random = numpy.random.default_rng(7)
-        x, y = (random.standard_normal((STEPS * BATCH, n)).astype("f4") for n in (20, 8))
+        x, y = (random.standard_normal((STEPS * BATCH, n)).astype("f4") for n in (IN, OUT))
         self.data(x, y=y)
         for name, device, options in (("m.so", "cpu", ()), ("m.ptx", "sim", ()), ("e.ptx", "sim", BYTES), ("h.ptx", "sim", HOPPER)):
             states = self.train(self.compile(ONE, *options, name=name), "--device", device)
@@ -126,7 +137,7 @@ class Delayed(support.Case):
     def test_not_finite(self):
         """An infinity is cut off as any number beyond the largest; the scales stay as long as it is in the history. A NaN is one."""
         random = numpy.random.default_rng(6)
-        x, y = (random.standard_normal((STEPS * BATCH, n)).astype("f4") for n in (20, 8))
+        x, y = (random.standard_normal((STEPS * BATCH, n)).astype("f4") for n in (IN, OUT))
         x[BATCH * 2 + 3, 4] = numpy.inf
         self.data(x, y=y)
         made = self.compile(ONE)
@@ -150,7 +161,7 @@ class Delayed(support.Case):
             numpy.testing.assert_array_equal(state[SCALES], next_scales(state[LARGEST], numpy.ones((PRODUCTS, 3), "f4"), 1))
             weights = [state[f"{name}.weight"] for name in ("shared", "shared", "h.0.up", "h.0.down", "h.1.up", "h.1.down", "head")]
             self.assertEqual(len(weights), PRODUCTS)
-        twice = DEEP.replace("h + Linear", 'Linear(20, name="beside")(h) + Linear')
+        twice = DEEP.replace("h + Linear", 'Linear(32, name="beside")(h) + Linear')
         for state in self.train(self.compile(twice, name="twice.so")):
             numpy.testing.assert_array_equal(state[SCALES][2, 0], state[SCALES][3, 0])
             numpy.testing.assert_array_equal(state[SCALES][2, 2], state[SCALES][4, 2])  # the gradient of a sum is that of its terms
@@ -167,7 +178,7 @@ class Delayed(support.Case):
         folder = self.path("stopped")
         self.train(made, steps=2, folder=folder)
         self.same(self.train(made, "--resume", folder, folder=folder)[-1], whole[-1])
-        parts = self.compile(DEEP, "--set", "train.batch=4", "--set", "train.accumulate=4", name="parts.so")
+        parts = self.compile(DEEP, "--set", f"train.batch={BATCH // PARTS}", "--set", f"train.accumulate={PARTS}", name="parts.so")
         all_parts = self.train(parts)
         folder = self.path("stopped-parts")
         self.train(parts, steps=2, folder=folder)
@@ -185,14 +196,14 @@ class Delayed(support.Case):
         """A step is an update: the largest of all parts counts, and a scale changes behind the last one."""
         self.deep_data()
         whole = self.train(self.compile(DEEP))
-        parts = self.train(self.compile(DEEP, "--set", "train.batch=4", "--set", "train.accumulate=4", name="parts.so"))
+        parts = self.train(self.compile(DEEP, "--set", f"train.batch={BATCH // PARTS}", "--set", f"train.accumulate={PARTS}", name="parts.so"))
         self.divided(whole[0], parts[0])
         inputs = numpy.abs(numpy.load(self.path("x.npy"))).reshape(STEPS, -1).max(1)
         for step, state in enumerate(parts):
             self.assertEqual(state[LARGEST][-1, 0, 0], inputs[step])  # of this batch, and not of an earlier one
             numpy.testing.assert_array_equal(state[SCALES], next_scales(state[LARGEST], numpy.ones((PRODUCTS, 3), "f4"), 1))
         for options in ((), BYTES, HOPPER):
-            made = self.compile(DEEP, "--set", "train.batch=4", "--set", "train.accumulate=4", *options, name="parts.ptx")
+            made = self.compile(DEEP, "--set", f"train.batch={BATCH // PARTS}", "--set", f"train.accumulate={PARTS}", *options, name="parts.ptx")
             sim = self.train(made, "--device", "sim", steps=2)
             numpy.testing.assert_allclose(sim[0][LARGEST][-1], parts[0][LARGEST][-1], rtol=1e-2)
 
@@ -200,22 +211,40 @@ class Delayed(support.Case):
     def test_ranks(self):
         """All ranks scale alike, by what is largest in all of the batch; with zero, too."""
         self.deep_data()
-        alone = self.train(self.compile(DEEP, "--set", "train.batch=8", "--set", "train.accumulate=2", name="alone.so"))
-        any_ranks = self.compile(DEEP, "--set", "distributed.data=any", "--set", "train.batch=8", name="any.so")
+        alone = self.train(self.compile(DEEP, "--set", f"train.batch={BATCH // 2}", "--set", "train.accumulate=2", name="alone.so"))
+        any_ranks = self.compile(DEEP, "--set", "distributed.data=any", "--set", f"train.batch={BATCH // 2}", name="any.so")
         states = self.train(any_ranks, "--ranks", 2)
         for a, b in zip(alone, states):
             numpy.testing.assert_allclose(b[SCALES], a[SCALES], rtol=2e-2)
         self.divided(alone[0], states[0])
         self.assertEqual(len(self.train(any_ranks, folder=self.path("one"))), STEPS)
         for zero in (1, 2, 3):
-            made = self.compile(DEEP, "--set", "distributed.data=2", "--set", "train.batch=8", "--set", f"distributed.zero={zero}", name=f"zero{zero}.so")
+            made = self.compile(DEEP, "--set", "distributed.data=2", "--set", f"train.batch={BATCH // 2}", "--set", f"distributed.zero={zero}", name=f"zero{zero}.so")
             for a, b in zip(states, self.train(made, "--ranks", 2)):
                 numpy.testing.assert_allclose(b[SCALES], a[SCALES], rtol=2e-2)
+
+    @unittest.skipUnless(HAS_MPI, "without MPI there is one rank")
+    def test_ranks_that_stop(self):
+        """Two ranks that stop and go on are two that did not, to the bit; the history is one of all ranks, so one rank may go on, too. An odd batch, and PTX."""
+        self.deep_data()
+        alone = self.compile(DEEP, "--set", "train.batch=5", "--set", "train.accumulate=4", name="alone.so")
+        for name, options, flags in (("odd.so", ("distributed.data=any", "train.batch=5", "train.accumulate=2"), ()),
+                                     ("zero.so", ("distributed.data=2", f"train.batch={BATCH // 2}", "distributed.zero=3"), ()),
+                                     ("bytes.ptx", ("distributed.data=2", f"train.batch={BATCH // 2}"), ("--device", "sim"))):
+            made = self.compile(DEEP, *(item for option in options for item in ("--set", option)), *(BYTES if flags else ()), name=name)
+            whole = self.train(made, "--ranks", 2, *flags, steps=3)
+            folder = self.path("stopped-" + name)
+            self.train(made, "--ranks", 2, *flags, steps=2, folder=folder)
+            if "any" in options[0]:
+                one = self.train(alone, "--resume", shutil.copytree(folder, folder + "-alone"), steps=3, folder=folder + "-alone")[-1]
+                numpy.testing.assert_array_equal(one[LARGEST][:-1], whole[1][LARGEST][1:])
+            resumed = self.train(made, "--ranks", 2, "--resume", folder, *flags, steps=3, folder=folder)
+            self.same(resumed[-1], whole[-1])
 
     def test_predictions(self):
         """They have the scales of the weights, whatever the samples beside one; without these the scales are 1, and that is told."""
         random = numpy.random.default_rng(6)
-        x, y = (random.standard_normal((STEPS * BATCH, n)).astype("f4") for n in (20, 8))
+        x, y = (random.standard_normal((STEPS * BATCH, n)).astype("f4") for n in (IN, OUT))
         self.data(x, y=y)
         made = self.compile(ONE)
         self.train(made, "--save", self.path("w"))
@@ -236,7 +265,7 @@ class Delayed(support.Case):
     def test_other_steps(self):
         """Other forms of the step, and other precisions beside it, know the same tensors."""
         self.deep_data()
-        grown = "grow = batch(4, 8, every=2 steps)"
+        grown = "grow = batch(16, 32, every=2 steps)"
         for name, old, new in (("frozen", "optimizer =", 'freeze = after(3 steps, "shared.*"); optimizer ='), ("sharp", "optimizer =", "sharpness = sam(every=2); optimizer ="),
                                ("own", "precision = fp8", "precision = bf16"), ("half", "precision = fp8(scaling=delayed, history=3, margin=1)", "precision = fp16(loss_scale=dynamic)"),
                                ("grown", "optimizer =", grown + "; optimizer =")):
