@@ -31,6 +31,7 @@ def options(arguments):
     parser.add_argument("--programs", type=int, help="so many programs instead of a time")
     parser.add_argument("--seed", type=int, help="the first seed, in place of going on where the last campaign stopped")
     parser.add_argument("--sim", action="store_true", help="PTX, in the simulator, instead of the CPU")
+    parser.add_argument("--float8", action="store_true", help="programs with products of 8-bit floats (float8_programs.py)")
     parser.add_argument("--quick", action="store_true", help="CPU: LLVM does little, but for every eighth program: twice as many in a time")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="programs at a time (default: the cores)")
     parser.add_argument("--folder", default=os.path.join(BUILD, "soak"), help="state and failures (default build/soak)")
@@ -53,10 +54,10 @@ def start_worker(choices, folder=None, do_reduce=False, scratch=None):
 
 def run_seed(job):
     """(seed, statements, [(form, verdict, text, what was saved of it)])"""
-    seed, gpu, is_quick = job
+    seed, gpu, is_quick, float8 = job
     program, answers = None, []
     try:
-        program = oracles.made(seed, gpu)
+        program = oracles.made(seed, gpu, float8)
         for form in oracles.forms(program, gpu, worker["choices"]):
             if is_quick and seed % 8 and not gpu:
                 form = ("quick:" + form[0], *form[1:])
@@ -101,7 +102,7 @@ def save(folder, seed, form, program, text, original):
     original.write_values(os.path.join(folder, "original.values"))
     with open(os.path.join(folder, "report"), "w") as file:
         file.write(f"seed {seed}, {form_text(form)}\n{text}\n\n"
-                   f"again: scripts/soak --one {seed}{'' if machine.endswith('cpu') else ' --sim'}\n"
+                   f"again: scripts/soak --one {seed}{'' if machine.endswith('cpu') else ' --sim'}{' --float8' if original.has_float8 else ''}\n"
                    f"build/unit/random_program {folder}/program.ft {folder}/values {machine} {without or '-'}\n")
     return folder
 
@@ -123,8 +124,8 @@ def keep(program, form, verdict, text):
 class State:
     """What has run so far, on disk: a campaign goes on where it was stopped."""
 
-    def __init__(self, folder, gpu):
-        self.path = os.path.join(folder, "state-sim.json" if gpu else "state-cpu.json")
+    def __init__(self, folder, gpu, float8=False):
+        self.path = os.path.join(folder, ("state-sim" if gpu else "state-cpu") + ("-float8" if float8 else "") + ".json")
         os.makedirs(folder, exist_ok=True)
         self.data = {"next": 0, "programs": 0, "statements": 0, "verdicts": {}, "failures": [], "worst": 0, "seconds": 0, "seen": {}}
         if os.path.exists(self.path):
@@ -168,7 +169,7 @@ def seeds(first, o, end, room, over):
         room.acquire()
         if over.is_set():
             return
-        yield seed, o.sim, o.quick
+        yield seed, o.sim, o.quick, o.float8
         seed += 1
 
 
@@ -217,7 +218,7 @@ def counted(state, seed, statements, answers):
 
 def one(o):
     start_worker(oracles.choices())
-    program = oracles.made(o.one, o.sim)
+    program = oracles.made(o.one, o.sim, o.float8)
     print(program.text())
     for form in oracles.forms(program, o.sim, worker["choices"]):
         print(form_text(form), *oracles.check(worker["driver"], program, form), sep="\t")
@@ -228,7 +229,7 @@ def main(arguments):
     o = options(arguments)
     if o.one is not None:
         return one(o)
-    state = State(o.folder, o.sim)
+    state = State(o.folder, o.sim, o.float8)
     first = state.data["next"] if o.seed is None else o.seed
     begun, bad = time.time(), 0
     try:

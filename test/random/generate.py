@@ -19,6 +19,8 @@ from values import CLEAR, MOST_ELEMENTS, MOST_VALUE, Reject, Value
 
 
 class Generator(Moves, Layers, Roots):
+    most_value = MOST_VALUE
+
     def __init__(self, seed, samplewise=None, cores=False):
         self.random = random.Random(seed)
         r = self.random
@@ -61,15 +63,19 @@ class Generator(Moves, Layers, Roots):
                 raise Reject
             if data.numel() > self.most or data.numel() == 0 or data.dim() > 7:
                 raise Reject
-            if data.is_floating_point() and not (data.isfinite().all() and 1e-5 < data.abs().max() < MOST_VALUE):
+            if data.is_floating_point() and not (data.isfinite().all() and 1e-5 < data.abs().max() < self.most_value):
                 raise Reject
-            if what.kink and what.kink(tensors, dict(attrs, training=True)) < CLEAR:
+            if what.kink and not self.is_clear(op, what.kink, tensors, dict(attrs, training=True)):
                 raise Reject
         value = Value(self.name("v"), data, batch, kind)
         self.program.statements.append(Statement(value.name, op, [a.name for a in args], attrs))
         if keep:
             self.values.append(value)
         return value
+
+    def is_clear(self, op, kink, tensors, attrs):
+        """Far enough from where the function jumps?"""
+        return kink(tensors, attrs) >= CLEAR
 
     # ── choosing ──
     def chance(self, p):

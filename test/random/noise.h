@@ -7,6 +7,7 @@
 #define FT_TEST_NOISE_H
 #include "ir/interp.h"
 #include "ir/scalar.h"
+#include "noise_exact.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -18,6 +19,8 @@ typedef struct {
   bool is_common; /* all elements of a value move alike: one number is rounded the same everywhere,
                      and errors add up that would otherwise cancel */
   double common;
+  Tensor *const *exact; /* by node: the values of the graph without noise, for noise_exact.h; NULL: any value may be rounded
+                           either way */
 } Noise;
 
 /* Relative, of one operation: two places for arithmetic (a product and a sum may be rounded
@@ -44,6 +47,17 @@ static inline double noise_share(Noise *noise) {
 static inline void noise_relative(Noise *noise, Tensor *value, double size) {
   for (int64_t i = 0; i < shape_elements(&value->type.shape); i++)
     value->f[i] *= 1 + size * noise_share(noise);
+}
+
+/* … of arithmetic, which gives what f32 holds as it is. A division by a constant may be a product. */
+static inline void noise_arithmetic(Noise *noise, const Node *node, Tensor *value, double size) {
+  const Node *divisor = node->op == OP_DIV ? node->input[1] : NULL;
+  while (divisor && (divisor->op == OP_BROADCAST || divisor->op == OP_RESHAPE)) divisor = divisor->input[0];
+  bool is_sharp = noise->exact && !(divisor && divisor->op == OP_CONST);
+  for (int64_t i = 0; i < shape_elements(&value->type.shape); i++) {
+    double share = noise_share(noise);
+    if (!is_sharp || !exact_in_f32(value->f[i])) value->f[i] *= 1 + size * share;
+  }
 }
 
 /* Below the smallest normal number f32 has fewer places, and a GPU may have none. */
@@ -109,9 +123,11 @@ static inline void noise_sum(Noise *noise, const Node *node, const Tensor *const
   double *error = ARENA_ARRAY(noise->arena, double, count);
   bool is_plain = node->op == OP_SUM || node->op == OP_MEAN;
   if (is_plain) noise_one_by_one(noise, node, inputs[0], error);
+  int place = noise->exact && !noise->is_tf32 ? exact_place_of_terms(node, inputs) : INT_MIN;
   for (int64_t i = 0; i < count; i++) {
     double most = total->f[i] * size;
     if (is_plain && error[i] > most) most = error[i];
+    if (exact_sum(node, inputs, place, total->f[i], value->f[i])) most = 0;
     value->f[i] += most * noise_share(noise);
   }
 }
@@ -126,7 +142,19 @@ static inline void noise_narrow(Noise *noise, Tensor *value) {
   double place = value->type.dtype == DT_BF16 ? 0x1p-8 : 0x1p-11;
   for (int64_t i = 0; i < shape_elements(&value->type.shape); i++) {
     double draw = noise_draw(noise);
-    if (fabs(draw) > 0.875) value->f[i] *= 1 + copysign(place, draw);
+    bool is_there = noise->exact && dtype_round(value->type.dtype, value->f[i]) == value->f[i];
+    if (fabs(draw) > 0.875 && !is_there) value->f[i] *= 1 + copysign(place, draw);
+  }
+}
+
+/* noise_exact.h: what is rounded falls on the other side where a tie is near. */
+static inline void noise_of_rounding(Noise *noise, const Node *node, const Tensor *moved, Tensor *value) {
+  const Tensor *exact = noise->exact[node->input[0]->id];
+  Tensor *low = exact_rounded(noise->arena, node, exact, moved, -SURE_OF_SIDE);
+  Tensor *high = exact_rounded(noise->arena, node, exact, moved, SURE_OF_SIDE);
+  for (int64_t i = 0; i < shape_elements(&value->type.shape); i++) {
+    double draw = noise_draw(noise);
+    if (fabs(draw) > 0.25) value->f[i] = draw < 0 ? low->f[i] : high->f[i];
   }
 }
 
@@ -167,17 +195,20 @@ static inline void noise_after(const Node *node, const Tensor *const *inputs, Te
   bool rounds = op_class == CLASS_POINTWISE || op_class == CLASS_CONTRACT ||
                 node->op == OP_SUM || node->op == OP_POOL_AVG || node->op == OP_POOL_AVG_GRAD;
   if (op_class == CLASS_POINTWISE && noise_is_exact(node)) return;
+  if (noise->exact && exact_is_rounding(node)) {
+    noise_of_rounding(noise, node, inputs[0], value);
+    return;
+  }
   if (rounds && (node->type.dtype == DT_BF16 || node->type.dtype == DT_F16))
     noise_narrow(noise, value);
   if (node->op == OP_RESULT && node->input[0]->op == OP_ATTENTION_GRAD) noise_after_overflow(value);
   if (node->op == OP_RESULT && op_info[node->input[0]->op].op_class == CLASS_CONTRACT)
     noise_of_largest(noise, value, noise_of_attention(noise, node->input[0]));
   if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) return;
-  if (op_class == CLASS_POINTWISE)
-    noise_relative(noise, value,
-                   node_attr(node, ATTR_KIND)                                  ? NOISE_APPROXIMATE
-                   : op_has(node->op, TRAIT_ELEMENTARY) || node->op == OP_DIV ? NOISE_ELEMENTARY
-                                                                              : NOISE_PLAIN);
+  if (op_class == CLASS_POINTWISE && (node_attr(node, ATTR_KIND) || op_has(node->op, TRAIT_ELEMENTARY)))
+    noise_relative(noise, value, node_attr(node, ATTR_KIND) ? NOISE_APPROXIMATE : NOISE_ELEMENTARY);
+  else if (op_class == CLASS_POINTWISE)
+    noise_arithmetic(noise, node, value, node->op == OP_DIV ? NOISE_ELEMENTARY : NOISE_PLAIN);
   else if (op_class == CLASS_CONTRACT)
     noise_sum(noise, node, inputs, value, noise->is_tf32 ? NOISE_TF32 : NOISE_SUM);
   else if (node->op == OP_SUM || node->op == OP_MEAN || node->op == OP_SPREAD ||

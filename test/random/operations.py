@@ -9,6 +9,8 @@ import math
 import torch
 import torch.nn.functional as F
 
+from float8_product import product8
+
 FAR = math.inf
 
 
@@ -262,8 +264,8 @@ def rearrange(x, pattern, sizes):
 
 
 # ── products ──
-operation("matmul", lambda a, k: f"{a[0]} @ {a[1]}", lambda a, k: a[0] @ a[1])
-operation("matmul_transposed", lambda a, k: f"{a[0]} @ transpose({a[1]})", lambda a, k: a[0] @ a[1].transpose(-1, -2))
+operation("matmul", lambda a, k: f"{a[0]} @ {a[1]}", lambda a, k: product8(a[0], a[1], k.get("scales")))
+operation("matmul_transposed", lambda a, k: f"{a[0]} @ transpose({a[1]})", lambda a, k: product8(a[0], a[1].transpose(-1, -2), k.get("scales")))
 
 
 def attend(a, k):
@@ -418,7 +420,17 @@ def block(name, words, meaning, kink=None, exact=True):
 
 
 def linear(a, k):
-    return F.linear(a[0], a[1], a[2] if len(a) > 2 else None)
+    y = product8(a[0], a[1].T, k.get("scales"))
+    return y + a[2] if len(a) > 2 else y
+
+
+def swiglu(a, k):
+    gate, up, down = (lambda x, w=w: product8(x, w.T, k.get("scales")) for w in a[1:])
+    return down(F.silu(gate(a[0])) * up(a[0]))
+
+
+def layer_words(k, words):
+    return words + ([f"precision={k['precision']}"] if "precision" in k else [])
 
 
 def batch_norm(a, k):
@@ -430,10 +442,10 @@ def batch_norm(a, k):
     return y * weight.reshape(shape) + bias.reshape(shape)
 
 
-block("Linear", lambda k: [str(k["out"])] + ([] if k["bias"] else ["bias=false"]), linear)
+block("Linear", lambda k: layer_words(k, [str(k["out"])] + ([] if k["bias"] else ["bias=false"])), linear)
 block("Conv2d", lambda k: [str(k["out"]), literal(k["kernel"])] + [f"{n}={literal(k[n])}" for n in (*WINDOW, "bias")], convolve)
 block("LayerNorm", lambda k: [], lambda a, k: layer_norm(a[0], [-1]) * a[1] + a[2], lambda a, k: spread(a[0], [-1]))
 block("RMSNorm", lambda k: [], lambda a, k: a[0] * torch.rsqrt((a[0] * a[0]).mean(-1, keepdim=True) + 1e-5) * a[1])
 block("BatchNorm", lambda k: [], batch_norm, lambda a, k: spread(a[0], [0, *range(2, a[0].dim())]))
 block("Embedding", lambda k: [str(k["count"]), str(k["dim"])], lambda a, k: a[1][a[0]])
-block("SwiGLU", lambda k: [str(k["hidden"])], lambda a, k: (F.silu(a[0] @ a[1].T) * (a[0] @ a[2].T)) @ a[3].T)
+block("SwiGLU", lambda k: layer_words(k, [str(k["hidden"])]), swiglu)

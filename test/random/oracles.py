@@ -9,6 +9,8 @@ import torch
 
 from disguise import disguise, samples_axis, twice
 from driver import BUILD
+import float8_programs
+from float8_product import LARGEST, Exact, of_first_step, wrong_states
 from generate import generate
 from roots import RATE
 
@@ -24,6 +26,7 @@ def choices():
 HOPPER = ("wgmma", "attention_wgmma", "tma", "clusters")
 GPU = (*HOPPER, "transpose_tiles", "column_sums", "row_sums", "slope_epilogues", "channels", "moments", "masks", "approximate")
 CPU = ("concat_parts", "widen")
+FLOAT8_GPUS = ("sm_89", "sm_90a")  # they multiply 8-bit floats; the others, what was rounded to them
 TILES, PLAIN_TILES = 46, 10  # of 16 bits on sm_90a: mma.sync's, then wgmma's, then those with tensor maps: of a block, and of two kinds of clusters
 
 
@@ -32,8 +35,8 @@ def is_for_cores(seed, gpu):
     return gpu and random.Random(seed * 17 + 1).random() < 0.5
 
 
-def made(seed, gpu):
-    return generate(seed, cores=is_for_cores(seed, gpu))
+def made(seed, gpu, float8=False):
+    return float8_programs.generate(seed) if float8 else generate(seed, cores=is_for_cores(seed, gpu))
 
 
 PRODUCTS = {"Linear", "SwiGLU", "matmul", "matmul_transposed", "Conv2d", "conv2d"}
@@ -42,6 +45,7 @@ WANTS = {  # what a program must have for a choice to matter to it: one of these
     **dict.fromkeys(["layout", "channels"], ({"Conv2d", "conv2d"}, None)),
     **dict.fromkeys(["precision", "widen", "narrow", "approximate", "wgmma", "tma", "clusters", "amx", "dpbf16", "widened"], (PRODUCTS, "16")),
     **dict.fromkeys(["moments", "column_sums", "row_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),
+    "fp8_products": (PRODUCTS, "8"),
     "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
     **dict.fromkeys(["integers", "vnni"], ({"QuantLinear"}, None)),
     "transpose_tiles": ({"transpose", "permute", "rearrange"}, None), "recompute": (None, "recompute"),
@@ -53,12 +57,14 @@ RARE = ("cse", "cse2", "dce", "heads_join", "storage", "moments", "column_sums",
 def may_matter(program, choice):
     operations, setting = WANTS.get(choice, (None, None))
     settings = program.settings
+    if setting == "8":
+        return program.has_float8
     has_setting = not setting or (setting in settings["precision"] if setting == "16" else setting in settings)
     return has_setting and (not operations or any(s.op in operations for s in program.statements))
 
 
 def graph_of(path, machine, without):
-    gpu = [] if machine == "cpu" else ["--gpu", "sm_90a" if "sm_90a" in machine else "sm_80"]
+    gpu = [] if machine == "cpu" else ["--gpu", next((m for m in FLOAT8_GPUS if m in machine), "sm_80")]
     left_out = ["--disable=" + without] if without else []
     command = [os.path.join(BUILD, "bin", "ftc"), path, "--emit=ir", "--stop-after=memplan", *gpu, *left_out]
     return subprocess.run(command, capture_output=True, text=True).stdout
@@ -75,7 +81,7 @@ def first_that_matters(program, machine, names):
 
 def leave_out(r, machine, names, program):
     """Something that the machine has and that may matter to the program; fuse more often than the rest, and what is rare."""
-    lacks = GPU if machine == "cpu" else CPU if "sm_90a" in machine else (*CPU, *HOPPER)
+    lacks = (*GPU, "fp8_products") if machine == "cpu" else CPU if "sm_90a" in machine else (*CPU, *HOPPER)
     fits = [n for n in names if n not in lacks and may_matter(program, n)]
     if r.random() < 0.3:
         seldom = [n for n in RARE if n in fits]
@@ -100,17 +106,26 @@ def machine_of(r, gpu, cores):
     return machine
 
 
+def float8_machine(r, gpu):
+    """Mostly one that multiplies 8-bit floats, with one of its tiles for them."""
+    if not gpu:
+        return "cpu"
+    machine = r.choice(["sm_80", *["sm_89"] * 4, *["sm_90a"] * 5])
+    tiles = {"sm_80": 1, "sm_89": PLAIN_TILES, "sm_90a": TILES}[machine]
+    return machine + (f":{r.randint(1, tiles)}" + ("/2" if r.random() < 0.2 else "") if r.random() < 0.8 and tiles > 1 else "")
+
+
 def forms(program, gpu, names):
     """How a program is compiled: (machine, what is left out, a key of OTHERWISE or None). Always as it is; then, often, with
     something left out, in other words, or with each sample twice."""
     r = random.Random(program.seed * 31 + 5)
-    machine = machine_of(r, gpu, is_for_cores(program.seed, gpu))
+    machine = float8_machine(r, gpu) if program.has_float8 else machine_of(r, gpu, is_for_cores(program.seed, gpu))
     yield machine, None, None
     if r.random() < 0.25:
         yield machine, leave_out(r, machine, names, program), None
     if r.random() < 0.25:
         yield machine, None, "in other words"
-    if r.random() < 0.5 and twice(program, program.seed):
+    if r.random() < 0.5 and not program.has_float8 and twice(program, program.seed):
         yield machine, None, "with each sample twice"
 
 
@@ -154,14 +169,15 @@ def updated(program, gradients):
 
 def against_pytorch(program, dump):
     """The interpreter's first step and evaluation against PyTorch; None, or what differs."""
-    if not program.exact or not program.settings["precision"] in ("f32", "tf32"):
+    if not program.exact or not (program.has_float8 or program.settings["precision"] in ("f32", "tf32")):
         return None
-    found = read_dump(dump)
-    _, _, evaluated = program.gradients(training=False)
+    found, exact = read_dump(dump), program.has_float8 and Exact(program)
+    _, _, evaluated = program.gradients(training=False, exact=exact)
     pairs = [("eval.loss", "loss", sum(evaluated[n] for n in program.loss))]
     graphs = [("eval", evaluated)]
-    if program.parts == 1 or is_mean_over_samples(program):
-        _, gradients, known = program.gradients(program.batch * program.parts)
+    if program.parts == 1 or (is_mean_over_samples(program) and not program.has_float8):  # each part has scales of its own
+        LARGEST.clear()
+        _, gradients, known = program.gradients(program.batch * program.parts, exact=exact)
         pairs += [("train.loss", "loss", sum(known[n] for n in program.loss)), *(("param", n, v) for n, v in updated(program, gradients).items())]
         graphs += [("train", known)]
     if program.parts == 1:
@@ -171,6 +187,10 @@ def against_pytorch(program, dump):
         if graph == "eval" or program.parts == 1:  # an output is the last part's
             pairs += [(f"{graph}.output", n, values[n]) for n in program.outputs]
         pairs += [(f"{graph}.metric", f"m{i}", values[n]) for i, n in enumerate(program.metrics)]
+    if exact and (wrong := wrong_states(program, found, of_first_step(program, exact, list(LARGEST)))):
+        return wrong
+    if exact and not exact.judges:
+        return None
     for kind, name, want in pairs:
         if (kind, name) not in found:
             continue  # evaluation drops what is for training only

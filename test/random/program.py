@@ -1,30 +1,36 @@
 """A random program: leaves, statements, roots, recipe. It prints itself as a .ft file and computes itself in PyTorch."""
 import copy
 import json
+import math
 import zlib
 
 import numpy
 import torch
 
+from float8_product import CURRENT, FIRST
 from operations import OPERATIONS, literal
+
+PRODUCTS8 = ("Linear", "SwiGLU", "matmul", "matmul_transposed")
 
 INTEGERS = ("i32", "i64", "u8")
 
 
 class Leaf:
     """kind: input, param, state; hidden: a layer declares it. scale: values lie in -scale … scale; of integers, below it.
+    grid: not 0: values are whole numbers up to this, one of which is reached, times a power of two that is at most scale / 8.
     twin: the second half of the samples is the first again ("same"), 1 less it ("rest"), or all are a half ("half")."""
 
-    def __init__(self, kind, name, dtype, shape, scale=1.0, hidden=False, init="normal(0.5)", positive=False, twin=None):
+    def __init__(self, kind, name, dtype, shape, scale=1.0, hidden=False, init="normal(0.5)", positive=False, twin=None, grid=0):
         self.kind, self.name, self.dtype, self.shape = kind, name, dtype, list(shape)
         self.scale, self.hidden, self.init, self.positive, self.twin = scale, hidden, init, positive, twin
+        self.grid = grid
 
     def values(self, seed, rows=None):
         """A function of seed and name. Floats are multiples of 2^-20, so that f32 holds them; rows: another batch."""
         random = numpy.random.RandomState((zlib.crc32(self.name.encode()) + 977 * seed) % 2**32)
         shape = self.shape if rows is None or self.kind != "input" else [rows, *self.shape[1:]]
         if self.twin:
-            first = Leaf(self.kind, self.name, self.dtype, [shape[0] // 2, *shape[1:]], self.scale, positive=self.positive).values(seed)
+            first = Leaf(self.kind, self.name, self.dtype, [shape[0] // 2, *shape[1:]], self.scale, positive=self.positive, grid=self.grid).values(seed)
             first = first * 0 + 0.5 if self.twin == "half" else first
             first = first.reshape(-1, self.shape[0] // 2, *shape[1:])  # batch by batch
             return torch.cat([first, 1 - first if self.twin == "rest" else first], 1).reshape(shape)
@@ -32,6 +38,11 @@ class Leaf:
             return torch.from_numpy(random.randint(0, 2, shape).astype(bool))
         if self.dtype in INTEGERS:
             return torch.as_tensor(random.randint(0, max(int(self.scale), 1), shape))
+        if self.grid:
+            whole = random.randint(-self.grid, self.grid + 1, shape).astype("f8")
+            sample = math.prod(self.shape[self.kind == "input" :])  # in the first one: a larger batch begins with a smaller one
+            whole.reshape(-1)[zlib.crc32(self.name.encode()) % sample] = self.grid
+            return torch.as_tensor(whole * 2.0 ** math.floor(math.log2(self.scale / max(self.grid, 4))), dtype=torch.float64)
         x = random.uniform(0.25 if self.positive else -1, 1, shape) * self.scale
         return torch.as_tensor(numpy.round(x * 2**20) / 2**20, dtype=torch.float64)
 
@@ -63,6 +74,17 @@ class Program:
 
     def leaf(self, name):
         return next((leaf for leaf in self.leaves if leaf.name == name), None)
+
+    def scales(self, statement):
+        """Of a product of 8-bit floats (float8_product.py); None: it is none."""
+        whole, own = self.settings.get("precision", "f32"), statement.attrs.get("precision")
+        if statement.op not in PRODUCTS8 or not (own or whole).startswith("fp8"):
+            return None
+        return FIRST if "delayed" in whole else CURRENT
+
+    @property
+    def has_float8(self):
+        return any(self.scales(s) for s in self.statements)
 
     @property
     def exact(self):
@@ -117,20 +139,20 @@ class Program:
         known = dict(values)
         for s in self.statements:
             args = [known[n] for n in s.args]
-            attrs = dict(s.attrs, training=training)
+            attrs = dict(s.attrs, training=training, scales=self.scales(s))
             value = OPERATIONS[s.op].meaning(args, attrs)
             if watch:
                 watch(s, args, value)
             known[s.name] = value
         return known
 
-    def gradients(self, rows=None, values=None, training=True):
-        """(value of the loss, gradients of the params by name, all values)"""
+    def gradients(self, rows=None, values=None, training=True, exact=None):
+        """(value of the loss, gradients of the params by name, all values). exact.see: is shown all of them (float8_product.Exact)."""
         values = dict(values or self.leaf_values(rows))
         params = [leaf.name for leaf in self.leaves if leaf.kind == "param"]
         for name in params:
             values[name] = values[name].clone().requires_grad_()
-        known = self.evaluate(values, training)
+        known = self.evaluate(values, training, exact and exact.see)
         loss = sum(known[n] for n in self.loss)
         found = torch.autograd.grad(loss, [values[n] for n in params], allow_unused=True) if loss.requires_grad else [None] * len(params)
         return loss.item(), {n: torch.zeros_like(values[n]) if g is None else g for n, g in zip(params, found)}, known

@@ -27,9 +27,10 @@ typedef struct {
   double *element;
 } Given;
 
-/* One interpreted run: what it left of each step. */
+/* One interpreted run: what it left of each step, and all values of each graph that it went through. */
 typedef struct {
   Tensor **of_step[STEPS], **eval;
+  VEC(Tensor **) trace;
 } Run;
 
 typedef struct {
@@ -42,6 +43,7 @@ typedef struct {
   bool is_quick;                          /* LLVM does little */
   Program program, reference, simplified; /* reference, behind the rules of algebra too */
   int parts;                              /* of a step's batch: train.accumulate */
+  bool has_float8;                        /* products of 8-bit floats: noise_exact.h */
   HelpRun code;
   SimHelp sim;
   Artifact *artifact; /* of the code, with its graphs, on the device that users train on */
@@ -174,6 +176,13 @@ typedef struct {
   Noise *noise; /* NULL: exact */
 } Walk;
 
+/* Runs of graphs, one after the other. */
+typedef struct {
+  Noise *noise;     /* NULL: exact */
+  const Run *exact; /* the run without noise; NULL: noise does not ask */
+  Run *run;
+} Turn;
+
 static const Tensor *slice_of(Walk *walk, const Tensor *flat, const Node *param) {
   Tensor *slice = tensor_new(walk->c->arena, param->type);
   int64_t at = node_int(param, ATTR_OFFSET, 0);
@@ -216,9 +225,11 @@ static void walk_after(const Node *node, const Tensor *const *inputs, Tensor *va
   if (walk->noise) noise_after(node, inputs, value, walk->noise);
 }
 
-static Tensor **interpret(Case *c, const Graph *graph, Memory *memory, int part, Noise *noise) {
-  Walk walk = {c, graph, memory, part, noise};
+static Tensor **interpret(Case *c, const Graph *graph, Memory *memory, int part, Turn *turn) {
+  Walk walk = {c, graph, memory, part, turn->noise};
   Tensor **values = ARENA_ARRAY(c->arena, Tensor *, graph->nodes.count);
+  if (turn->exact) turn->noise->exact = turn->exact->trace.at[turn->run->trace.count];
+  VEC_PUSH(c->arena, turn->run->trace, values);
   if (!graph_interpret_changed(graph, c->arena, leaf_value, walk_after, &walk, values, &c->diag))
     reject("the interpreter refuses it");
   remember(c, memory, graph, values);
@@ -226,10 +237,10 @@ static Tensor **interpret(Case *c, const Graph *graph, Memory *memory, int part,
 }
 
 /* The values of the graph that ends the step. */
-static Tensor **interpret_step(Case *c, const Program *program, Memory *memory, Noise *noise) {
+static Tensor **interpret_step(Case *c, const Program *program, Memory *memory, Turn *turn) {
   for (int part = 0; part + 1 < c->parts; part++)
-    interpret(c, program->micro, memory, part, noise);
-  Tensor **values = interpret(c, program->train, memory, c->parts - 1, noise);
+    interpret(c, program->micro, memory, part, turn);
+  Tensor **values = interpret(c, program->train, memory, c->parts - 1, turn);
   clear_sums(memory, program->train);
   return values;
 }
@@ -258,28 +269,30 @@ static Tensor **of_reference(Case *c, const Graph *from, Tensor **values, const 
   return found;
 }
 
-static Run interpret_all(Case *c, const Program *program, Noise *noise) {
+/* exact: the same without noise, where that asks. */
+static Run interpret_all(Case *c, const Program *program, Noise *noise, const Run *exact) {
   Run run = {0};
+  Turn turn = {noise, exact, &run};
   Memory memory = {0}, fresh = {0};
   for (int s = 0; s < STEPS; s++) {
-    Tensor **values = interpret_step(c, program, &memory, noise);
+    Tensor **values = interpret_step(c, program, &memory, &turn);
     run.of_step[s] = of_reference(c, program->train, values, c->reference.train);
   }
-  Tensor **values = interpret(c, program->eval, &fresh, 0, noise);
+  Tensor **values = interpret(c, program->eval, &fresh, 0, &turn);
   run.eval = of_reference(c, program->eval, values, c->reference.eval);
   return run;
 }
 
-static Run noisy_run(Case *c, const Program *program, int turn) {
+static Run noisy_run(Case *c, const Program *program, const Run *exact, int turn) {
   const char *precision = setting_text(c->program.settings, "train.precision");
   Noise noise = {c->arena, (uint64_t)turn * 7919 + 1,
-                 !strcmp(precision, "tf32") && strcmp(c->request.gpu, "cpu"), turn % 2, 0};
-  return interpret_all(c, program, &noise);
+                 !strcmp(precision, "tf32") && strcmp(c->request.gpu, "cpu"), turn % 2, 0, NULL};
+  return interpret_all(c, program, &noise, c->has_float8 ? exact : NULL);
 }
 
 static void add_noisy(Case *c, int turns) {
   for (int i = 0; i < turns; i++) {
-    Run run = noisy_run(c, &c->reference, c->noisy.count);
+    Run run = noisy_run(c, &c->reference, &c->exact, c->noisy.count);
     VEC_PUSH(c->arena, c->noisy, run);
   }
 }

@@ -1,4 +1,4 @@
-/* random_dump: what the interpreter says of the first step and of the evaluation, as text for
+/* random_dump: what the interpreter says of the first step and of the evaluation, and of delayed scaling's states, as text for
  * PyTorch (test/random/oracles.py): a line for each value, "kind name numbers". */
 #ifndef FT_TEST_RANDOM_DUMP_H
 #define FT_TEST_RANDOM_DUMP_H
@@ -26,6 +26,19 @@ static void dump_roots(FILE *out, const Graph *graph, Tensor **values) {
   }
 }
 
+/* What delayed scaling keeps (passes/float8_delayed.h), behind each step. */
+static void dump_float8(FILE *out, Case *c) {
+  const Graph *graph = c->reference.train;
+  for (int s = 0; s < STEPS; s++)
+    for (int i = 0; i < graph->roots.count; i++) {
+      const Root *root = &graph->roots.at[i];
+      if (root->kind != ROOT_ASSIGN || strncmp(root->name, OWN_FLOAT8, strlen(OWN_FLOAT8)) != 0) continue;
+      const Type *type = &root->node->type;
+      char *kind = arena_printf(c->arena, "state.%d.%lld", s, (long long)type->shape.dim[0]);
+      dump_value(out, kind, root->name, c->exact.of_step[s][root->node->id], 0, shape_elements(&type->shape));
+    }
+}
+
 static void dump(Case *c) {
   FILE *out = fopen(c->request.dump, "w");
   if (!out) reject("cannot write %s", c->request.dump);
@@ -45,6 +58,7 @@ static void dump(Case *c) {
       dump_value(out, "param", node_str(param, ATTR_NAME), c->exact.of_step[0][params->id],
                  node_int(param, ATTR_OFFSET, 0), shape_elements(&param->type.shape));
   }
+  dump_float8(out, c);
   fclose(out);
 }
 #endif

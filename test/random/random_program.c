@@ -132,9 +132,9 @@ static void add_noisy_simplified(Case *c, int turns) {
   PassOptions options = {.verify = true, .multiplies_float8 = float8_unit(c), .stop_after = "dce2", .disable = c->request.without};
   c->simplified = read_program(c);
   if (!passes_run(&c->simplified, &c->diag, &options, is_for_gpu(c))) refuse(c);
-  c->exact_simplified = interpret_all(c, &c->simplified, NULL);
+  c->exact_simplified = interpret_all(c, &c->simplified, NULL, NULL);
   for (int i = 0; i < turns; i++) {
-    Run run = noisy_run(c, &c->simplified, i);
+    Run run = noisy_run(c, &c->simplified, &c->exact_simplified, i);
     VEC_PUSH(c->arena, c->noisy_simplified, run);
   }
 }
@@ -357,6 +357,17 @@ static bool has_narrow(const Graph *graph) {
   return false;
 }
 
+/* Does a product round its operands to 8 bits, as the recipe or a layer says? */
+static bool has_float8_products(const Case *c) {
+  const Graph *graph = c->reference.train;
+  bool has_some = !strcmp(setting_text(c->program.settings, "train.precision"), "fp8");
+  for (int i = 0; i < graph->nodes.count && !has_some; i++) {
+    const char *own = node_str(graph->nodes.at[i], ATTR_PRECISION);
+    has_some = own && !strcmp(own, "fp8");
+  }
+  return has_some;
+}
+
 /* What the values mean: forward as it stands, its gradient, the update. Where values are rounded to
  * 16 bits hangs on the passes before: then the same ones run here. (Seed 6526: of f16 values that
  * are put together, all are rounded at once; the gradient's parts are rounded before they are
@@ -365,8 +376,8 @@ static void refer(Case *c, bool is_gpu) {
   bool is_narrow;
   const char *precision = setting_text(c->program.settings, "train.precision");
   c->reference = read_program(c);
-  is_narrow =
-      !strcmp(precision, "bf16") || !strcmp(precision, "fp16") || has_narrow(c->reference.train);
+  c->has_float8 = has_float8_products(c);
+  is_narrow = c->has_float8 || !strcmp(precision, "bf16") || !strcmp(precision, "fp16") || has_narrow(c->reference.train);
   PassOptions options = {.verify = true, .multiplies_float8 = float8_unit(c),
                          .stop_after = "optimizer",
                          .disable = is_narrow
@@ -419,7 +430,8 @@ static bool stands(const char *from, const char *end, const char *word) {
 /* The units that products and attention took: of each kernel of the PTX, by its instructions. */
 static const char *units_in_code(Case *c) {
   static const char *const marks[][2] = {
-      {"wgmma.mma_async", "wgmma"}, {"cp.async.bulk.tensor", "tma"}, {"multicast::cluster", "clusters"}, {"mma.sync", "mma"}};
+      {"wgmma.mma_async", "wgmma"}, {"cp.async.bulk.tensor", "tma"}, {"multicast::cluster", "clusters"}, {"mma.sync", "mma"},
+      {"m16n8k32.row.col.f32.e", "mma8"},   {"k32.f32.e", "wgmma8"}}; /* of 8-bit floats */
   enum { MARKS = sizeof marks / sizeof *marks };
   bool is_there[2][MARKS] = {0};
   const char *entry = strstr(text_cstr(&c->code.code.assembly), ".entry "), *seen = "";
@@ -501,7 +513,7 @@ static void check(Case *c) {
   bool is_gpu = is_for_gpu(c);
   read_values(c);
   compile(c, is_gpu);
-  c->exact = interpret_all(c, &c->reference, NULL);
+  c->exact = interpret_all(c, &c->reference, NULL, NULL);
   add_noisy(c, TURNS);
   if (c->request.dump) dump(c);
   compare_training(c, 1);
