@@ -154,7 +154,9 @@ bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions 
     return false;
   }
   bool is_quick = module->target == TARGET_CPU && options->is_quick;
-  LLVMCodeGenOptLevel level = is_quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelAggressive;
+  /* for PTX the back end takes two thirds of the time so, and writes the same instructions */
+  LLVMCodeGenOptLevel best = module->target == TARGET_PTX ? LLVMCodeGenLevelDefault : LLVMCodeGenLevelAggressive;
+  LLVMCodeGenOptLevel level = is_quick ? LLVMCodeGenLevelNone : best;
   module->machine = LLVMCreateTargetMachine(target, triple, module->cpu, module->features, level,
                                             LLVMRelocPIC, LLVMCodeModelDefault);
   module->context = LLVMContextCreate();
@@ -194,8 +196,26 @@ static const char portable_pipeline[] =
     "loop-mssa(loop-rotate,licm),simplifycfg,sroa<modify-cfg>,gvn,instcombine<no-verify-fixpoint>,"
     "loop-mssa(licm),early-cse,loop-sink,simplifycfg),globaldce";
 
+/* For PTX not default<O3> either, which simplifies the helpers of kernels' bodies before it inlines them, and takes
+ * twice as long. Here they are inlined first, where most arguments are constants. Integer sums are ordered
+ * (reassociate), so that what a loop does not change comes first; known ranges make addresses unsigned
+ * (correlated-propagation), which saves registers: without it ptxas spills; loops are unrolled where the source says
+ * so; and the back end joins loads to wider ones where infer-alignment has been. What a change costs is told by
+ * bench/gpu_model/run and by ptxas -v (test/lit/ptx/assemble.test). */
+static const char ptx_pipeline[] =
+    "always-inline,globaldce,"
+    "function(nvvm-reflect,nvvm-intr-range,sroa<modify-cfg>,early-cse<memssa>,simplifycfg,"
+    "instcombine<no-verify-fixpoint>,simplifycfg,reassociate,"
+    "loop-mssa(loop-instsimplify,loop-simplifycfg,loop-rotate,licm),simplifycfg,"
+    "instcombine<no-verify-fixpoint>,loop(indvars,loop-deletion,loop-unroll-full),sroa<modify-cfg>,"
+    "sccp,bdce,instcombine<no-verify-fixpoint>,correlated-propagation,adce,loop-mssa(licm),"
+    "simplifycfg<forward-switch-cond;switch-range-to-icmp;switch-to-lookup;no-keep-loops;"
+    "hoist-common-insts;sink-common-insts>,instcombine<no-verify-fixpoint>,"
+    "loop-unroll<O1>,instcombine<no-verify-fixpoint>,infer-alignment,loop-sink,simplifycfg),"
+    "globaldce";
+
 static const char *pipeline_of(const Module *module) {
-  if (module->target == TARGET_PTX) return "default<O3>";
+  if (module->target == TARGET_PTX) return ptx_pipeline;
   if (module->is_portable) return portable_pipeline;
   return module->options->is_quick ? quick_pipeline : host_pipeline;
 }
