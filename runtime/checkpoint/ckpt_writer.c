@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "runtime/checkpoint/ckpt_file.h"
 #include "runtime/common/guard.h"
+#include "runtime/common/watchdog.h"
 #include <stdio.h>
 #include <errno.h>
 #include <pthread.h>
@@ -76,6 +77,11 @@ static Status writer_told(CkptWriter *writer) {
 }
 
 /* ── what the thread does ─────────────────────────────────────────────────────────────────── */
+static void note_saved_file(CkptWriter *writer, const File *file) {
+  atomic_store(&writer->saved_step, file->info.step);
+  watchdog_saved(file->info.step, file->folder);
+}
+
 /* The best before the step's own, so that a step's file never tells of a best that is not on the
  * disk. */
 static Status finish_files(CkptWriter *writer) {
@@ -83,7 +89,7 @@ static Status finish_files(CkptWriter *writer) {
     const File *file = &writer->file[i];
     STATUS_TRY(ckpt_file_finish(file->file));
     if (!file->keep || comm_rank(writer->comm) > 0) continue;
-    atomic_store(&writer->saved_step, file->info.step);
+    note_saved_file(writer, file);
     STATUS_TRY(ckpt_keep(file->folder, file->info.step, file->keep));
   }
   return STATUS_OK;
@@ -125,9 +131,24 @@ static bool start_thread(CkptWriter *writer) {
 }
 
 /* ── from phase to phase ──────────────────────────────────────────────────────────────────── */
+static void begin_wait(const CkptWriter *writer) {
+  const File *file = &writer->file[0];
+  watchdog_begin("the checkpoint to be written", file->folder, file->info.step);
+}
+
 static void join_thread(CkptWriter *writer) {
-  if (writer->is_running) pthread_join(writer->thread, NULL);
+  if (!writer->is_running) return;
+  begin_wait(writer);
+  pthread_join(writer->thread, NULL);
+  watchdog_end();
   writer->is_running = false;
+}
+
+/* Without a thread. */
+static void do_phase_now(CkptWriter *writer) {
+  begin_wait(writer);
+  do_phase(writer);
+  watchdog_end();
 }
 
 static void forget_job(CkptWriter *writer) {
@@ -154,12 +175,12 @@ Status ckpt_writer_go_on(CkptWriter *writer) {
       was_writing ? settle_files(writer) : comm_agree(writer->comm, writer_told(writer));
   if (status != STATUS_OK || !was_writing) {
     for (int i = 0; i < writer->file_count && status == STATUS_OK; i++)
-      if (writer->file[i].keep) writer->saved_step = writer->file[i].info.step;
+      if (writer->file[i].keep) note_saved_file(writer, &writer->file[i]);
     forget_job(writer);
     return status;
   }
   writer->phase = FINISHING;
-  if (comm_rank(writer->comm) > 0 || !start_thread(writer)) do_phase(writer);
+  if (comm_rank(writer->comm) > 0 || !start_thread(writer)) do_phase_now(writer);
   return STATUS_OK;
 }
 
@@ -239,7 +260,7 @@ Status ckpt_writer_start(CkptWriter *writer, bool goes_on) {
   status = goes_on ? take_copy(writer) : STATUS_OK;
   if (status == STATUS_OK && writer->snapshot && start_thread(writer)) return STATUS_OK;
   if (status == STATUS_OK)
-    do_phase(writer);
+    do_phase_now(writer);
   else
     remember(writer, status);
   writer->is_waited_for = goes_on;

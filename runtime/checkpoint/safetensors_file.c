@@ -2,6 +2,7 @@
  * safetensors.h). Only its maker gives it its name. */
 #include "base/text.h"
 #include "runtime/checkpoint/safetensors_sum.h"
+#include "runtime/common/watchdog.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -38,6 +39,7 @@ static Status file_put(SafeFile *file, size_t at, const void *bytes, size_t coun
     if (now < 0 && errno == EINTR) continue;
     if (now <= 0) return file_failed(file, now < 0 ? errno : ENOSPC);
     done += (size_t)now;
+    watchdog_progress();
   }
   return STATUS_OK;
 }

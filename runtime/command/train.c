@@ -8,6 +8,7 @@
 #include "runtime/command/plateau.h"
 #include "runtime/command/rule.h"
 #include "runtime/common/signals.h"
+#include "runtime/common/watchdog.h"
 #include "runtime/command/train_state.h"
 #include "runtime/execute/programme.h"
 #include <errno.h>
@@ -156,6 +157,7 @@ static Status go_on_from(Training *training, const CkptInfo *info, const char *u
   training->shuffle = info->is_shuffled;
   training->first_step = training->saved_step = training->asked_step = info->step;
   training->saved_in = training->options->resume;
+  watchdog_saved(training->saved_step, training->saved_in);
   training->has_best =
       info->has_best && strcmp(info->best_of, train_text(training, "train.checkpoint.best")) == 0;
   training->best = info->best;
@@ -340,6 +342,7 @@ static Status set_up(Training *training) {
   STATUS_TRY(ranks_open(&options->run, ranks, &training->artifact));
   training->plan = training->artifact->plan;
   training->writes = ranks->place.rank == 0;
+  watchdog_start(setting_number(training->plan->settings, "train.timeout"), "train.timeout");
   STATUS_TRY(ranks_agree(ranks, train_open_all(training)));
   if (!training->train) return STATUS_OK;
   STATUS_TRY(ranks_join_devices(ranks, training->exec));
@@ -370,6 +373,7 @@ static Status tear_down(Training *training, Status status) {
   ranks_free(&training->ranks);
   artifact_close(training->artifact);
   ckpt_unlock(training->folder);
+  watchdog_stop();
   return status;
 }
 

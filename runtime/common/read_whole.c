@@ -1,6 +1,7 @@
 /* read_whole: see read_whole.h. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "runtime/common/read_whole.h"
+#include "runtime/common/watchdog.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -46,6 +47,7 @@ Status read_whole_from(const char *path, int fd, size_t bytes, uint8_t **out) {
     else if (errno != EINTR)
       status = status_errno(errno, "%s cannot be read", path);
   }
+  watchdog_progress();
   if (status == STATUS_OK)
     *out = at;
   else

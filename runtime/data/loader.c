@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "runtime/common/guard.h"
 #include "runtime/common/order.h"
+#include "runtime/common/watchdog.h"
 #include "runtime/data/visits.h"
 #include <errno.h>
 #include <pthread.h>
@@ -212,6 +213,7 @@ static int64_t claim_units(Loader *loader, int64_t *first) {
 
 static void loader_announce(Loader *loader, int64_t unit, Status status) {
   int64_t step = unit / loader->units, slot = step % loader->options.slot_count;
+  watchdog_progress();
   if (status == STATUS_OK) {
     if (atomic_fetch_add(&loader->done[slot], 1) + 1 < loader->units) return;
     atomic_store_explicit(&loader->done[slot], 0, memory_order_relaxed);

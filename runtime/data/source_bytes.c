@@ -3,6 +3,7 @@
 #include "runtime/data/source_bytes.h"
 #include "runtime/common/guard.h"
 #include "runtime/common/read_whole.h"
+#include "runtime/common/watchdog.h"
 #include "runtime/data/source_inflate.h"
 #include "runtime/data/source_zstd.h"
 #include "runtime/data/spool.h"
@@ -182,6 +183,7 @@ bool source_bytes_size(const SourceBytes *bytes, size_t *count) {
 }
 
 static void publish(SourceBytes *bytes, size_t ready, bool is_checked, const char *failure) {
+  watchdog_progress();
   pthread_mutex_lock(&bytes->lock);
   if (failure && !atomic_load(&bytes->failed)) {
     bytes->failure = failure;

@@ -2,6 +2,7 @@
 #include "runtime/execute/feed.h"
 #include "base/clock.h"
 #include "plan/step_form.h"
+#include "runtime/common/watchdog.h"
 #include "runtime/execute/programme.h"
 #include "runtime/data/loader.h"
 #include <errno.h>
@@ -21,6 +22,8 @@ struct Feed {
   int slot_count;
   bool has_sizes;       /* rows of several lengths: a programme for each */
   StepRule rule;        /* which form a step has */
+  Text paths;           /* of the source's files, with commas between */
+  bool is_step;         /* the programme trains */
   bool is_open;         /* no file of the start is being inflated */
   int64_t waited;       /* nanoseconds, for batches, … */
   int64_t opening;      /* … and while it is not open */
@@ -33,6 +36,7 @@ static Status fill(void *context, int64_t first, void *batch) {
   Feed *feed = context;
   int64_t last = source_samples(feed->options.source) - 1;
   for (int64_t i = 0; i < feed->batch; i++) feed->samples[i] = first + i < last ? first + i : last;
+  watchdog_progress();
   return source_fill(feed->options.source, feed->worker, feed->samples, batch);
 }
 
@@ -70,7 +74,9 @@ static Status feed_keep(Feed *feed) {
   feed->samples = calloc((size_t)feed->batch, sizeof *feed->samples);
   if (!feed->samples) return status_errno(ENOMEM, "batches");
   Status status = source_worker_new(feed->options.source, feed->options.seed, &feed->worker);
+  watchdog_begin("the samples, all of which the device keeps", text_cstr(&feed->paths), 0);
   if (status == STATUS_OK) status = exec_keep(feed->exec, &data, &feed->kept);
+  watchdog_end();
   source_worker_free(feed->worker);
   feed->worker = NULL;
   free(feed->samples);
@@ -126,9 +132,9 @@ static Status start_loader(Feed *feed, int64_t first_step, int64_t end_step) {
 /* Into how many runs the programme's batch is cut, and how many parts each of them takes. */
 static void find_parts(Feed *feed) {
   const PlanProgramme *programme = feed->programme.of;
-  bool is_step = strcmp(programme->name, PROGRAMME_STEP) == 0;
+  feed->is_step = strcmp(programme->name, PROGRAMME_STEP) == 0;
   feed->parts = plan_batches(programme);
-  feed->at_once = is_step ? plan_parts_at_once(exec_plan(feed->exec)) : 1;
+  feed->at_once = feed->is_step ? plan_parts_at_once(exec_plan(feed->exec)) : 1;
 }
 
 /* Which programme a step is follows from its number, or from its batch. */
@@ -157,6 +163,7 @@ Status feed_new(Exec *exec, const char *programme, const FeedOptions *options, F
   find_sizes(feed);
   feed->next = parts_of(feed, options->first_step);
   feed->is_open = !source_is_inflating(options->source);
+  source_append_paths(options->source, &feed->paths);
   Status status = feed_is_worth_keeping(feed) ? feed_keep(feed) : STATUS_OK;
   if (status == STATUS_OK && !feed->kept) status = feed_make_slots(feed);
   if (status == STATUS_OK && !feed->kept)
@@ -176,6 +183,7 @@ void feed_free(Feed *feed) {
   exec_drop(feed->exec, feed->kept);
   for (int i = 0; i < feed->slot_count; i++) exec_batch_free(feed->exec, feed->slots[i]);
   free(feed->slots);
+  text_free(&feed->paths);
   free(feed);
 }
 
@@ -209,8 +217,10 @@ Status feed_resize(Feed *feed, int workers, int prefetch) {
 Status feed_next(Feed *feed, const void **batch) {
   bool is_open = feed->is_open;
   int64_t start = clock_nanoseconds();
+  watchdog_begin("a batch", text_cstr(&feed->paths), feed->is_step ? feed->next / feed->parts + 1 : 0);
   feed->next++;
   Status status = loader_next(feed->loader, batch);
+  watchdog_end();
   *(is_open ? &feed->waited : &feed->opening) += clock_nanoseconds() - start;
   if (!is_open) feed->is_open = !source_is_inflating(feed->options.source);
   return status;

@@ -1,6 +1,7 @@
 /* shim: preloaded into ftc and ftrun by test/e2e/faults.py; makes one call of one kind fail, or all
  * from that one on. FT_FAULT_KIND: which calls; FT_FAULT_AT: the how-manieth, from 1; 0: none;
- * FT_FAULT_LASTING: those after it too; FT_FAULT_COUNT: a file that gets the number of calls.
+ * FT_FAULT_LASTING: those after it too; FT_FAULT_HANGS: it does not return at all; FT_FAULT_SLOW:
+ * it takes so many milliseconds, and does not fail; FT_FAULT_COUNT: a file that gets the number of calls.
  * Only calls from the program itself, the C library and the libraries that report a failure to us
  * count (allocations of the dynamic linker or of OpenBLAS are theirs); FT_FAULT_CALLERS=c++ counts
  * those of LLVM and libstdc++ instead. Counting begins with main. */
@@ -30,7 +31,8 @@ static int range_count;
 static atomic_bool is_armed;
 static atomic_long calls;
 static long fail_at;
-static bool is_lasting;
+static bool is_lasting, hangs;
+static long slow;
 static char kind[32];
 static pid_t counted_process;
 
@@ -68,7 +70,10 @@ static bool fails(const char *which, const void *caller) {
     is_ours = (uintptr_t)caller >= ranges[i].start && (uintptr_t)caller < ranges[i].end;
   if (!is_ours || getpid() != counted_process) return false;
   long number = atomic_fetch_add(&calls, 1) + 1;
-  return number == fail_at || (is_lasting && fail_at && number > fail_at);
+  bool is_it = number == fail_at || (is_lasting && fail_at && number > fail_at);
+  while (is_it && hangs) pause();
+  if (is_it && slow) usleep((useconds_t)slow * 1000);
+  return is_it && !slow;
 }
 
 static void report(void) {
@@ -87,6 +92,8 @@ static int armed_main(int count, char **arguments, char **environment) {
   const char *at = getenv("FT_FAULT_AT"), *which = getenv("FT_FAULT_KIND");
   fail_at = at ? strtol(at, NULL, 10) : 0;
   is_lasting = getenv("FT_FAULT_LASTING") != NULL;
+  hangs = getenv("FT_FAULT_HANGS") != NULL;
+  if (getenv("FT_FAULT_SLOW")) slow = strtol(getenv("FT_FAULT_SLOW"), NULL, 10);
   snprintf(kind, sizeof kind, "%s", which ? which : "");
   dl_iterate_phdr(add_ranges, NULL);
   counted_process = getpid();
