@@ -28,7 +28,7 @@ static struct {
 } dog = {.lock = PTHREAD_MUTEX_INITIALIZER, .saved = -1};
 
 /* Under the lock. In one write, so that it stays whole beside what other ranks say. */
-static _Noreturn void give_up(void) {
+static _Noreturn void end_run(void) {
   char step[40] = "", from[1100] = "", saved[1300] = "", text[2700];
   const char *path = atomic_load(&dog.path);
   int64_t at = atomic_load(&dog.step);
@@ -47,14 +47,16 @@ static _Noreturn void give_up(void) {
 
 static void *watch(void *argument) {
   uint64_t seen[2] = {0};
-  int64_t since = clock_nanoseconds(), limit = (int64_t)(dog.seconds * 1e9);
+  int64_t last = clock_nanoseconds(), still = 0, limit = (int64_t)(dog.seconds * 1e9);
   int64_t pause = limit / 8 < 1000000000 ? limit / 8 + 1 : 1000000000;
   pthread_mutex_lock(&dog.lock);
   while (!dog.stop) {
     uint64_t now[2] = {atomic_load(&dog.wait), atomic_load(&dog.progress)};
-    int64_t time = clock_nanoseconds();
-    if (now[0] % 2 == 0 || now[0] != seen[0] || now[1] != seen[1]) since = time;
-    if (time - since > limit) give_up();
+    int64_t time = clock_nanoseconds(), passed = time - last;
+    still += passed < 2 * pause ? passed : pause; /* a process that was stopped (Ctrl-Z) waited no longer */
+    if (now[0] % 2 == 0 || now[0] != seen[0] || now[1] != seen[1]) still = 0;
+    if (still > limit) end_run();
+    last = time;
     seen[0] = now[0];
     seen[1] = now[1];
     struct timespec until = {(time + pause) / 1000000000, (time + pause) % 1000000000};

@@ -5,6 +5,7 @@
 #define _DEFAULT_SOURCE /* DT_DIR */
 #include "runtime/common/fnv.h"
 #include "runtime/data/sample_set.h"
+#include "runtime/common/watchdog.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -212,6 +213,7 @@ static Status folder_read_file(int file, const char *path, Sample *out) {
     if (count < 0) return status_errno(errno, "cannot read %s", path);
     if (!count) break; /* it became shorter: the decoder will say so */
     out->count += (size_t)count;
+    watchdog_progress();
   }
   return STATUS_OK;
 }

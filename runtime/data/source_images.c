@@ -1,5 +1,4 @@
 /* source_images: see source_images.h. */
-#include "runtime/common/watchdog.h"
 #include "runtime/data/source_images.h"
 #include "base/clock.h"
 #include "runtime/common/fnv.h"
@@ -314,7 +313,6 @@ static Status images_decode(const SourceImages *images, SourceWorker *worker, in
   PipeWorker *pipe = &worker->pipe;
   sample->count = 1;
   Status status = images->set->read(images->set, index, sample);
-  watchdog_progress();
   *is_damaged = status == STATUS_USER && !sample->count; /* the file is there, and empty */
   STATUS_TRY(status_prefix(status, "%s: sample %lld", images->label, (long long)index));
   int turn = images->turns ? image_orientation(sample->at, sample->count) : 1;

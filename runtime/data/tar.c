@@ -6,6 +6,7 @@
 #include "runtime/data/tar.h"
 #include "runtime/data/tar_file.h"
 #include "runtime/data/spool.h"
+#include "runtime/common/watchdog.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -58,6 +59,7 @@ static int read_part(int fd, uint64_t base, const TarPart *part, Sample *out) {
     if (got < 0) return errno;
     if (!got) return -1;
     done += (size_t)got;
+    watchdog_progress();
   }
   return tar_head_sum(head) == part->head_sum ? 0 : -1;
 }

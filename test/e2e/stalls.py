@@ -72,6 +72,17 @@ class Stalls(support.Case):
         done, _ = self.train(artifact, "read", 1, FT_FAULT_SLOW="50", FT_FAULT_LASTING="1")
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_long_steps(self):
+        """What takes longer than train.timeout is the step: nothing is waited for."""
+        numpy.save(self.path("x.npy"), numpy.ones((1024, 2048), "f4"))
+        numpy.save(self.path("y.npy"), numpy.arange(1024, dtype="i4") % 10)
+        artifact = self.compile("""model M(x: f32[B, 2048], y: i32[B]) {
+  loss = mean(cross_entropy(Linear(10, name="fc")(relu(Linear(2048, name="a")(relu(Linear(2048, name="b")(x))))), y))
+}
+data D { train = npy("x.npy", "y.npy") }
+train { model = M; data = D; batch = 1024; epochs = 2; seed = 1; optimizer = sgd(lr=0.01); timeout = 0.2 }""")
+        support.run("ftrun", artifact, "--threads", 1, cwd=self.folder)
+
     def test_any_time(self):
         """train.timeout = 0 waits as long as it takes, and another process may end it."""
         artifact = self.compile(MODEL.replace("WORKERS", "0"))

@@ -310,7 +310,7 @@ defect("float8-halves", "kernels/mma_ptx.h", "int even = swap ? 0x2064 : 0x6420,
 defect("float8-steps", "kernels/mma_ptx.h", "of / 2 * 4 + of % 2 + ((lane / 8 % 2) ^ upper) * 2;", "of / 2 * 4 + of % 2 + (lane / 8 % 2) * 2;", U8)
 defect("float8-rows", "kernels/mma_ptx.h", "return IS_BYTE && !deep ? 2 * i + group : group * 8 + i;", "return group * 8 + i;", U8)
 STALLS = "py test/e2e/stalls.py"
-defect("stalls-blind", "runtime/common/watchdog.c", "|| now[1] != seen[1]) since", ") since", STALLS)
+defect("stalls-blind", "runtime/common/watchdog.c", "|| now[1] != seen[1]) still", ") still", STALLS)
 defect("stalls-batch-unwatched", "runtime/execute/feed.c", 'watchdog_begin("a batch"', 'if (0) watchdog_begin("a batch"', STALLS)
 defect("stalls-writer-unwatched", "runtime/checkpoint/ckpt_writer.c", "  begin_wait(writer);\n  pthread_join", "  pthread_join", STALLS)
 defect("stalls-checkpoint-untold", "runtime/checkpoint/ckpt_writer.c", "  watchdog_saved(file->info.step, file->folder);", "", STALLS)
