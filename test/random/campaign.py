@@ -31,7 +31,7 @@ def options(arguments):
     parser.add_argument("--programs", type=int, help="so many programs instead of a time")
     parser.add_argument("--seed", type=int, help="the first seed, in place of going on where the last campaign stopped")
     parser.add_argument("--sim", action="store_true", help="PTX, in the simulator, instead of the CPU")
-    parser.add_argument("--float8", action="store_true", help="programs with products of 8-bit floats (float8_programs.py)")
+    parser.add_argument("--float8", action="store_true", help="programs with products of 8-bit floats, and some of whole numbers (float8_programs.py)")
     parser.add_argument("--quick", action="store_true", help="CPU: LLVM does little, but for every eighth program: twice as many in a time")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="programs at a time (default: the cores)")
     parser.add_argument("--folder", default=os.path.join(BUILD, "soak"), help="state and failures (default build/soak)")

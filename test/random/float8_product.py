@@ -11,7 +11,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "
 from float8 import FORMATS, nearest
 
 LEAST = 2.0**-100
-CONTRACTIONS = ("Linear", "SwiGLU", "matmul", "matmul_transposed", "Conv2d", "conv2d", "attention")
+CONTRACTIONS = ("Linear", "SwiGLU", "apply", "matmul", "matmul_transposed", "Conv2d", "conv2d", "attention")
 WITHIN = ("SwiGLU", "attention")  # they round values that are no statement's
 DOUBTS = []  # roundings near a tie
 CURRENT, FIRST = "current", "first"  # scales: of the tensor itself; of delayed scaling's first step, 1

@@ -2,7 +2,9 @@
 
 Numbers are small whole numbers times a power of two, so that few bits are lost: a scale is a power of two where the largest number of a tensor is 7,
 and where all numbers are 0 and ±1 any scale leaves them. Then most sums are exact, in any order, and so are the values that must come out
-(noise_exact.h). 28 has more digits than e4m3, and halves: they are rounded to even. Most sizes are multiples of 16, as Hopper's products want them, and some are not."""
+(noise_exact.h). 28 has more digits than e4m3, and halves: they are rounded to even. Most sizes are multiples of 16, as Hopper's products want them, and some are not.
+
+One in seven has products of values rounded to whole numbers in place of that (`fake_quant`), which evaluation on the CPU makes of integers."""
 import math
 
 from generate import Generator
@@ -11,13 +13,13 @@ from values import CLEAR, Reject
 
 MOST_ELEMENTS, MOST_VALUE = 3000, 500.0
 # where these jump, and they are exact, a value lies on one side of it for everybody
-DEFINED = {"relu", "abs", "leaky_relu", "hardtanh", "clamp", "maximum", "minimum", "less", "greater", "at_least", "above", "l1", "huber", "sign"}
+DEFINED = {"relu", "abs", "leaky_relu", "hardtanh", "clamp", "maximum", "minimum", "less", "greater", "at_least", "above", "l1", "huber", "sign", "fake_quant"}
 PLAIN = {"Linear", "SwiGLU"}
 
 
 class Float8Generator(Generator):
     most_value = MOST_VALUE
-    WORK = [("product", 36), ("move", 22), ("plain", 16), ("two", 8), ("cheap", 4), ("expensive", 4), ("reduce", 5), ("rows", 3), ("norm_layer", 2), ("again", 8),
+    WORK = [("product", 36), ("move", 22), ("plain", 16), ("two", 8), ("cheap", 4), ("expensive", 4), ("reduce", 5), ("rows", 3), ("norm_layer", 2), ("again", 8), ("layer_again", 6), ("whole", 3),
             ("attention", 2), ("conv", 2), ("lookup", 2), ("positions", 1), ("state", 2), ("motif", 2), ("swap", 6)]
     CORES = []
 
@@ -26,9 +28,9 @@ class Float8Generator(Generator):
         r = self.random
         self.most = MOST_ELEMENTS
         self.program.batch = r.choice([2, 3, 3, 6, 7] if self.program.samplewise else [16, 16, 16, 32, 1, 2, 3, 8])  # samples are told by their number
-        self.sizes = r.choice([[16], [16, 32], [16, 48], [16, 32, 16, 8], [16, 16, 20], [32, 24], [16, 5], [16, 16, 1], [17, 31, 16], [12, 4]])
+        self.sizes = r.choice([[16], [16, 32], [16, 48], [16, 32, 16, 8], [16, 16, 20], [32, 24], [16, 5], [16, 16, 1], [17, 31, 16], [12, 4], [16, 160], [16, 16, 176]])  # sums of more than a panel
         self.grids = r.choice([[7], [7, 1], [1, 7, 7], [7, 28], [7, 5, 3], [1]])
-        self.kind = r.choice(["current", "current", "delayed", "delayed", "layers", "layers of bf16"])
+        self.kind = r.choice(["current", "current", "delayed", "delayed", "layers", "layers of bf16", "whole numbers"])
 
     def leaf(self, kind, dtype, shape, batch=None, name=None, **more):
         if dtype == "f32" and not more.get("positive"):
@@ -61,6 +63,41 @@ class Float8Generator(Generator):
             return self.binary("mul", x, self.add("f32", [mask], x.batch, "point"))
         return self.add(choice, [x], x.batch, "point")
 
+    def rounded(self, x):
+        """To whole numbers of 8 or 4 bits times a scale, which may cut some off."""
+        scale = 2.0 ** -self.random.choice([3, 4, 5, 6])
+        return self.add("fake_quant", [x], x.batch, "point", scale=scale, bits=self.random.choice([8, 8, 4]), signed=self.chance(0.8))
+
+    def whole(self):
+        """A product that evaluation on the CPU makes of integers."""
+        x = self.pick()
+        if x.rank < 2 or (x.batch is not None and x.batch >= x.rank - 1):
+            raise Reject
+        w = self.leaf("param", "f32", [x.shape[-1], self.size()], scale=1 / math.sqrt(x.shape[-1]))
+        w = self.rounded(w) if self.chance(0.9) else w
+        return self.add("matmul", [self.rounded(x) if self.chance(0.8) else x, w], x.batch, "product")
+
+    def product(self):
+        return self.whole() if self.kind == "whole numbers" and self.chance(0.7) else super().product()
+
+    def layer_again(self):
+        """One layer of two values, or of its own result."""
+        x, bias = self.pick(), self.chance(0.5)
+        if x.rank < 2 or x.batch == x.rank - 1:
+            raise Reject
+        k, name = x.shape[-1], self.name("f")
+        out = k if self.chance(0.6) else self.size()
+        attrs = {"out": out, "bias": bias, "name": name, **({"precision": "fp8"} if self.kind.startswith("layers") else {})}
+        shapes = {"weight": [out, k], **({"bias": [out]} if bias else {})}
+        leaves = [self.leaf("param", "f32", shape, name=f"{name}.{n}", hidden=True, scale=1 / math.sqrt(k)) for n, shape in shapes.items()]
+        layer = self.add("declare", leaves, None, keep=False, **attrs)
+        y = self.add("apply", [layer, x, *leaves], x.batch, "product", **attrs)
+        fits = [v for v in self.floats() if v.rank >= 2 and v.shape[-1] == k and v.batch != v.rank - 1 and v.name != x.name]
+        again = self.tame(y) if out == k and self.chance(0.5) else self.random.choice(fits) if fits else None
+        if again is None:
+            raise Reject
+        return self.add("apply", [layer, again, *leaves], again.batch, "product", **attrs)
+
     def again(self):
         """A param that a product has read is read by another one, from either side, or in the other order."""
         x = self.pick()
@@ -92,7 +129,7 @@ class Float8Generator(Generator):
         if self.kind == "delayed":
             s["precision"] = f"fp8(scaling=delayed, history={r.choice([1, 2, 2, 3, 16])}, margin={r.choice([0, 0, 0, 1, 2])})"
         else:
-            s["precision"] = {"current": "fp8", "layers": "f32"}.get(self.kind, "bf16")
+            s["precision"] = {"current": "fp8", "layers": "f32", "whole numbers": "f32"}.get(self.kind, "bf16")
 
     def has_product(self):
         """… of 8-bit floats, as far as one sees."""
@@ -111,7 +148,7 @@ def generate(seed, samplewise=None):
     for _ in range(r.choice([0, 1, 2, 3, 4, 5, 7, 9])):
         g.step()
     for _ in range(30):
-        if g.values and g.has_product():
+        if g.values and (g.has_product() or g.kind == "whole numbers"):
             break
         g.attempt(lambda: g.input("f32", [g.size()]))
         g.attempt(lambda: g.linear(g.random.choice(g.floats())))

@@ -105,6 +105,22 @@ operation("f16", lambda a, k: f"f32(f16({a[0]}))", lambda a, k: a[0], exact=Fals
 operation("dropout", lambda a, k: f"dropout({a[0]}, {k['p']})", lambda a, k: a[0], exact=False)
 
 
+def whole_numbers(k):
+    return (-(2 ** (k["bits"] - 1)), 2 ** (k["bits"] - 1) - 1) if k["signed"] else (0, 2 ** k["bits"] - 1)
+
+
+def fake_quant(a, k):
+    """As torch.fake_quantize_per_tensor_affine; its gradient is 1 within the range."""
+    x, (low, high) = a[0], whole_numbers(k)
+    n = torch.round(x.detach() / k["scale"])
+    inside = (n >= low) & (n <= high)
+    return n.clamp(low, high) * k["scale"] + torch.where(inside, x - x.detach(), torch.zeros_like(x))
+
+
+operation("fake_quant", lambda a, k: f"fake_quant({a[0]}, {k['scale']}, bits={k['bits']}, signed={literal(k['signed'])})", fake_quant,
+          lambda a, k: nearest((a[0] / k["scale"] - (a[0] / k["scale"]).floor() - 0.5).abs()))
+
+
 # ── reductions; attribute axis: a list, or absent for all ──
 def over(function):
     def meaning(a, k):
@@ -443,6 +459,9 @@ def batch_norm(a, k):
 
 
 block("Linear", lambda k: layer_words(k, [str(k["out"])] + ([] if k["bias"] else ["bias=false"])), linear)
+# a layer that is applied several times: what it is, of the value of its weight, and an application: (layer, x, parameters)
+operation("declare", lambda a, k: f"Linear({', '.join(layer_words(k, [str(k['out'])] + ([] if k['bias'] else ['bias=false'])))}, name=\"{k['name']}\")", lambda a, k: a[0])
+operation("apply", lambda a, k: f"{a[0]}({a[1]})", lambda a, k: linear(a[1:], k))
 block("Conv2d", lambda k: [str(k["out"]), literal(k["kernel"])] + [f"{n}={literal(k[n])}" for n in (*WINDOW, "bias")], convolve)
 block("LayerNorm", lambda k: [], lambda a, k: layer_norm(a[0], [-1]) * a[1] + a[2], lambda a, k: spread(a[0], [-1]))
 block("RMSNorm", lambda k: [], lambda a, k: a[0] * torch.rsqrt((a[0] * a[0]).mean(-1, keepdim=True) + 1e-5) * a[1])

@@ -27,6 +27,7 @@ HOPPER = ("wgmma", "attention_wgmma", "tma", "clusters")
 GPU = (*HOPPER, "transpose_tiles", "column_sums", "row_sums", "slope_epilogues", "channels", "moments", "masks", "approximate")
 CPU = ("concat_parts", "widen")
 FLOAT8_GPUS = ("sm_89", "sm_90a")  # they multiply 8-bit floats; the others, what was rounded to them
+FLOAT8_TILES = (1, 10), (11, 17), (11, 17), (18, 24), (25, 31), (32, 38)  # mma.sync's, wgmma's, those with tensor maps, of both kinds of clusters
 TILES, PLAIN_TILES = 46, 10  # of 16 bits on sm_90a: mma.sync's, then wgmma's, then those with tensor maps: of a block, and of two kinds of clusters
 
 
@@ -39,7 +40,7 @@ def made(seed, gpu, float8=False):
     return float8_programs.generate(seed) if float8 else generate(seed, cores=is_for_cores(seed, gpu))
 
 
-PRODUCTS = {"Linear", "SwiGLU", "matmul", "matmul_transposed", "Conv2d", "conv2d"}
+PRODUCTS = {"Linear", "SwiGLU", "apply", "matmul", "matmul_transposed", "Conv2d", "conv2d"}
 WANTS = {  # what a program must have for a choice to matter to it: one of these operations, and this of its recipe
     **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma"], ({"attention"}, None)),
     **dict.fromkeys(["layout", "channels"], ({"Conv2d", "conv2d"}, None)),
@@ -111,8 +112,10 @@ def float8_machine(r, gpu):
     if not gpu:
         return "cpu"
     machine = r.choice(["sm_80", *["sm_89"] * 4, *["sm_90a"] * 5])
-    tiles = {"sm_80": 1, "sm_89": PLAIN_TILES, "sm_90a": TILES}[machine]
-    return machine + (f":{r.randint(1, tiles)}" + ("/2" if r.random() < 0.2 else "") if r.random() < 0.8 and tiles > 1 else "")
+    if machine == "sm_80" or r.random() < 0.2:
+        return machine
+    first, last = FLOAT8_TILES[0] if machine == "sm_89" else r.choice(FLOAT8_TILES)
+    return f"{machine}:{r.randint(first, last)}" + ("/2" if r.random() < 0.2 else "")
 
 
 def forms(program, gpu, names):

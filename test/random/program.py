@@ -10,7 +10,7 @@ import torch
 from float8_product import CURRENT, FIRST
 from operations import OPERATIONS, literal
 
-PRODUCTS8 = ("Linear", "SwiGLU", "matmul", "matmul_transposed")
+PRODUCTS8 = ("Linear", "SwiGLU", "matmul", "matmul_transposed", "apply")
 
 INTEGERS = ("i32", "i64", "u8")
 

@@ -21,6 +21,7 @@
  * what was seen in the code, and what met in one kernel), refused (by ftc, with its message) or
  * fail (with what is wrong). */
 #include "test/random/random_case.h"
+#include "plan/plan_prepare.h"
 #include "test/random/random_device.h"
 #include "test/random/random_dump.h"
 #include "test/random/random_pairs.h"
@@ -100,6 +101,8 @@ static void execute(Case *c, bool is_evaluation, int pieces) {
   int part = 0;
   for (int i = 0; i < programme->runs.count; i++) {
     const PlanRun *run = &programme->runs.at[i];
+    int prepare = plan_prepare_of(plan, &plan->graphs.at[run->graph]);
+    if (prepare >= 0) execute_graph(c, prepare, pieces);
     for (int64_t k = 0; k < run->times; k++) {
       put_inputs(c, part++);
       execute_graph(c, run->graph, pieces);
