@@ -16,7 +16,9 @@ enum {
   SCRATCH_PAD = 8,
   GROUP_WARPS = 4, /* of wgmma */
   LINE = 64,       /* elements of its rows in shared memory */
-  LINE_ALIGN = 1024
+  LINE_ALIGN = 1024,
+  MULTIPROCESSORS = 132,
+  SECTION_BYTES = 32 << 20 /* of the 50 MiB of an H100's L2, as in FlashAttention-3 */
 };
 
 typedef enum { UNIT_FMA, UNIT_BF16, UNIT_F16, UNIT_TF32, UNIT_WGMMA, UNITS } AttentionUnit;
@@ -102,7 +104,7 @@ static int64_t block_rows(const Attention *a) { return a->cut.warps * a->cut.mic
 static int64_t shared_bytes(const Attention *a) {
   if (a->unit == UNIT_WGMMA) {
     int64_t tiles = 2 * a->cut.stages; /* each with numbers and two mbarriers */
-    return (row_panels(a) * block_rows(a) + tiles * a->cut.tile) * a->width * a->bytes +
+    return (2 * row_panels(a) * block_rows(a) + tiles * a->cut.tile) * a->width * a->bytes +
            tiles * (4 * a->cut.tile + 2 * 8) + a->cut.warps / GROUP_WARPS * 8;
   }
   int64_t panels = (row_panels(a) * block_rows(a) + 4 * a->cut.tile) * (a->width * a->bytes + 16);
@@ -152,6 +154,30 @@ static void choose_cut(Attention *a) {
     if (8 * padded_rows(a, &list[i]) <= 9 * padded_rows(a, &list[i + 1])) return;
   }
 }
+
+/* Of wgmma: a block for each multiprocessor, which computes several items, that is, blocks of rows.
+ */
+static int64_t part_planes(const Attention *a) {
+  return a->form.batch * (a->part == PART_BACKWARD_KEYS ? a->form.groups : a->form.heads);
+}
+static int64_t part_items(const Attention *a) {
+  return padded_rows(a, &a->cut) / block_rows(a) * part_planes(a);
+}
+static int64_t persistent_blocks(const Attention *a) {
+  int64_t most = a->job->module->only_tile ? 3 : MULTIPROCESSORS; /* tests have few items */
+  return part_items(a) < most ? part_items(a) : most;
+}
+/* How many heads, of all samples, have what their items stream in a part of L2. */
+static int64_t section_heads(const Attention *a) {
+  int64_t streamed = a->part == PART_BACKWARD_KEYS
+                         ? a->form.rows * (a->form.heads / a->form.groups)
+                         : a->form.keys;
+  int64_t bytes = 2 * streamed * a->width * a->bytes;
+  int64_t heads = bytes ? SECTION_BYTES / bytes : part_planes(a);
+  if (a->job->module->only_tile) heads = 2;
+  return heads < 1 ? 1 : heads < part_planes(a) ? heads : part_planes(a);
+}
+
 static int threads(const Attention *a) {
   return (a->cut.warps + (a->unit == UNIT_WGMMA ? GROUP_WARPS : 0)) * WARP;
 }
@@ -222,6 +248,9 @@ static void nvptx_attention_define_constants(Attention *a) {
       {"attention_row_panels", row_panels(a)},
       {"attention_keeps", a->cut.keeps && !a->mask_kind}, /* a mask needs registers */
       {"attention_stages", a->cut.stages},
+      {"attention_items", part_items(a)},
+      {"attention_blocks", persistent_blocks(a)},
+      {"attention_section", section_heads(a)},
       {"attention_maps", a->job->map_count > 0},
       {"attention_map_head", a->form.is_beside ? a->form.features : 0},
       {"attention_map_planes", a->form.is_beside ? 1 : a->form.groups},
@@ -346,8 +375,11 @@ static bool nvptx_attention_emit_part(Attention *a, AttentionPart part) {
   LLVMValueRef panels = entry_panels(&entry, a->shared);
   if (a->unit == UNIT_WGMMA) LLVMSetAlignment(panels, LINE_ALIGN);
   callback_call_block(&entry, a->suffix, functions[part], panels);
-  entry_close(&entry, name, (part_rows(a) + block_rows(a) - 1) / block_rows(a),
-              rows_are_keys ? a->form.groups : a->form.heads, a->form.batch);
+  if (a->unit == UNIT_WGMMA)
+    entry_close(&entry, name, persistent_blocks(a), 1, 1);
+  else
+    entry_close(&entry, name, padded_rows(a, &a->cut) / block_rows(a),
+                rows_are_keys ? a->form.groups : a->form.heads, a->form.batch);
   if (a->shared > SHARED_STATIC) job->out->launch[job->out->launch_count - 1].shared = a->shared;
   return true;
 }

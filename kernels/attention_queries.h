@@ -1,24 +1,21 @@
-/* attention_queries: a block of the wgmma kernels whose rows are queries, that is, forward and
- * dq's. The file that includes this one defines what a consumer computes of them: attend. */
+/* attention_queries: the items of the wgmma kernels whose rows are queries, that is, forward and
+ * dq's. */
 #ifndef FT_KERNELS_ATTENTION_QUERIES_H
 #define FT_KERNELS_ATTENTION_QUERIES_H
 #include "kernels/attention_ring.h"
 
-/* The work of a consumer warpgroup, over `count` tiles of keys. */
-ALWAYS void attend(const Here *w, Panel memory, int count);
-
-ALWAYS void share_block(void *const *args, SHARED void *shared, int block, int head, int batch,
-                        int thread) {
-  Panel memory = (Panel)shared;
-  Here w = here_of_queries(args, block, head, batch, thread);
-  int count = tiles_of_keys(&w);
-  open_mbarriers(memory, thread);
-  if (w.warp < attention_warps()) {
-    take_registers();
-    attend(&w, memory, count);
-  } else {
-    give_registers();
-    load_tiles(&w, memory, count);
-  }
+/* The last queries see the most keys. */
+ALWAYS Here item_here(void *const *args, int number, int thread) {
+  int blocks = (attention_queries() + block_rows() - 1) / block_rows();
+  Item item = item_at(number, blocks);
+  Here w = here(args, item.plane / attention_heads(), (blocks - 1 - item.block) * block_rows(),
+                thread);
+  w.head = item.plane % attention_heads();
+  w.group = w.head / (attention_heads() / attention_groups());
+  return w;
+}
+ALWAYS int item_tiles(const Here *w) { return tiles_of_keys(w); }
+ALWAYS void load_tile(const Here *w, Panel memory, int which, int t) {
+  load_keys(w, memory, which, t);
 }
 #endif

@@ -1,20 +1,25 @@
 /* attention_ring: how a block of the wgmma kernels of attention works together, in the manner of
- * FlashAttention-3 (Shah et al. 2024). It has 64 rows for each of its warpgroups but the last.
- * Those are the consumers, which multiply; the last one is the producer, which loads tiles of
- * columns. Tiles come in pairs, and each half of the producer loads one of a pair: keys and values,
+ * FlashAttention-3 (Shah et al. 2024). It stays on its multiprocessor and computes several items,
+ * one after the other: 64 rows of a head for each of its warpgroups but the last. Those are the
+ * consumers, which multiply; the last one is the producer, which loads tiles of columns, those of
+ * the next item while the consumers end the one before. Tiles come in pairs, and each half of the producer loads one of a pair: keys and values,
  * or queries and dy. A tile goes to a place of a ring that has two mbarriers: the producer arrives
  * at `full` when the tile is loaded, and the consumers arrive at `empty` when they have read it.
- * Nothing else orders the warpgroups, so one computes exponentials while another multiplies. The
- * file that includes this one defines load_tile, which says what is loaded. Where keys and values
- * have tensor maps, one thread starts the copies of both (TMA). */
+ * Nothing else orders the warpgroups, so one computes exponentials while another multiplies. Where
+ * keys and values have tensor maps, one thread starts the copies of both (TMA). The file that
+ * includes this one defines what an item is: item_here, item_tiles, load_tile, load_rows, compute.
+ */
 #ifndef FT_KERNELS_ATTENTION_RING_H
 #define FT_KERNELS_ATTENTION_RING_H
 #include "kernels/attention_wgmma.h"
 
 #include "kernels/attention_softmax.h"
 
-/* How many pairs of tiles the ring holds; how many panels the block's rows have. */
+/* How many pairs of tiles the ring holds; how many panels an item's rows have. */
 int attention_stages(void), attention_row_panels(void);
+/* How many items there are, and blocks; how many heads, of all samples, have their items together.
+ */
+int attention_items(void), attention_blocks(void), attention_section(void);
 /* Do keys and values have tensor maps? A map is of planes of rows; a box is a tile's rows, 64
  * elements wide. A head begins at element head * map_head of the rows of plane batch * map_planes,
  * or, where each head has a plane of its own (map_head 0), of plane batch * map_planes + head. */
@@ -24,23 +29,72 @@ void *attention_key_map(void *const *args), *attention_value_map(void *const *ar
 int attention_wait_polls(void), attention_wait_kernel(void); /* ftc --debug-waits: mbarrier.h */
 
 enum { KEYS, VALUES };
-enum { HALF_GROUP = GROUP_THREADS / 2, STRIP = 32 /* rows that are loaded with few registers */ };
+enum { HALF_GROUP = GROUP_THREADS / 2, STRIP = 16 /* rows that are loaded with few registers */ };
 
-/* Starts the copies of one tile of pair t to its place, by cp.async of half a warpgroup. */
+/* The head and the first row of item `number`; how many pairs of tiles it needs. */
+ALWAYS Here item_here(void *const *args, int number, int thread);
+ALWAYS int item_tiles(const Here *w);
+/* Starts the copies of one tile of the item's pair t to its place, by cp.async of half a
+ * warpgroup; and those of the rows of one consumer. */
 ALWAYS void load_tile(const Here *w, Panel memory, int which, int t);
+ALWAYS void load_rows(const Here *w, Panel memory);
+/* A consumer's part of an item of `count` pairs of tiles, whose rows have been loaded. */
+ALWAYS void compute(Here *w, Panel memory, int count);
+
+/* ── items ───────────────────────────────────────────────────────────────────────────────────── */
+
+/* A number of which the compiler does not know that it is the same in each turn of a loop: so what
+ * is computed from it does not stay in registers over the loop. */
+ALWAYS int afresh(int x) {
+  __asm__ volatile("" : "+r"(x));
+  __builtin_assume(x >= 0);
+  return x;
+}
+
+/* Where attention is causal, items are in the order of their work, the longest of all heads first,
+ * and blocks take them in turn, forwards and then backwards: all get about the same. A section's
+ * heads are those whose keys and values stay in L2 meanwhile. Else an item is beside those that
+ * read the same keys. */
+typedef struct {
+  int block, plane; /* of rows, in the order of work; of heads, batch * heads + head */
+} Item;
+
+/* Item `number`, where a head has `blocks`. */
+ALWAYS Item item_at(int number, int blocks) {
+  if (!attention_causal()) return (Item){number % blocks, number / blocks};
+  int all = attention_items() / blocks;
+  if (attention_section() == all) return (Item){number / all, number % all};
+  int first = number / (blocks * attention_section()) * attention_section();
+  int heads = smaller(attention_section(), all - first);
+  number -= first * blocks;
+  return (Item){number / heads, first + number % heads};
+}
+/* The block's item of turn `turn`: its number. */
+ALWAYS int item_number(int turn, int block) {
+  return turn * attention_blocks() + (turn % 2 ? attention_blocks() - 1 - block : block);
+}
+ALWAYS int has_item(int turn, int block) { return item_number(turn, block) < attention_items(); }
+ALWAYS Here item_of_turn(void *const *args, int turn, int block, int thread, int begin) {
+  Here w = item_here(args, item_number(turn, block), thread);
+  w.begin = begin;
+  w.place = turn % 2;
+  return w;
+}
 
 /* ── shared memory ───────────────────────────────────────────────────────────────────────────── */
 
-/* In order: the block's rows, the ring of tiles, a number for each column of each tile, two
- * mbarriers for each tile, and one for each consumer. */
+/* In order: the rows of this item and of the next, the ring of tiles, a number for each column of
+ * each tile, two mbarriers for each tile, and one for each consumer. Places of the ring go on from
+ * item to item: below, t counts the pairs of all items where there is no Here. */
 
 ALWAYS int tiles(void) { return 2 * attention_stages(); }
 ALWAYS int place_of(int which, int t) { return t % attention_stages() * 2 + which; }
-ALWAYS Panel rows_panel(Panel memory, int which) {
-  return memory + which * block_rows() * attention_width();
+ALWAYS Panel rows_panel(const Here *w, Panel memory, int which) {
+  return memory + (w->place * attention_row_panels() + which) * block_rows() * attention_width();
 }
 ALWAYS Panel tile_at(Panel memory, int place) {
-  return rows_panel(memory, attention_row_panels()) + place * attention_tile() * attention_width();
+  return memory + 2 * attention_row_panels() * block_rows() * attention_width() +
+         place * attention_tile() * attention_width();
 }
 ALWAYS Panel tile_panel(Panel memory, int which, int t) {
   return tile_at(memory, place_of(which, t));
@@ -105,7 +159,7 @@ ALWAYS void load_strips(const Here *w, Panel memory, int which, int t, Rows from
                          int limit) {
 #pragma clang loop unroll(disable)
   for (int row = 0; row < attention_tile(); row += STRIP)
-    load_part(tile_panel(memory, which, t) + row * LINE, attention_tile(), from, first + row,
+    load_part(tile_panel(memory, which, w->begin + t) + row * LINE, attention_tile(), from, first + row,
                limit, STRIP, w->thread % HALF_GROUP, HALF_GROUP);
 }
 /* load_tile where tiles are keys and values. */
@@ -120,9 +174,9 @@ ALWAYS void load_keys(const Here *w, Panel memory, int which, int t) {
  * the ring holds two pairs: there a place becomes free only when the following tile is complete. */
 ALWAYS int in_flight(void) { return attention_stages() > 2; }
 
-ALWAYS void publish(const Here *w, Panel memory, int which, int t) {
+ALWAYS void publish(Panel memory, int thread, int which, int t) {
   show_to_wgmma();
-  warp_arrives(full(memory, which, t), w->lane);
+  warp_arrives(full(memory, which, t), thread % 32);
 }
 
 /* Waits until the place of tile t is empty. */
@@ -141,16 +195,18 @@ ALWAYS void fetch_tiles(const Here *w, Panel memory, int count) {
 #pragma clang loop unroll(full)
     for (int which = KEYS; which <= VALUES; which++) {
       const void *map = which == KEYS ? attention_key_map(w->args) : attention_value_map(w->args);
-      Mbarrier arrived = full(memory, which, t);
-      await_place(memory, which, t);
+      int n = w->begin + t;
+      Mbarrier arrived = full(memory, which, n);
+      await_place(memory, which, n);
       mbarrier_arrive_expect(arrived, attention_tile() * attention_width() * (int)sizeof(ELEMENT));
 #pragma clang loop unroll(full)
       for (int d = 0; d < attention_width(); d += LINE)
-        mbarrier_box(arrived, tile_panel(memory, which, t) + d * attention_tile(), map, x + d,
+        mbarrier_box(arrived, tile_panel(memory, which, n) + d * attention_tile(), map, x + d,
                      t * attention_tile(), plane);
     }
 }
 
+/* Loads the `count` pairs of an item. */
 ALWAYS void load_tiles(const Here *w, Panel memory, int count) {
   int which = w->thread / HALF_GROUP % 2;
   if (attention_maps()) {
@@ -159,18 +215,24 @@ ALWAYS void load_tiles(const Here *w, Panel memory, int count) {
   }
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
-    await_place(memory, which, t);
-    load_tile(w, memory, which, t);
+    Here from = *w;
+    from.thread = afresh(w->thread);
+    await_place(memory, which, w->begin + t);
+    load_tile(&from, memory, which, t);
     __nvvm_cp_async_commit_group();
-    if (t < in_flight()) continue;
+    if (w->begin + t < in_flight()) continue;
     if (in_flight())
       __nvvm_cp_async_wait_group(1);
     else
       __nvvm_cp_async_wait_group(0);
-    publish(w, memory, which, t - in_flight());
+    publish(memory, w->thread, which, w->begin + t - in_flight());
   }
+}
+/* After the last item, of `count` pairs in all. */
+ALWAYS void end_loading(Panel memory, int thread, int count) {
+  if (attention_maps() || !in_flight() || !count) return;
   __nvvm_cp_async_wait_group(0);
-  if (in_flight() && count > 0) publish(w, memory, which, count - 1);
+  publish(memory, thread, thread / HALF_GROUP % 2, count - 1);
 }
 
 /* ── the consumers ───────────────────────────────────────────────────────────────────────────── */
@@ -197,26 +259,26 @@ ALWAYS void pass_tiles(const Here *w, Panel memory, int t) {
   }
 }
 
-/* Starts the copies of a consumer's own 64 rows, and waits for them. */
+/* Starts the copies of a consumer's own 64 rows, and waits for them. When the wait is over, all warps
+ * of the group have ended the item before, whose place is that of the next one's rows. */
 ALWAYS void load_own(const Here *w, Panel panel, Rows from, int limit) {
   int first = w->warp / 4 * GROUP_ROWS;
   load_part(panel + first * LINE, block_rows(), from, w->first + first, limit, GROUP_ROWS,
              w->thread % GROUP_THREADS, GROUP_THREADS);
 }
-ALWAYS void await_own(const Here *w) {
-  __nvvm_cp_async_commit_group();
+ALWAYS void await_own(int thread) {
   __nvvm_cp_async_wait_group(0);
   show_to_wgmma();
-  group_barrier(w->warp / 4);
+  group_barrier(thread / GROUP_THREADS);
 }
 
-/* These start a product and do not wait for it: scores = rows of panel `which` x tile `which`, and
- * sums += weights x tile. */
-ALWAYS Panel begin_scores(float s[MAX_ROWS][MAX_COLUMNS], Panel memory, int group, int which,
-                          int t) {
-  Panel columns = await_tile(memory, which, t);
+/* These start a product and do not wait for it: scores = rows of panel `which` x the item's tile
+ * `which`, and sums += weights x tile. */
+ALWAYS Panel begin_scores(const Here *w, float s[MAX_ROWS][MAX_COLUMNS], Panel memory, int group,
+                          int which, int t) {
+  Panel columns = await_tile(memory, which, w->begin + t);
   wgmma_begin();
-  multiply(s, rows_panel(memory, which), columns, group);
+  multiply(s, rows_panel(w, memory, which), columns, group);
   wgmma_commit();
   return columns;
 }
@@ -226,5 +288,52 @@ ALWAYS void begin_sums(float sums[MAX_ROWS][MAX_COLUMNS], Weights *weights, Pane
   wgmma_begin();
   accumulate(sums, weights, columns);
   wgmma_commit();
+}
+
+/* ── a block ─────────────────────────────────────────────────────────────────────────────────── */
+
+ALWAYS void load_items(void *const *args, Panel memory, int block, int thread) {
+  int begin = 0;
+#pragma clang loop unroll(disable)
+  for (int turn = 0; has_item(turn, block); turn++) {
+    Here w = item_of_turn(args, turn, block, thread, begin);
+    int count = item_tiles(&w);
+    load_tiles(&w, memory, count);
+    begin += count;
+  }
+  end_loading(memory, thread, begin);
+}
+
+/* The next item's rows are loaded while an item is computed. */
+ALWAYS void compute_items(void *const *args, Panel memory, int block, int thread) {
+  int begin = 0;
+  Here first = item_of_turn(args, 0, block, thread, 0);
+  load_rows(&first, memory);
+  __nvvm_cp_async_commit_group();
+#pragma clang loop unroll(disable)
+  for (int turn = 0; has_item(turn, block); turn++) {
+    await_own(thread);
+    if (has_item(turn + 1, block)) {
+      Here next = item_of_turn(args, afresh(turn) + 1, block, afresh(thread), 0);
+      load_rows(&next, memory);
+    }
+    __nvvm_cp_async_commit_group();
+    Here w = item_of_turn(args, afresh(turn), block, afresh(thread), begin);
+    int count = item_tiles(&w);
+    compute(&w, memory, count);
+    begin += count;
+  }
+}
+
+ALWAYS void share_items(void *const *args, SHARED void *shared, int block, int thread) {
+  Panel memory = (Panel)shared;
+  open_mbarriers(memory, thread);
+  if (thread / 32 < attention_warps()) {
+    take_registers();
+    compute_items(args, memory, block, thread);
+  } else {
+    give_registers();
+    load_items(args, memory, block, thread);
+  }
 }
 #endif

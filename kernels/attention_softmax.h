@@ -42,10 +42,12 @@ typedef struct {
   void *const *args;
   int thread, lane, warp, batch, head, group;
   int first; /* row of the block */
+  /* of wgmma: pairs of tiles that came before, and which of the places for rows has these */
+  int begin, place;
 } Here;
 
 ALWAYS Here here(void *const *args, int batch, int first, int thread) {
-  return (Here){args, thread, thread % 32, thread / 32, batch, 0, 0, first};
+  return (Here){args, thread, thread % 32, thread / 32, batch, 0, 0, first, 0, 0};
 }
 
 ALWAYS int smaller(int a, int b) { return a < b ? a : b; }

@@ -10,6 +10,23 @@
 
 enum { QUERIES = KEYS, SLOPES = VALUES };
 
+/* The first keys are seen by the most queries. */
+ALWAYS Here item_here(void *const *args, int number, int thread) {
+  Item item = item_at(number, (attention_keys() + block_rows() - 1) / block_rows());
+  Here w = here(args, item.plane / attention_groups(), item.block * block_rows(), thread);
+  w.group = item.plane % attention_groups();
+  return w;
+}
+ALWAYS int item_tiles(const Here *w) {
+  int start;
+  return heads_that_share() * tiles_of_queries(w, &start);
+}
+ALWAYS void load_rows(const Here *w, Panel memory) {
+  load_own(w, rows_panel(w, memory, 0), rows_of_key(w->args, w->batch, w->group), attention_keys());
+  load_own(w, rows_panel(w, memory, 1), rows_of_value(w->args, w->batch, w->group),
+           attention_keys());
+}
+
 /* Starts the copies of a tile's logarithms or deltas, of the queries from `first` on. */
 ALWAYS void load_numbers(const Here *w, Floats to, const void *from, int first) {
   int thread = w->thread % HALF_GROUP;
@@ -25,7 +42,7 @@ ALWAYS void load_tile(const Here *w, Panel memory, int which, int t) {
   int first = (start + tile_of(t, count)) * attention_tile();
   Here from = *w;
   from.head = head_of(w, t, count);
-  load_numbers(&from, tile_numbers(memory, which, t),
+  load_numbers(&from, tile_numbers(memory, which, w->begin + t),
                 which == QUERIES ? attention_logarithms(w->args) : attention_deltas(w->args),
                 first);
   Rows queries = rows_of_query(w->args, w->batch, from.head);
@@ -73,62 +90,50 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
 #pragma clang loop unroll(disable)
   for (int t = begin; t < heads_that_share() * count; t++) {
     float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS];
-    Panel queries = begin_scores(s, memory, group, QUERIES, t);
+    int n = w->begin + t;
+    Panel queries = begin_scores(w, s, memory, group, QUERIES, t);
     wgmma_wait(0); /* dk and dv have the tile before, and the scores are complete */
     hold(dk, features_each());
     hold(dv, features_each());
     hold(s, columns_each());
-    if (t > begin) store_tile(memory, QUERIES, t - 1, w->lane);
-    if (t > begin) store_tile(memory, SLOPES, t - 1, w->lane);
-    if (has_room()) slopes = begin_scores(slope, memory, group, SLOPES, t);
+    if (t > begin) store_tile(memory, QUERIES, n - 1, w->lane);
+    if (t > begin) store_tile(memory, SLOPES, n - 1, w->lane);
+    if (has_room()) slopes = begin_scores(w, slope, memory, group, SLOPES, t);
     w->head = head_of(w, t, count);
     hide(w, s, (start + tile_of(t, count)) * attention_tile(), 1);
-    weigh_columns(s, tile_numbers(memory, QUERIES, t), w->lane);
+    weigh_columns(s, tile_numbers(memory, QUERIES, n), w->lane);
     turn_weights(&weights, s);
     hold_weights(&weights);
-    if (!has_room()) slopes = begin_scores(slope, memory, group, SLOPES, t);
+    if (!has_room()) slopes = begin_scores(w, slope, memory, group, SLOPES, t);
     begin_sums(dv, &weights, slopes);
     wgmma_wait(1);
     hold(slope, columns_each());
-    pull_weights(&pulls, &weights, slope, tile_numbers(memory, SLOPES, t), w->lane);
+    pull_weights(&pulls, &weights, slope, tile_numbers(memory, SLOPES, n), w->lane);
     begin_sums(dk, &pulls, queries);
   }
   wgmma_wait(0);
   hold(dk, features_each());
   hold(dv, features_each());
+  store_tile(memory, QUERIES, w->begin + heads_that_share() * count - 1, w->lane);
+  store_tile(memory, SLOPES, w->begin + heads_that_share() * count - 1, w->lane);
 }
 
-ALWAYS void find_key_grad(Here *w, Panel memory) {
+ALWAYS void compute(Here *w, Panel memory, int all) {
   int group = own_group(w), start, count = tiles_of_queries(w, &start);
-  int all = heads_that_share() * count, begin = tiles_before(w, group, start, all);
-  Panel keys = rows_panel(memory, 0), values = rows_panel(memory, 1);
+  int begin = tiles_before(w, group, start, all);
   float dk[MAX_ROWS][MAX_COLUMNS], dv[MAX_ROWS][MAX_COLUMNS];
   clear(dk, features_each());
   clear(dv, features_each());
-  load_own(w, keys, rows_of_key(w->args, w->batch, w->group), attention_keys());
-  load_own(w, values, rows_of_value(w->args, w->batch, w->group), attention_keys());
-  await_own(w);
 #pragma clang loop unroll(disable)
-  for (int t = 0; t < begin; t++) pass_tiles(w, memory, t);
+  for (int t = 0; t < begin; t++) pass_tiles(w, memory, w->begin + t);
   if (begin < all) sum_heads(w, memory, begin, start, count, dk, dv);
   group_barrier(group); /* all of its keys and values have been read */
-  finish_keys(w, dk, dv, keys, values);
+  finish_keys(w, dk, dv, rows_panel(w, memory, 0), rows_panel(w, memory, 1));
 }
 
 __attribute__((always_inline)) void attention_backward_keys(void *const *args, SHARED void *shared,
                                                             int block, int group, int batch,
                                                             int thread) {
-  Panel memory = (Panel)shared;
-  Here w = here(args, batch, block * block_rows(), thread);
-  int start, count;
-  w.group = group;
-  count = tiles_of_queries(&w, &start);
-  open_mbarriers(memory, thread);
-  if (w.warp < attention_warps()) {
-    take_registers();
-    find_key_grad(&w, memory);
-  } else {
-    give_registers();
-    load_tiles(&w, memory, heads_that_share() * count);
-  }
+  (void)group, (void)batch;
+  share_items(args, shared, block, thread);
 }

@@ -7,8 +7,11 @@
 
 #include "kernels/attention_gradient.h"
 
-ALWAYS void load_tile(const Here *w, Panel memory, int which, int t) {
-  load_keys(w, memory, which, t);
+ALWAYS void load_rows(const Here *w, Panel memory) {
+  load_own(w, rows_panel(w, memory, KEYS), rows_of_query(w->args, w->batch, w->head),
+           attention_queries());
+  load_own(w, rows_panel(w, memory, VALUES), rows_of_slope(w->args, w->batch, w->head),
+           attention_queries());
 }
 
 /* Sums dq over `count` tiles, at least one. */
@@ -18,49 +21,46 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
     float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS];
-    Panel keys = begin_scores(s, memory, group, KEYS, t);
-    begin_scores(slope, memory, group, VALUES, t);
+    int n = w->begin + t;
+    Panel keys = begin_scores(w, s, memory, group, KEYS, t);
+    begin_scores(w, slope, memory, group, VALUES, t);
     wgmma_wait(1); /* dq has the tile before, and the scores are complete */
     hold(dq, features_each());
     hold(s, columns_each());
-    if (t) store_tile(memory, KEYS, t - 1, w->lane);
+    if (t) store_tile(memory, KEYS, n - 1, w->lane);
     hide(w, s, t * attention_tile(), 0);
     weigh_rows(s, base);
     hold(s, columns_each());
     await_tile(memory, KEYS,
-               smaller(t + 1, count - 1)); /* a loop, over which ptxas moves no wait */
+               smaller(n + 1, w->begin + count - 1)); /* a loop, over which ptxas moves no wait */
     wgmma_wait(0);
     hold(slope, columns_each());
-    store_tile(memory, VALUES, t, w->lane);
+    store_tile(memory, VALUES, n, w->lane);
     pull_rows(s, slope, delta);
     turn_weights(&weights, s);
     begin_sums(dq, &weights, keys);
   }
   wgmma_wait(0);
   hold(dq, features_each());
-  store_tile(memory, KEYS, count - 1, w->lane);
+  store_tile(memory, KEYS, w->begin + count - 1, w->lane);
 }
 
-ALWAYS void attend(const Here *w, Panel memory, int count) {
+ALWAYS void compute(Here *w, Panel memory, int count) {
   int group = own_group(w), first = w->first + group * GROUP_ROWS;
   int own = first < attention_queries() ? tiles_seen(first + GROUP_ROWS) : 0;
   float dq[MAX_ROWS][MAX_COLUMNS], base[MAX_ROWS], delta[MAX_ROWS];
   clear(dq, features_each());
-  load_own(w, rows_panel(memory, KEYS), rows_of_query(w->args, w->batch, w->head),
-            attention_queries());
-  load_own(w, rows_panel(memory, VALUES), rows_of_slope(w->args, w->batch, w->head),
-            attention_queries());
   find_bases(w, base);
-  await_own(w);
-  find_deltas(w, rows_panel(memory, VALUES), delta);
+  find_deltas(w, rows_panel(w, memory, VALUES), delta);
   if (own > 0) sum_pulls(w, memory, group, own, dq, base, delta);
 #pragma clang loop unroll(disable)
-  for (int t = own; t < count; t++) pass_tiles(w, memory, t);
+  for (int t = own; t < count; t++) pass_tiles(w, memory, w->begin + t);
   group_barrier(group); /* all of its queries have been read */
-  finish_queries(w, dq, rows_panel(memory, KEYS));
+  finish_queries(w, dq, rows_panel(w, memory, KEYS));
 }
 
 __attribute__((always_inline)) void attention_backward(void *const *args, SHARED void *shared,
                                                        int block, int head, int batch, int thread) {
-  share_block(args, shared, block, head, batch, thread);
+  (void)head, (void)batch;
+  share_items(args, shared, block, thread);
 }

@@ -94,11 +94,13 @@ static void cycles_of_a_block(const Gpu *gpu, const GpuWork *work, double *cycle
   cycles[GPU_SHARED] = work->wavefronts * 128 / gpu->shared_width / (double)work->blocks;
 }
 
-/* All rounds of blocks: `each` cycles of a unit for a block, beside its path. */
+/* All rounds of blocks: `each` cycles of a unit for a block, beside its path. Blocks of a round
+ * follow one another as they end, but the last one ends with its longest block. */
 static double all_rounds(const Gpu *gpu, const GpuWork *work, int resident, double each,
                          double path, double last_path) {
   int64_t count = gpu->machine->multiprocessors, at_once = (int64_t)resident * count;
   int64_t full = work->blocks / at_once, rest = work->blocks % at_once;
+  if (!rest && full) full--, rest = at_once;
   double cycles = (double)full * hypot(path, resident * each);
   if (rest) cycles += hypot(last_path, (double)((rest + count - 1) / count) * each);
   return cycles;

@@ -4,8 +4,8 @@
  * A multiprocessor holds as many blocks as its warps, registers and shared memory allow (gpu_resident). They run in
  * rounds, of which the last may be a part of one. A round takes u, what its blocks need of the unit that they need most
  * together, and p, the path of one of them: the cycles in which its slowest warp goes through its instructions when it
- * waits for nothing but what they depend on. Blocks hide each other's paths only in part, as they do not take turns by
- * plan: the round takes sqrt(u^2 + p^2), a form that was chosen since it fits published points (docs/sim.md). L2 and
+ * waits for nothing but what they depend on (of the longest block in the last round, else of the mean). Blocks hide each
+ * other's paths only in part, as they do not take turns by plan: the round takes sqrt(u^2 + p^2), a form that was chosen since it fits published points (docs/sim.md). L2 and
  * memory, which all blocks share, take part in the same way. A launch comes on top. So loads too few in flight, the end
  * of a tile that nothing overlaps, and blocks that do not fill the GPU all appear as a path or as rounds.
  * After Hong and Kim 2009 (warps that wait against warps that compute) and the roofline.

@@ -167,6 +167,14 @@ defect("attention-correction", "kernels/attention_x86.c", "f->sum[i] = f->sum[i]
        "f->sum[i] = f->sum[i] + lanes_sum(sum);", "unit codegen_attention")
 defect("attention-hidden", "kernels/attention_x86.c", "      if (row[j]) return false;\n  }\n  return true;", "      if (row[j]) return false;\n    return true;\n  }\n  return true;",
        "unit codegen_attention")
+defect("attention-items", "kernels/attention_ring.h", "(turn % 2 ? attention_blocks() - 1 - block : block)", "(turn % 2 ? attention_blocks() - block : block)",
+       "unit codegen_flash")
+defect("attention-place", "kernels/attention_ring.h", "  w.place = turn % 2;", "  w.place = 0;", "unit codegen_flash")
+defect("attention-ring", "kernels/attention_ring.h", "    compute(&w, memory, count);\n    begin += count;", "    compute(&w, memory, count);", "unit codegen_flash")
+defect("attention-section", "kernels/attention_ring.h", "smaller(attention_section(), all - first)", "attention_section()", "unit codegen_flash")
+defect("attention-turn", "kernels/attention_wgmma_forward_ptx.c", "ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {\n  await_turn(memory, group, t);",
+       "ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {", "unit codegen_flash")
+defect("gpu-model-last-round", "plan/gpu_model.c", "if (!rest && full) full--, rest = at_once;", "if (false) full--, rest = at_once;", "unit plan_gpu_model")
 defect("math-contract", "CMakeLists.txt", "list(APPEND flags -ffp-contract=on)", "list(APPEND flags -ffp-contract=fast)", "lit codegen/math_contract.ft")
 defect("gemm-bottom", "kernels/gemm_x86.c", "row, is_bottom ? m - row : rows, column", "row, rows, column", "unit codegen_gemm")
 defect("gemm-panel", "kernels/gemm_x86.c", "panel[i * width + j + lane] = lanes_at(type, b, from + lane * k + i);",

@@ -141,6 +141,9 @@ static void test_rounds(void **state) {
   work.longest_path = 3e4;
   gpu_time(h100, &work, &more);
   near(more.seconds - h100->launch, 6e4 / h100->machine->clock, 1e-6);
+  work.blocks = 264 * 3; /* also if it is full */
+  gpu_time(h100, &work, &more);
+  near(more.seconds - h100->launch, 5e4 / h100->machine->clock, 1e-6);
   /* two blocks on one multiprocessor share its units, where one would have them alone */
   work = launch();
   work.blocks = 132;
