@@ -203,20 +203,24 @@ static PlanMap nvptx_attention_map_of(const Attention *a, AttentionTensor tensor
   };
 }
 
-/* Of keys and values, where these are streamed. Where heads lie side by side a box holds features
- * of the next head too, which are multiplied by zeros: that is zero unless they are infinite, so
- * only whole steps of the product may have maps. */
+/* Of keys and values, or of queries and dy, where these are streamed. Where heads lie side by side a
+ * box holds features of the next head too, which are multiplied by zeros: that is zero unless they
+ * are infinite, so only whole steps of the product may have maps. The numbers that come with
+ * queries are copied for whole tiles. */
 static void nvptx_attention_make_maps(Attention *a) {
   enum { STEP = 16, MAPS = 2 };
+  bool has_numbers = a->part == PART_BACKWARD_KEYS;
+  const AttentionTensor tensor[MAPS] = {has_numbers ? TENSOR_QUERY : TENSOR_KEY,
+                                        has_numbers ? TENSOR_SLOPE : TENSOR_VALUE};
   Job *job = a->job;
   job->map_count = 0;
-  if (a->unit != UNIT_WGMMA || a->part == PART_BACKWARD_KEYS) return;
+  if (a->unit != UNIT_WGMMA || (has_numbers && a->form.rows % a->cut.tile)) return;
   if (module_leaves_out(job->module, "tma") || (a->form.is_beside && a->form.features % STEP))
     return;
   PlanMap *maps = arena_alloc(job->module->arena, MAPS * sizeof *maps);
   for (int i = 0; i < MAPS; i++) {
-    if (!nvptx_may_map(job, a->place[TENSOR_KEY + i].argument)) return;
-    maps[i] = nvptx_attention_map_of(a, TENSOR_KEY + i, a->form.keys);
+    if (!nvptx_may_map(job, a->place[tensor[i]].argument)) return;
+    maps[i] = nvptx_attention_map_of(a, tensor[i], has_numbers ? a->form.rows : a->form.keys);
   }
   job->maps = maps;
   job->map_count = MAPS;
@@ -253,9 +257,16 @@ static void nvptx_attention_define_constants(Attention *a) {
       {"attention_section", section_heads(a)},
       {"attention_maps", a->job->map_count > 0},
       {"attention_map_head", a->form.is_beside ? a->form.features : 0},
-      {"attention_map_planes", a->form.is_beside ? 1 : a->form.groups},
+      {"attention_map_planes", a->form.is_beside                  ? 1
+                               : a->part == PART_BACKWARD_KEYS ? a->form.heads
+                                                               : a->form.groups},
   };
   callback_constants(a->job->module, a->suffix, constants, sizeof constants / sizeof *constants);
+}
+
+/* Of one f32 for each query of each head. */
+static int64_t number_bytes(const Attention *a) {
+  return a->form.batch * a->form.heads * a->form.rows * 4;
 }
 
 static void define_tensors(Attention *a) {
@@ -275,8 +286,10 @@ static void define_tensors(Attention *a) {
   int behind = results + count, first_map = a->job->map_count ? behind + 1 : 0;
   callback_pointer(a->job, a->suffix, "attention_logarithms", a->first ? 5 : results + 1, 0);
   callback_pointer(a->job, a->suffix, "attention_deltas", a->first ? behind : 0, 0);
-  callback_pointer(a->job, a->suffix, "attention_key_map", first_map, 0);
-  callback_pointer(a->job, a->suffix, "attention_value_map", first_map ? first_map + 1 : 0, 0);
+  callback_pointer(a->job, a->suffix, "attention_bases", a->first ? behind : 0,
+                   a->first ? number_bytes(a) : 0);
+  callback_pointer(a->job, a->suffix, "attention_first_map", first_map, 0);
+  callback_pointer(a->job, a->suffix, "attention_second_map", first_map ? first_map + 1 : 0, 0);
 }
 
 /* attention_mask_element: of bool 1 or 0. */
@@ -396,8 +409,8 @@ bool nvptx_attention(Job *job) {
     return false;
   }
   if (job->node->op == OP_ATTENTION) return nvptx_attention_emit_part(a, PART_FORWARD);
-  /* deltas, f32: the first launch writes them, and the second one reads them */
-  job->out->workspace = a->form.batch * a->form.heads * a->form.rows * 4;
+  /* deltas and bases: the first launch writes them, and the second one reads them */
+  job->out->workspace = 2 * number_bytes(a);
   return nvptx_attention_emit_part(a, PART_BACKWARD) &&
          nvptx_attention_emit_part(a, PART_BACKWARD_KEYS);
 }

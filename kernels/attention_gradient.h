@@ -7,19 +7,24 @@
 #define FT_KERNELS_ATTENTION_GRADIENT_H
 #include "kernels/attention_softmax.h"
 
-ALWAYS float base_of(float logarithm) { return logarithm == -infinity ? 0.0f : logarithm * LOG2_E; }
+ALWAYS float base_of(float logarithm) {
+  return logarithm == -infinity ? 0.0f : -(logarithm * LOG2_E);
+}
 ALWAYS int first_number(const Here *w) { /* of a head's logarithms, or deltas */
   return (w->batch * attention_heads() + w->head) * attention_queries();
 }
 
 /* ── rows are queries ────────────────────────────────────────────────────────────────────────── */
 
+/* The bases of this lane's rows; one lane of each row also stores its base. */
 ALWAYS void find_bases(const Here *w, float base[MAX_ROWS]) {
   const GLOBAL float *lse = (const GLOBAL float *)attention_logarithms(w->args) + first_number(w);
+  GLOBAL float *bases = (GLOBAL float *)attention_bases(w->args) + first_number(w);
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each(); i++) {
     int row = w->first + w->warp * attention_micro() + own_row(w->lane, i);
     base[i] = row < attention_queries() ? base_of(lse[row]) : 0.0f;
+    if (w->lane % ROW_LANES == 0 && row < attention_queries()) bases[row] = base[i];
   }
 }
 
@@ -51,7 +56,7 @@ ALWAYS void weigh_rows(float s[MAX_ROWS][MAX_COLUMNS], const float base[MAX_ROWS
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each(); i++)
 #pragma clang loop unroll(full)
-    for (int j = 0; j < columns_each(); j++) s[i][j] = exp2_of(s[i][j] * factor() - base[i]);
+    for (int j = 0; j < columns_each(); j++) s[i][j] = exp2_of(s[i][j] * factor() + base[i]);
 }
 /* Replaces weights by slopes; `slope` has dy . value. */
 ALWAYS void pull_rows(float s[MAX_ROWS][MAX_COLUMNS], float slope[MAX_ROWS][MAX_COLUMNS],
@@ -93,13 +98,13 @@ ALWAYS int tiles_of_queries(const Here *w, int *start) {
   return *start < count ? count - *start : 0;
 }
 
-/* weigh_rows and pull_rows for columns of queries, by the logarithms and deltas of a tile. */
-ALWAYS void weigh_columns(float s[MAX_ROWS][MAX_COLUMNS], Floats logarithms, int lane) {
+/* weigh_rows and pull_rows for columns of queries, by the bases and deltas of a tile. */
+ALWAYS void weigh_columns(float s[MAX_ROWS][MAX_COLUMNS], Floats bases, int lane) {
 #pragma clang loop unroll(full)
   for (int j = 0; j < columns_each(); j++) {
-    float base = base_of(logarithms[own_column(lane, j)]);
+    float base = bases[own_column(lane, j)];
 #pragma clang loop unroll(full)
-    for (int i = 0; i < rows_each(); i++) s[i][j] = exp2_of(s[i][j] * factor() - base);
+    for (int i = 0; i < rows_each(); i++) s[i][j] = exp2_of(s[i][j] * factor() + base);
   }
 }
 ALWAYS void pull_columns(float s[MAX_ROWS][MAX_COLUMNS], float slope[MAX_ROWS][MAX_COLUMNS],

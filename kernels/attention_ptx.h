@@ -107,7 +107,7 @@ __attribute__((always_inline)) void attention_backward(void *const *args, SHARED
   finish_queries(&w, sum, rows_panel(memory, 0));
 }
 
-/* Starts the copies of step t: queries and dy, with their logarithms and deltas. The heads of a
+/* Starts the copies of step t: queries and dy, with their bases and deltas. The heads of a
  * group follow one another, with `count` tiles each, from tile `start` on. */
 ALWAYS void stream_queries(const Here *w, Panel memory, int t, int start, int count) {
   int head = head_of(w, t, count), first = (start + tile_of(t, count)) * attention_tile();
@@ -121,7 +121,7 @@ ALWAYS void stream_queries(const Here *w, Panel memory, int t, int start, int co
     int number = p + w->thread, row = first + number % attention_tile();
     if (number >= 2 * attention_tile()) continue;
     const void *from =
-        number < attention_tile() ? attention_logarithms(w->args) : attention_deltas(w->args);
+        number < attention_tile() ? attention_bases(w->args) : attention_deltas(w->args);
     copy_async(statistics(memory, t % 2) + number, from, row < attention_queries() ? at + row : -1,
                1, sizeof(float));
   }

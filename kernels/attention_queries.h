@@ -15,6 +15,13 @@ ALWAYS Here item_here(void *const *args, int number, int thread) {
   return w;
 }
 ALWAYS int item_tiles(const Here *w) { return tiles_of_keys(w); }
+ALWAYS TilePlace tile_place(const Here *w, int t) {
+  return (TilePlace){w->group, t * attention_tile()};
+}
+ALWAYS const void *numbers(const Here *w, int which) {
+  (void)w, (void)which;
+  return 0;
+}
 ALWAYS void load_tile(const Here *w, Panel memory, int which, int t) {
   load_keys(w, memory, which, t);
 }

@@ -6,9 +6,9 @@
  * or queries and dy. A tile goes to a place of a ring that has two mbarriers: the producer arrives
  * at `full` when the tile is loaded, and the consumers arrive at `empty` when they have read it.
  * Nothing else orders the warpgroups, so one computes exponentials while another multiplies. Where
- * keys and values have tensor maps, one thread starts the copies of both (TMA). The file that
- * includes this one defines what an item is: item_here, item_tiles, load_tile, load_rows, compute.
- */
+ * their tensors have maps, one thread starts the copies of both tiles (TMA). The file that includes
+ * this one defines what an item is: item_here, item_tiles, tile_place, numbers, load_tile,
+ * load_rows, compute. */
 #ifndef FT_KERNELS_ATTENTION_RING_H
 #define FT_KERNELS_ATTENTION_RING_H
 #include "kernels/attention_wgmma.h"
@@ -20,11 +20,11 @@ int attention_stages(void), attention_row_panels(void);
 /* How many items there are, and blocks; how many heads, of all samples, have their items together.
  */
 int attention_items(void), attention_blocks(void), attention_section(void);
-/* Do keys and values have tensor maps? A map is of planes of rows; a box is a tile's rows, 64
+/* Do the tensors that tiles are of have tensor maps? A map is of planes of rows; a box is a tile's rows, 64
  * elements wide. A head begins at element head * map_head of the rows of plane batch * map_planes,
  * or, where each head has a plane of its own (map_head 0), of plane batch * map_planes + head. */
 int attention_maps(void), attention_map_head(void), attention_map_planes(void);
-void *attention_key_map(void *const *args), *attention_value_map(void *const *args);
+void *attention_first_map(void *const *args), *attention_second_map(void *const *args);
 
 int attention_wait_polls(void), attention_wait_kernel(void); /* ftc --debug-waits: mbarrier.h */
 
@@ -34,6 +34,13 @@ enum { HALF_GROUP = GROUP_THREADS / 2, STRIP = 16 /* rows that are loaded with f
 /* The head and the first row of item `number`; how many pairs of tiles it needs. */
 ALWAYS Here item_here(void *const *args, int number, int thread);
 ALWAYS int item_tiles(const Here *w);
+/* Where the item's pair t of tiles is: a head, and its first row. */
+typedef struct {
+  int head, row;
+} TilePlace;
+ALWAYS TilePlace tile_place(const Here *w, int t);
+/* The numbers that go with each row of a tile, f32 [batch][heads][rows]; NULL: none. */
+ALWAYS const void *numbers(const Here *w, int which);
 /* Starts the copies of one tile of the item's pair t to its place, by cp.async of half a
  * warpgroup; and those of the rows of one consumer. */
 ALWAYS void load_tile(const Here *w, Panel memory, int which, int t);
@@ -185,25 +192,37 @@ ALWAYS void await_place(Panel memory, int which, int t) {
     mbarrier_wait(empty(memory, which, t), !parity(t), wait_for(WAIT_EMPTY, place_of(which, t)));
 }
 
-/* Loads keys and values by tensor maps: one thread starts all copies. */
+/* Loads one tile of the item's pair t by its tensor map. */
+ALWAYS void fetch_tile(const Here *w, Panel memory, int which, int t) {
+  int n = w->begin + t;
+  TilePlace from = tile_place(w, t);
+  int x = from.head * attention_map_head();
+  int plane = w->batch * attention_map_planes() + (attention_map_head() ? 0 : from.head);
+  int own = attention_tile() * (int)sizeof(float);
+  const void *map = which == KEYS ? attention_first_map(w->args) : attention_second_map(w->args);
+  const char *beside = numbers(w, which);
+  Mbarrier arrived = full(memory, which, n);
+  await_place(memory, which, n);
+  mbarrier_arrive_expect(arrived, attention_tile() * attention_width() * (int)sizeof(ELEMENT) +
+                                      (beside ? own : 0));
+#pragma clang loop unroll(full)
+  for (int d = 0; d < attention_width(); d += LINE)
+    mbarrier_box(arrived, tile_panel(memory, which, n) + d * attention_tile(), map, x + d, from.row,
+                 plane);
+  if (beside)
+    mbarrier_copy(arrived, tile_numbers(memory, which, n),
+                  beside + (int64_t)((w->batch * attention_heads() + from.head) *
+                                         attention_queries() + from.row) * (int)sizeof(float),
+                  own);
+}
+/* One thread starts all copies. */
 ALWAYS void fetch_tiles(const Here *w, Panel memory, int count) {
-  int x = w->group * attention_map_head();
-  int plane = w->batch * attention_map_planes() + (attention_map_head() ? 0 : w->group);
   if (w->thread % GROUP_THREADS) return;
 #pragma clang loop unroll(disable)
-  for (int t = 0; t < count; t++)
-#pragma clang loop unroll(full)
-    for (int which = KEYS; which <= VALUES; which++) {
-      const void *map = which == KEYS ? attention_key_map(w->args) : attention_value_map(w->args);
-      int n = w->begin + t;
-      Mbarrier arrived = full(memory, which, n);
-      await_place(memory, which, n);
-      mbarrier_arrive_expect(arrived, attention_tile() * attention_width() * (int)sizeof(ELEMENT));
-#pragma clang loop unroll(full)
-      for (int d = 0; d < attention_width(); d += LINE)
-        mbarrier_box(arrived, tile_panel(memory, which, n) + d * attention_tile(), map, x + d,
-                     t * attention_tile(), plane);
-    }
+  for (int t = 0; t < count; t++) {
+    fetch_tile(w, memory, KEYS, t);
+    fetch_tile(w, memory, VALUES, t);
+  }
 }
 
 /* Loads the `count` pairs of an item. */

@@ -23,7 +23,9 @@ TENSOR(query_grad)
 TENSOR(key_grad)
 TENSOR(value_grad)
 void *attention_logarithms(void *const *args); /* f32 [batch][heads][queries], log-sum-exp */
-void *attention_deltas(void *const *args);     /* the same, sums of dy * out; in the workspace */
+/* In the workspace, of the same shape: sums of dy * out, and what is added to a score, a power of two,
+ * so that it becomes a weight. */
+void *attention_deltas(void *const *args), *attention_bases(void *const *args);
 
 int attention_heads(void), attention_groups(void), attention_queries(void), attention_keys(void);
 int attention_causal(void);

@@ -1,6 +1,6 @@
 /* attention_wgmma_backward_keys_ptx: the gradients of attention's keys and values, of f16 or bf16
  * on Hopper's tensor cores. The scores are transposed: rows are keys with values. A pair of tiles
- * is queries with their logarithms, and dy ("slopes") with their deltas; all heads that share the
+ * is queries with their bases, and dy ("slopes") with their deltas; all heads that share the
  * keys follow one another. The tensor cores add a tile's part to dv while weights become gradients
  * of scores, and to dk while the next tile's scores are computed. */
 #define ELEMENT unsigned short
@@ -27,27 +27,32 @@ ALWAYS void load_rows(const Here *w, Panel memory) {
            attention_keys());
 }
 
-/* Starts the copies of a tile's logarithms or deltas, of the queries from `first` on. */
+ALWAYS TilePlace tile_place(const Here *w, int t) {
+  int start, count = tiles_of_queries(w, &start);
+  return (TilePlace){head_of(w, t, count), (start + tile_of(t, count)) * attention_tile()};
+}
+ALWAYS const void *numbers(const Here *w, int which) {
+  return which == QUERIES ? attention_bases(w->args) : attention_deltas(w->args);
+}
+
+/* Starts the copies of the numbers of a tile, of the queries from `first` on. */
 ALWAYS void load_numbers(const Here *w, Floats to, const void *from, int first) {
-  int thread = w->thread % HALF_GROUP;
 #pragma clang loop unroll(full)
-  for (int i = thread; i < attention_tile(); i += HALF_GROUP) {
-    int is_there = attention_queries() % attention_tile() == 0 || first + i < attention_queries();
-    copy_async(to + i, from, is_there ? first_number(w) + first + i : -1, 1, sizeof(float));
+  for (int i = 0; i < attention_tile(); i += HALF_GROUP) {
+    int own = i + w->thread % HALF_GROUP;
+    int is_there = attention_queries() % attention_tile() == 0 || first + own < attention_queries();
+    copy_async(to + own, from, is_there ? first_number(w) + first + own : -1, 1, sizeof(float));
   }
 }
 
 ALWAYS void load_tile(const Here *w, Panel memory, int which, int t) {
-  int start, count = tiles_of_queries(w, &start);
-  int first = (start + tile_of(t, count)) * attention_tile();
+  TilePlace place = tile_place(w, t);
   Here from = *w;
-  from.head = head_of(w, t, count);
-  load_numbers(&from, tile_numbers(memory, which, w->begin + t),
-                which == QUERIES ? attention_logarithms(w->args) : attention_deltas(w->args),
-                first);
-  Rows queries = rows_of_query(w->args, w->batch, from.head);
-  Rows slopes = rows_of_slope(w->args, w->batch, from.head);
-  load_strips(w, memory, which, t, which == QUERIES ? queries : slopes, first,
+  from.head = place.head;
+  load_numbers(&from, tile_numbers(memory, which, w->begin + t), numbers(w, which), place.row);
+  Rows queries = rows_of_query(w->args, w->batch, place.head);
+  Rows slopes = rows_of_slope(w->args, w->batch, place.head);
+  load_strips(w, memory, which, t, which == QUERIES ? queries : slopes, place.row,
                attention_queries());
 }
 

@@ -116,6 +116,16 @@ MBARRIER_INLINE void mbarrier_box(Mbarrier at, __attribute__((address_space(3)))
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(mbarrier_address(at))
       : "memory");
 }
+/* The same for `bytes` of memory side by side; both places are multiples of 16 bytes, as is `bytes`. */
+MBARRIER_INLINE void mbarrier_copy(Mbarrier at, __attribute__((address_space(3))) void *to,
+                                   const void *from, int bytes) {
+  __asm__ volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          (unsigned)(uintptr_t)to),
+      "l"((const __attribute__((address_space(1))) void *)from), "r"(bytes),
+      "r"(mbarrier_address(at))
+      : "memory");
+}
 /* ── clusters: blocks on neighbouring multiprocessors that see each other's shared memory ── */
 MBARRIER_INLINE int cluster_rank(void) {
   int rank;

@@ -445,6 +445,8 @@ static inline int64_t plan_aligned(int64_t bytes) {
 
 /* ── graphs and programmes ────────────────────────────────────────────────────────────────── */
 int plan_find_graph(const Plan *plan, const char *name); /* -1: there is none */
+/* Of the buffers that the step may write, its workspace among them. */
+double plan_result_bytes(const PlanGraph *graph, const PlanStep *step);
 /* NULL: there is none. */
 const PlanProgramme *plan_find_programme(const Plan *plan, const char *name);
 const PlanProgramme *plan_find_form(const Plan *plan, const char *name, StepForm form);

@@ -17,6 +17,13 @@
 #include "plan/programmes.def"
 #undef PROGRAMME
 
+double plan_result_bytes(const PlanGraph *graph, const PlanStep *step) {
+  double bytes = 0;
+  for (int i = step->input_count; i < step->arg_count; i++)
+    bytes += (double)type_bytes(&graph->buffers.at[step->args[i]].type);
+  return bytes;
+}
+
 int plan_find_graph(const Plan *plan, const char *name) {
   for (int i = 0; i < plan->graphs.count; i++)
     if (!strcmp(plan->graphs.at[i].name, name)) return i;

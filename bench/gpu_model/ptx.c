@@ -88,7 +88,7 @@ int main(int count, char **word) {
   must(sim_launch(machine, kernel, &launch));
   sim_gpu_scale(&counts, launch.grid[0] * launch.grid[1] * launch.grid[2]);
   int64_t threads = launch.block[0] * launch.block[1] * launch.block[2];
-  GpuWork work = sim_gpu_work(&counts, threads, atoi(word[8]), info.shared_bytes + launch.shared, flops, bytes);
+  GpuWork work = sim_gpu_work(&counts, threads, atoi(word[8]), info.shared_bytes + launch.shared, flops, bytes, 0);
   work.is_half = work.wgmma + work.mma > 0;
   GpuTime time;
   gpu_time(gpu, &work, &time);

@@ -31,13 +31,6 @@ static void count_print_times(int64_t part, double whole, int width, FILE *out) 
     fprintf(out, "%*s", width, "-");
 }
 
-static double result_bytes(const PlanGraph *graph, const PlanStep *step) {
-  double bytes = 0;
-  for (int i = step->input_count; i < step->arg_count; i++)
-    bytes += (double)type_bytes(&graph->buffers.at[step->args[i]].type);
-  return bytes;
-}
-
 static void count_print_row(const PlanGraph *graph, int index, const DeviceCounts *c, FILE *out) {
   const PlanStep *step = &graph->steps.at[index];
   int64_t sectors = c->load_sectors + c->store_sectors;
@@ -52,7 +45,7 @@ static void count_print_row(const PlanGraph *graph, int index, const DeviceCount
           percent(c->bank_conflicts, c->shared_accesses),
           percent(c->divergent_branches, c->branches), c->registers,
           c->registers_are_exact ? " " : "~", (long long)c->shared_bytes, 100 * c->occupancy);
-  count_print_times(c->store_sectors, result_bytes(graph, step) / SECTOR, 9, out);
+  count_print_times(c->store_sectors, plan_result_bytes(graph, step) / SECTOR, 9, out);
   if (c->wide_loads + c->narrow_loads)
     fprintf(out, " %5.0f%%", percent(c->wide_loads, c->wide_loads + c->narrow_loads));
   else

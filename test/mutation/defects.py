@@ -174,6 +174,8 @@ defect("attention-ring", "kernels/attention_ring.h", "    compute(&w, memory, co
 defect("attention-section", "kernels/attention_ring.h", "smaller(attention_section(), all - first)", "attention_section()", "unit codegen_flash")
 defect("attention-turn", "kernels/attention_wgmma_forward_ptx.c", "ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {\n  await_turn(memory, group, t);",
        "ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {", "unit codegen_flash")
+defect("attention-numbers", "kernels/attention_ring.h", "(beside ? own : 0)", "0", "unit codegen_flash")
+defect("attention-maps", "codegen/nvptx_attention.c", "(has_numbers && a->form.rows % a->cut.tile)", "false", "unit codegen_flash")
 defect("gpu-model-last-round", "plan/gpu_model.c", "if (!rest && full) full--, rest = at_once;", "if (false) full--, rest = at_once;", "unit plan_gpu_model")
 defect("math-contract", "CMakeLists.txt", "list(APPEND flags -ffp-contract=on)", "list(APPEND flags -ffp-contract=fast)", "lit codegen/math_contract.ft")
 defect("gemm-bottom", "kernels/gemm_x86.c", "row, is_bottom ? m - row : rows, column", "row, rows, column", "unit codegen_gemm")

@@ -163,6 +163,11 @@ static void hopper(void **state) {
       {"f16", 1, 4, 2, 150, 150, 64, true, NULL, true, JOINED},
       {"bf16", 1, 2, 1, 35, 35, 128, true, NULL, true, JOINED}, /* one tile of each of two heads */
       {"bf16", 1, 1, 1, 1, 1, 8, true, NULL, true},
+      /* whole tiles of queries, which come by tensor maps; several items of a block */
+      {"bf16", 2, 4, 2, 128, 190, 64, true, NULL, true},
+      {"f16", 1, 2, 2, 192, 192, 128, true, NULL, true, JOINED},
+      {"bf16", 1, 3, 3, 256, 70, 96, false, NULL, true},
+      {"f16", 2, 2, 1, 320, 320, 80, true, NULL, true, PARTS},
   };
   check_all(list, sizeof list / sizeof *list);
 }

@@ -477,7 +477,7 @@ static Status count_sim(DeviceGraph *graph, const char *batch, int index, const 
       occupancy(graph->plan->target_cpu, &task->launch, out->registers, out->shared_bytes);
   out->work = sim_gpu_work(&counts, step->block[0] * step->block[1] * step->block[2],
                            out->registers, out->shared_bytes, (double)step->flops,
-                           (double)step->bytes);
+                           (double)step->bytes, plan_result_bytes(graph->graph, step));
   return STATUS_OK;
 }
 

@@ -32,8 +32,10 @@ void sim_gpu_scale(SimCounts *counts, int64_t blocks) {
 }
 
 GpuWork sim_gpu_work(const SimCounts *counts, int64_t threads, int registers, int64_t shared_bytes,
-                     double flops, double bytes) {
-  double moved = SECTOR * (double)(counts->load_sectors + counts->store_sectors);
+                     double flops, double bytes, double results) {
+  double stored = SECTOR * (double)counts->store_sectors;
+  double moved = SECTOR * (double)counts->load_sectors + stored;
+  double memory = bytes > results && results > stored ? bytes - (results - stored) : bytes;
   return (GpuWork){.blocks = counts->blocks,
                    .warps = (int)((threads + LANES - 1) / LANES),
                    .registers = registers,
@@ -47,7 +49,7 @@ GpuWork sim_gpu_work(const SimCounts *counts, int64_t threads, int registers, in
                    .mma = (double)counts->mma,
                    .wavefronts = (double)counts->wavefronts,
                    .l2 = moved,
-                   .memory = moved < bytes ? moved : bytes,
+                   .memory = moved < memory ? moved : memory,
                    .path = counts->blocks ? (double)counts->path / (double)counts->blocks : 0,
                    .longest_path = (double)counts->longest_path,
                    .flops = flops,

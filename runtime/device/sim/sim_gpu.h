@@ -9,7 +9,8 @@
 SimTiming sim_gpu_timing(const Gpu *gpu, double bytes);
 /* Of a sample's counts those of all blocks. */
 void sim_gpu_scale(SimCounts *counts, int64_t blocks);
-/* The counts of one launch, all of its blocks; threads, shared_bytes: of a block; flops, bytes: the least. */
+/* The counts of one launch, all of its blocks; threads, shared_bytes: of a block; flops, bytes: the least; results: those
+ * of the bytes that may be written, of which this launch need not write all. */
 GpuWork sim_gpu_work(const SimCounts *counts, int64_t threads, int registers, int64_t shared_bytes,
-                     double flops, double bytes);
+                     double flops, double bytes, double results);
 #endif
