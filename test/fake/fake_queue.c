@@ -197,6 +197,13 @@ void fake_move_on(void) {
         run_next(stream);
 }
 
+/* What other ranks wait for: a GPU goes on by itself, also where the host asks it nothing. */
+void fake_move_all(void) {
+  if (fake_setting("SLOW", 0)) return;
+  for (CudaStream stream = fake_streams; stream; stream = stream->next)
+    while (is_ready(stream) && !fake_is_hung) run_next(stream);
+}
+
 /* ── capturing ────────────────────────────────────────────────────────────────────────────── */
 bool fake_capture_refuses(const char *call) {
   bool refuses = false;

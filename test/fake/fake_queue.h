@@ -48,6 +48,7 @@ struct CudaEventBody {
   FakeNode **node;     /* … behind these */
   size_t node_count;
 };
+void fake_move_all(void);
 extern CudaStream fake_streams;
 extern long fake_pending; /* graphs launched and not run */
 /* An event in a capture, and what waits for it, which thereby is part of the capture. */

@@ -432,6 +432,7 @@ EXPORT int fake_library_collective(void *stream, void (*work)(void *), const voi
 EXPORT void fake_library_mark(const void *at, size_t bytes);
 EXPORT void fake_library_check(const void *at, size_t bytes);
 EXPORT void fake_library_pause(void);
+EXPORT void fake_library_move(void);
 EXPORT void fake_library_took(double milliseconds);
 
 int fake_library_enqueue(CudaStream stream, void (*work)(void *), const void *context,
@@ -462,6 +463,11 @@ void fake_library_check(const void *at, size_t bytes) {
 }
 
 void fake_library_pause(void) { fake_pause(); }
+
+void fake_library_move(void) {
+  LOCKED();
+  fake_move_all();
+}
 
 /* What runs took so long by the clock of events, whatever it did by that of the wall. */
 void fake_library_took(double milliseconds) { fake_said_milliseconds += milliseconds; }

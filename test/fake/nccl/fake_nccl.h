@@ -13,6 +13,7 @@
 #ifndef FT_TEST_FAKE_NCCL_H
 #define FT_TEST_FAKE_NCCL_H
 #include "runtime/communicate/nccl.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -66,7 +67,9 @@ struct NcclCommBody {
   long works; /* begun */
   int busy;   /* so often is the last call not over yet */
   bool is_joining, is_destroyed;
-  atomic_int is_aborted, error, waiting;
+  atomic_int is_aborted, error, waiting, ends;
+  pthread_t thread;
+  bool has_thread;
   uint64_t random;
 };
 
@@ -75,6 +78,7 @@ typedef struct {
   void (*pause)(void); /* lets others use the driver for a moment */
   void (*check)(const void *at, size_t bytes);
   void (*mark)(const void *at, size_t bytes);
+  void (*move)(void); /* runs what is ready on any stream */
   int (*enqueue)(NcclStream stream, void (*work)(void *), const void *context, size_t bytes);
 } FakeDriver;
 extern FakeDriver fake_nccl_driver;

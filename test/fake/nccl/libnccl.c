@@ -4,6 +4,7 @@
 #include "fake_nccl.h"
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,7 @@ FakeDriver fake_nccl_driver;
 static void find_driver(void) {
   if (fake_nccl_driver.enqueue) return;
   *(void **)&fake_nccl_driver.pause = driver_entry("fake_library_pause");
+  *(void **)&fake_nccl_driver.move = driver_entry("fake_library_move");
   *(void **)&fake_nccl_driver.check = driver_entry("fake_library_check");
   *(void **)&fake_nccl_driver.mark = driver_entry("fake_library_mark");
   *(void **)&fake_nccl_driver.enqueue = driver_entry("fake_library_collective");
@@ -91,6 +93,35 @@ NcclComm fake_nccl_check(NcclComm comm) {
   return comm;
 }
 
+/* Another rank is in a collective that this one has not begun. */
+static bool is_late(NcclComm comm) {
+  long own = atomic_load(&comm->shared->at[comm->rank]);
+  for (int r = 0; r < comm->ranks; r++)
+    if (atomic_load(&comm->shared->at[r]) > own) return !atomic_load(&comm->waiting);
+  return false;
+}
+
+/* A GPU goes on by itself. The fake one does where somebody asks it something, and two ranks whose
+ * hosts wait for each other ask nothing. */
+static void *carry_on(void *argument) {
+  NcclComm comm = argument;
+  int times = 0;
+  while (!atomic_load(&comm->ends) && !atomic_load(&comm->is_aborted)) {
+    usleep(5000);
+    times = is_late(comm) ? times + 1 : 0;
+    if (times > 10) fake_nccl_driver.move();
+  }
+  return NULL;
+}
+
+static void start_to_carry_on(NcclComm comm) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  comm->has_thread = pthread_create(&comm->thread, NULL, carry_on, comm) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 static NcclComm make_comm(const char *name, int ranks, int rank) {
   if (ranks < 1 || ranks > FAKE_NCCL_RANKS || rank < 0 || rank >= ranks)
     fake_nccl_die("rank %d of %d", rank, ranks);
@@ -102,6 +133,7 @@ static NcclComm make_comm(const char *name, int ranks, int rank) {
   map_memory(comm, name);
   if (atomic_fetch_or(&comm->shared->has_come, 1u << rank) >> rank & 1)
     fake_nccl_die("two processes are rank %d", rank);
+  start_to_carry_on(comm);
   return comm;
 }
 
@@ -163,6 +195,8 @@ NcclResult entry_destroy(NcclComm comm) {
   if (fake_nccl_depth()) fake_nccl_die("ncclGroupStart without its ncclGroupEnd");
   if (atomic_load(&comm->waiting)) fake_nccl_die("a communicator is destroyed while it works");
   comm->is_destroyed = true;
+  atomic_store(&comm->ends, 1);
+  if (comm->has_thread) pthread_join(comm->thread, NULL);
   munmap(comm->shared, sizeof(Shared));
   return NCCL_SUCCESS;
 }
