@@ -167,6 +167,7 @@ static void hopper(void **state) {
       {"bf16", 2, 4, 2, 128, 190, 64, true, NULL, true},
       {"f16", 1, 2, 2, 192, 192, 128, true, NULL, true, JOINED},
       {"bf16", 1, 3, 3, 256, 70, 96, false, NULL, true},
+      {"f16", 1, 3, 3, 200, 200, 64, true, NULL, true}, /* the last section is smaller */
       {"f16", 2, 2, 1, 320, 320, 80, true, NULL, true, PARTS},
   };
   check_all(list, sizeof list / sizeof *list);
