@@ -17,7 +17,6 @@ enum {
   GROUP_WARPS = 4, /* of wgmma */
   LINE = 64,       /* elements of its rows in shared memory */
   LINE_ALIGN = 1024,
-  MULTIPROCESSORS = 132,
   SECTION_BYTES = 32 << 20 /* of the 50 MiB of an H100's L2, as in FlashAttention-3 */
 };
 
@@ -155,8 +154,7 @@ static void choose_cut(Attention *a) {
   }
 }
 
-/* Of wgmma: a block for each multiprocessor, which computes several items, that is, blocks of rows.
- */
+/* Of wgmma: a block for each multiprocessor, which computes several items, that is, blocks of rows. */
 static int64_t part_planes(const Attention *a) {
   return a->form.batch * (a->part == PART_BACKWARD_KEYS ? a->form.groups : a->form.heads);
 }

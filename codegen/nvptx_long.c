@@ -21,7 +21,6 @@ enum {
   LONG_LEAST_THREADS = 128,
   LONG_THREADS = 512,
   LONG_MOST_THREADS = 1024,
-  LONG_MULTIPROCESSORS = 132,
   LONG_SHARED = 99 << 10,         /* of a block, on every GPU from sm_80 on */
   LONG_SHARED_HOPPER = 227 << 10, /* on sm_90a */
   LONG_SUMS = 4 << 10,            /* of it, for sums of warps */
@@ -164,7 +163,7 @@ static void choose_long_shape(Long *r, int width, bool is_heavy) {
   limit -= LONG_SUMS;
   int64_t bytes = bytes_in_shared(r), groups = r->length / width;
   /* a multiprocessor has one block then, or none to spare */
-  bool is_alone = r->rows <= LONG_MULTIPROCESSORS || 2 * bytes * r->length > limit;
+  bool is_alone = r->rows <= MULTIPROCESSORS || 2 * bytes * r->length > limit;
   r->team = is_alone && !is_heavy ? LONG_MOST_THREADS : LONG_THREADS;
   while (r->team > LONG_LEAST_THREADS && groups < 3 * r->team) r->team /= 2;
   choose_depth(r, groups);

@@ -8,7 +8,11 @@
 #include "codegen/reductions.h"
 #include "passes/fuse.h"
 
-enum { WARP = 32, PTX_CALL_KERNEL = 71 };
+enum {
+  WARP = 32,
+  PTX_CALL_KERNEL = 71,
+  MULTIPROCESSORS = 132 /* of an H100: numbers of blocks are chosen for it, on every GPU */
+};
 
 typedef struct {
   Module *module;

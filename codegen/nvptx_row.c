@@ -14,7 +14,7 @@ enum {
   LIGHT_SHARE = 16, /* elements a thread keeps where little is computed of each */
   HEAVY_SHARE = 8,
   HEAVY_NODES = 24,   /* of the body: from here on it is heavy */
-  FILLED = 132 * 512, /* threads that keep a GPU busy */
+  FILLED = MULTIPROCESSORS * 512, /* threads that keep a GPU busy */
   MOST_KEPT = 64,     /* registers for what rows share */
   SECTOR = 32,        /* bytes that memory moves at once */
   LONG_ODD = 1536,    /* elements: from here on rows that begin anywhere are nvptx_long's */

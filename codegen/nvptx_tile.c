@@ -6,7 +6,6 @@
 #include <string.h>
 
 enum {
-  MULTIPROCESSORS = 132,
   LOAD_BYTES_PER_CYCLE = 32, /* of one multiprocessor from L2 when all load */
   BLOCK_CYCLES = 1400,       /* first panel from memory, epilogue */
   PANEL_CYCLES = 80,         /* barrier, waiting, addresses; */
