@@ -280,6 +280,8 @@ static bool is_same_word(const char *a, const char *b) {
   }
 }
 
+int text_compare(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
 bool text_ends_with(const char *text, const char *end) {
   size_t length = strlen(text), tail = strlen(end);
   return length >= tail && !strcmp(text + length - tail, end);

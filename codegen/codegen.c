@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "codegen/artifact.h"
 #include "codegen/deploy.h"
+#include "codegen/join.h"
 #include "codegen/lower.h"
 #include "codegen/nvptx_private.h"
 #include "codegen/target.h"
@@ -68,7 +69,7 @@ static void rename_own(Module *module, int index) {
 
 /* The modules' texts one behind the other, with one head, and the variable that bounded waits read
  * (kernels/mbarrier.h). */
-static void join_ptx(const Work *work, Text *out) {
+static void append_modules(const Work *work, Text *out) {
   static const char end_of_head[] = ".address_size 64\n";
   for (int i = 0; i < work->count; i++) {
     const char *text = text_cstr(&work->code->object[i]), *body = strstr(text, end_of_head);
@@ -80,6 +81,18 @@ static void join_ptx(const Work *work, Text *out) {
     }
     text_append(out, text + end, work->code->object[i].count - end);
   }
+}
+
+/* All of the artifact's PTX of this stage. */
+static bool finish_ptx(Work *work) {
+  Module *first = &work->piece[0].module;
+  Text modules = {0};
+  const char *what = NULL;
+  append_modules(work, &modules);
+  bool good = join_ptx(first, work->code->plan, text_cstr(&modules), &work->code->assembly, &what);
+  text_free(&modules);
+  if (!good) module_error(first, "LLVM's PTX has another form than LLVM 19's", what);
+  return good;
 }
 
 static void print_llvm(Module *module, Text *out) {
@@ -185,7 +198,7 @@ static bool codegen_finish(Work *work, Diag *diag) {
               piece->link + piece->optimise + piece->emit, i, piece->link, piece->optimise,
               piece->emit);
   }
-  if (good && work->options->target == TARGET_PTX) join_ptx(work, &work->code->assembly);
+  if (good && work->options->target == TARGET_PTX) good = finish_ptx(work);
   if (good) codegen_note_waits(work, diag);
   if (good && work->options->target == TARGET_CPU) add_library(work);
   return good;

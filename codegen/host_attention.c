@@ -1,6 +1,7 @@
 /* host_attention: the numbers that kernels/attention_x86.c needs of one attention, as a constant of
  * the artifact, and an entry point that hands them over. */
 #include "codegen/host_attention.h"
+#include "codegen/host_gemm.h"
 #include "kernels/attention_host.h"
 #include "passes/attention.h"
 #include <stddef.h>
@@ -28,7 +29,7 @@ static void host_attention_find_places(const Node *node, AttentionProblem *p) {
   p->dv = host_operand_place(place[TENSOR_VALUE_GRAD]);
 }
 
-static AttentionProblem problem_of(const Node *node) {
+static AttentionProblem problem_of(const Module *module, const Node *node) {
   AttentionForm f = attention_form(node);
   bool is_grad = node->op == OP_ATTENTION_GRAD;
   int mask_at = is_grad ? 6 : 3;
@@ -40,6 +41,7 @@ static AttentionProblem problem_of(const Node *node) {
                         .keys = f.keys,
                         .features = f.features,
                         .type = host_operand_type(q->dtype),
+                        .may_use = host_bf16_ways(module),
                         .is_causal = node_int(node, ATTR_CAUSAL, 0),
                         .arg_mask = mask_at,
                         .scale = node_float(node, ATTR_SCALE, 1)};
@@ -80,7 +82,7 @@ static void add_launch(HostKernel *kernel, Kernel *out, const char *name, int64_
 }
 
 void host_emit_attention(HostKernel *kernel, Kernel *out) {
-  AttentionProblem p = problem_of(kernel->node);
+  AttentionProblem p = problem_of(kernel->module, kernel->node);
   bool is_grad = kernel->node->op == OP_ATTENTION_GRAD;
   LLVMValueRef problem = define_problem(kernel, &p);
   host_call_library(kernel, kernel->name, is_grad ? "attention_grad_run" : "attention_run",

@@ -3,7 +3,9 @@
  * it. */
 #include "codegen/host_gemm.h"
 #include "kernels/gemm_host.h"
+#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { EPILOGUE_NUMBERS = 5 }; /* batch, row, column, rows, columns */
 
@@ -159,31 +161,75 @@ LLVMValueRef host_constant(HostKernel *kernel, const char *name, const int64_t *
                          count + pointer_count);
 }
 
-static int64_t ways_of(const Module *module) {
+int64_t host_bf16_ways(const Module *module) {
   return (module_leaves_out(module, "amx") ? 0 : GEMM_AMX) |
          (module_leaves_out(module, "dpbf16") ? 0 : GEMM_DPBF16) |
          (module_leaves_out(module, "widened") ? 0 : GEMM_WIDENED);
 }
 
-/* A GemmProduct: its numbers, its four tiles, its epilogue. */
-static LLVMValueRef define_product(HostKernel *kernel, const Product *p, const int argument[2],
-                                   LLVMValueRef epilogue) {
+/* What the epilogue reads and writes at the element itself: the results, and inputs that have the product's shape. */
+static void find_near(const HostKernel *kernel, const Product *p, const int argument[2], int64_t near[GEMM_NEAR]) {
+  const Node *node = kernel->node;
+  int64_t elements = p->form.batch * p->form.m * p->form.n;
+  int count = 0, first = p->tile.is_packed ? 1 : 0;
+  for (int i = 0; i < pointers_of(kernel) && count < GEMM_NEAR; i++) {
+    int at = i < node_result_count(node) ? node->input_count + i : i - node_result_count(node);
+    Type type = at < node->input_count ? node->input[at]->type : node_result_type(node, at - node->input_count);
+    if (at == argument[0] || at == argument[1] || shape_elements(&type.shape) != elements) continue;
+    near[count] = gemm_near(first + at, elements, dtype_bytes(type.dtype));
+    if (near[count]) count++;
+  }
+}
+
+/* What gemm_x86.c is told of the product; pointers are not set. Of a packed b the workspace is the first argument. */
+static GemmProduct describe_product(const HostKernel *kernel, const Product *p, const int argument[2]) {
   const GemmTile *tile = &p->tile;
-  int64_t numbers[] = {p->form.batch, p->form.m,
-                       p->form.n,     p->form.k,
-                       p->form.ta,    p->form.tb,
-                       tile->rows,    tile->vectors,
-                       p->type,       ways_of(kernel->module),
-                       gemm_in_place(p->form.n, p->form.k, p->form.tb),
-                       tile->depth,   tile->down,
-                       tile->across,  argument[0],
-                       argument[1],   kernel->node->input_count};
-  enum { NUMBERS = sizeof numbers / sizeof *numbers };
-  _Static_assert(sizeof(GemmProduct) == (NUMBERS + 5) * 8, "a field was added to GemmProduct");
-  TileForm form = {p->form.batch, p->form.m, p->form.n, tile->vectors};
+  int first = tile->is_packed ? 1 : 0;
+  GemmProduct out = {.batch = p->form.batch,
+                     .m = p->form.m,
+                     .n = p->form.n,
+                     .k = p->form.k,
+                     .ta = p->form.ta,
+                     .tb = p->form.tb,
+                     .rows = tile->rows,
+                     .vectors = tile->vectors,
+                     .type = p->type,
+                     .may_use = host_bf16_ways(kernel->module),
+                     .in_place = gemm_in_place(p->form.n, p->form.k, p->form.tb),
+                     .depth = tile->depth,
+                     .down = tile->down,
+                     .across = tile->across,
+                     .is_packed = tile->is_packed,
+                     .arg_a = first + argument[0],
+                     .arg_b = first + argument[1],
+                     .arg_c = first + kernel->node->input_count};
+  find_near(kernel, p, argument, out.near);
+  return out;
+}
+
+/* A GemmProduct of the module: its numbers, its four tiles, its epilogue. */
+static LLVMValueRef define_product(HostKernel *kernel, const char *name, const GemmProduct *p, LLVMValueRef epilogue) {
+  enum { NUMBERS = offsetof(GemmProduct, tile) / sizeof(int64_t) };
+  _Static_assert(sizeof(GemmProduct) == (NUMBERS + 5) * 8, "pointers are last");
+  int64_t numbers[NUMBERS];
+  memcpy(numbers, p, sizeof numbers);
+  TileForm form = {p->batch, p->m, p->n, p->vectors};
   LLVMValueRef pointers[5] = {[4] = epilogue};
-  host_tile_kernels(kernel, p->form.ta ? "gemm_tile_t" : "gemm_tile_n", &form, tile->rows, pointers);
-  return host_constant(kernel, "product", numbers, NUMBERS, pointers, 5);
+  const char *family = p->depth ? "gemm_tile_p" : p->ta ? "gemm_tile_t" : "gemm_tile_n";
+  host_tile_kernels(kernel, family, &form, p->rows, pointers);
+  return host_constant(kernel, name, numbers, NUMBERS, pointers, 5);
+}
+
+static void emit_packed(HostKernel *kernel, const GemmProduct *p, const GemmTile *tile, int b, LLVMValueRef epilogue,
+                        Kernel *out) {
+  double columns = (double)gemm_packed_columns(p), items = (double)gemm_pack_items(p);
+  double multiplications = (double)p->batch * (double)p->m * columns * (double)p->k;
+  host_packed_emit(kernel, b, gemm_packed_bytes(p),
+                   &(PackedLaunch){"gemm_pack_run", define_product(kernel, "packing", p, NULL), gemm_pack_items(p),
+                                   (double)p->batch * columns * (double)p->k * 16 / items},
+                   &(PackedLaunch){"gemm_run", define_product(kernel, "product", p, epilogue), tile->work,
+                                   multiplications * 2 / (double)tile->work},
+                   out);
 }
 
 bool host_gemm_emit(HostKernel *kernel, const Node *dot, const int argument[2], Kernel *out) {
@@ -191,8 +237,12 @@ bool host_gemm_emit(HostKernel *kernel, const Node *dot, const int argument[2], 
   LLVMValueRef epilogue = NULL;
   TileForm form = {p.form.batch, p.form.m, p.form.n, p.tile.vectors};
   if (kernel->body) epilogue = host_tile_epilogue(kernel, dot, &form);
-  host_call_library(kernel, kernel->name, "gemm_run",
-                    define_product(kernel, &p, argument, epilogue));
+  GemmProduct product = describe_product(kernel, &p, argument);
+  if (p.tile.is_packed) {
+    emit_packed(kernel, &product, &p.tile, argument[1], epilogue, out);
+    return true;
+  }
+  host_call_library(kernel, kernel->name, "gemm_run", define_product(kernel, "product", &product, epilogue));
   const int64_t worth = 2500; /* cycles: several times the cost of a barrier */
   int split = kernel->module->vector_bytes >= 64 ? 1 : 64 / kernel->module->vector_bytes;
   int64_t each = gemm_tile_cycles(p.tile.rows, p.tile.vectors, p.form.k, split);

@@ -89,10 +89,10 @@ static KernelLaunch *packed_launch(HostKernel *kernel, Kernel *out, const char *
 
 static void pack_args(const HostKernel *kernel, int argument, KernelLaunch *launch) {
   const Node *node = kernel->node;
-  int workspace = node->input_count + node_result_count(node);
+  int packed = node->input_count + node_result_count(node) + 2;
   launch->args = ARENA_ARRAY(kernel->module->arena, int, 2);
   launch->args[0] = argument;
-  launch->args[1] = workspace;
+  launch->args[1] = packed;
   launch->arg_count = 2;
   launch->input_count = 1;
   launch->packs = true;
@@ -102,7 +102,7 @@ static void packed_args(const HostKernel *kernel, KernelLaunch *launch) {
   const Node *node = kernel->node;
   int count = node->input_count + node_result_count(node), packed = integers_packed_operand(node);
   launch->args = ARENA_ARRAY(kernel->module->arena, int, count + 1);
-  for (int i = 0; i <= count; i++) launch->args[i] = i == 0 || i - 1 == packed ? count : i - 1;
+  for (int i = 0; i <= count; i++) launch->args[i] = i == 0 || i - 1 == packed ? count + 2 : i - 1;
   launch->arg_count = count + 1;
   launch->input_count = node->input_count + 1;
 }
@@ -110,7 +110,7 @@ static void packed_args(const HostKernel *kernel, KernelLaunch *launch) {
 void host_packed_emit(HostKernel *kernel, int argument, int64_t bytes, const PackedLaunch *packing,
                       const PackedLaunch *product, Kernel *out) {
   const char *pack = arena_printf(kernel->scratch, "%s_pack", kernel->name);
-  out->workspace = bytes;
+  out->packed[1] = bytes;
   pack_args(kernel, argument, packed_launch(kernel, out, pack, packing));
   packed_args(kernel, packed_launch(kernel, out, kernel->name, product));
 }

@@ -164,6 +164,7 @@ static bool open_product_of(Arena *arena, const Node *node, Product *p) {
                  .added = -1,
                  .aux = -1};
   if (!p->product || p->product->op != OP_DOT || !shape_elements(&p->product->type.shape) ||
+      node_attr(p->product, ATTR_INTEGERS) || /* whose sums f32 does not have exactly */
       !dot_form(p->product).k)
     return false;
   for (int i = 0; i < 2; i++) p->operand[i] = kernel_operand(node, i);

@@ -321,6 +321,7 @@ static bool open_product(const Pairing *p, int at, PlanStep *bare) {
   bare->arg_count = bare->input_count = 2;
   bare->shared = 0;
   bare->stays = bare->cluster = 0;
+  bare->is_early = false;
   bare->maps = NULL;
   bare->map_count = 0;
   memset(bare->grid, 0, sizeof bare->grid);
@@ -354,7 +355,7 @@ static void pair_gradient(Pairing *p, int at) {
   int late = find_gradient(p, at, &bare, &found);
   if (late < 0) return;
   const Node *user = p->steps[late].node;
-  const int *theirs = p->out->steps.at[p->steps[late].first].args;
+  const int *theirs = p->steps[late].buffers;
   int *args = ARENA_ARRAY(p->arena, int, 5), results = user->input_count;
   int gradient = theirs[results + found.result];
   int sums = found.sums < 0 ? -1 : theirs[results + found.sums];

@@ -1,8 +1,8 @@
 /* lower: the walk over a graph in its order, which is the order of execution. */
+#include "codegen/join.h"
 #include "codegen/library.h"
 #include "codegen/lower_private.h"
 #include "passes/prepare.h"
-#include "plan/plan_order.h"
 #include <string.h>
 
 /* What tells a buffer from others of its graph. */
@@ -166,7 +166,7 @@ static void clear_sums(Lowering *lowering, const Graph *train) {
 }
 
 static bool find_order(Lowering *lowering, PlanGraph *graph) {
-  const char *why = plan_order_find(lowering->plan->arena, graph);
+  const char *why = join_launches(lowering->module, lowering->plan, graph);
   if (why)
     diag_error(lowering->module->diag, (Loc){0},
                "no order of the steps of graph '%s' can be found: %s", graph->name, why);

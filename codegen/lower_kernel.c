@@ -2,9 +2,11 @@
  * or shared with an equal node before), and the launches. */
 #include "codegen/cost.h"
 #include "codegen/host.h"
+#include "codegen/join.h"
 #include "codegen/library.h"
 #include "codegen/lower_private.h"
 #include "codegen/nvptx.h"
+#include "codegen/ptx_text.h"
 #include "passes/fuse.h"
 #include "passes/integers.h"
 #include "passes/prepare.h"
@@ -30,7 +32,7 @@ typedef struct {
   Type *type;
   int *buffer, *alias;
   int input_count, result_count, count; /* count: operands and results */
-  int64_t workspace;                    /* bytes of it that results take which no node reads */
+  int64_t workspace;                    /* its first byte behind results which no node reads */
 } Arguments;
 
 static bool is_same(Address a, Address b) { return a.place == b.place && a.offset == b.offset; }
@@ -58,6 +60,7 @@ static void find_aliases(Arguments *arguments) {
 
 static bool find_arguments(Lowering *lowering, const Node *node, Arguments *out) {
   const Node **results;
+  out->workspace = lowering->workspace;
   out->input_count = node->input_count;
   out->result_count = lower_results(lowering, node, &results);
   out->count = out->input_count + out->result_count;
@@ -172,36 +175,51 @@ static const char *name_kernel(Lowering *lowering, const Node *node) {
 }
 
 /* ── launches ───────────────────────────────────────────────────────────────────────────────── */
-/* Where the workspace of a node lies: with the other kernels', or in memory of its own where it is packed
- * once. */
+/* Memory of a node's kernels for themselves: a workspace, where those of the other kernels lie too, and behind it packed
+ * operands, the second one in memory of its own where it is packed once. */
 typedef struct {
-  Address at;
-  Type type;
+  int buffer[3]; /* the workspace, and packed operands; -1: none */
+  Address at;    /* of the second of these, */
+  Type type;     /* which the plan takes for this */
   bool is_prepared;
-} Workspace;
+} Scratch;
 
-static Workspace find_workspace(Lowering *lowering, const Node *node, const Kernel *kernel,
-                                const Arguments *arguments) {
-  int64_t elements = (kernel->workspace + 3) / 4; /* f32, so that a library call may write it */
+static Type scratch_type(int64_t bytes) {
+  int64_t elements = (bytes + 3) / 4; /* f32, so that a library call may write it */
+  return (Type){DT_F32, shape_of(1, &elements)};
+}
+
+static Scratch find_scratch(Lowering *lowering, const Node *node, const Kernel *kernel,
+                            const Arguments *arguments) {
+  Scratch out = {.type = scratch_type(kernel->packed[1])};
+  int64_t bytes[3] = {kernel->workspace, kernel->packed[0], kernel->packed[1]};
+  Address at = {PLACE_WORKSPACE, arguments->workspace};
   int packed = integers_packed_operand(node);
-  Workspace out = {.at = {PLACE_WORKSPACE, arguments->workspace},
-                   .type = {DT_F32, shape_of(1, &elements)}};
   out.is_prepared = packed >= 0 && lowering->prepare && !prepare_reads(node, packed);
-  if (out.is_prepared)
-    out.at = (Address){PLACE_PREPARED, lower_extend(lowering, PLACE_PREPARED, kernel->workspace)};
+  for (int i = 0; i < 3; i++) {
+    Type type = scratch_type(bytes[i]);
+    out.buffer[i] = -1;
+    if (!bytes[i]) continue;
+    if (i == 2 && out.is_prepared)
+      at = (Address){PLACE_PREPARED, lower_extend(lowering, PLACE_PREPARED, bytes[i])};
+    out.buffer[i] = lower_buffer(lowering, at, &type);
+    out.at = at;
+    at.offset += plan_aligned(bytes[i]);
+  }
   return out;
 }
 
 static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaunch *launch,
-                          const Arguments *arguments, int workspace, bool is_first) {
+                          const Arguments *arguments, const Scratch *scratch, bool is_first) {
   Arena *arena = lowering->plan->arena;
-  int all = arguments->count + (workspace >= 0);
+  int all = arguments->count + (scratch->buffer[0] >= 0);
   int count = launch->args ? launch->arg_count : all;
   int *args = ARENA_ARRAY(arena, int, count);
   int64_t bytes = 0;
   for (int i = 0; i < count; i++) {
     int which = launch->args ? launch->args[i] : i;
-    args[i] = which < arguments->count ? arguments->buffer[which] : workspace;
+    args[i] = which < arguments->count ? arguments->buffer[which]
+                                       : scratch->buffer[which - arguments->count];
     bool is_new = true; /* q, k and v may be parts of one tensor */
     for (int k = 0; k < i && which < arguments->input_count; k++) is_new &= args[k] != args[i];
     is_new &= node->op != OP_PUT || which == 1;
@@ -217,6 +235,8 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
                    .shared = launch->shared,
                    .stays = launch->stays,
                    .cluster = launch->cluster,
+                   .is_early = !launch->is_call && !launch->is_ordinary &&
+                               ptx_launches_early(lowering->module),
                    .maps = launch->maps,
                    .map_count = launch->map_count,
                    .ints = launch->ints,
@@ -231,7 +251,7 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
 
 /* The launch that packs an operand once: a step of the graph that prepares weights. */
 static void add_packing(Lowering *lowering, const Node *node, const KernelLaunch *launch,
-                        const Arguments *arguments, const Workspace *workspace) {
+                        const Arguments *arguments, const Scratch *scratch) {
   PlanGraph *own = lowering->out;
   Arguments there = *arguments;
   int operand = launch->args[0];
@@ -239,8 +259,9 @@ static void add_packing(Lowering *lowering, const Node *node, const KernelLaunch
   there.buffer = ARENA_ARRAY(lowering->arena, int, arguments->count);
   there.buffer[operand] =
       lower_buffer(lowering, arguments->place[operand], &arguments->type[operand]);
-  int buffer = lower_buffer(lowering, workspace->at, &workspace->type);
-  PlanStep step = make_step(lowering, node, launch, &there, buffer, false);
+  Scratch own_scratch = *scratch;
+  own_scratch.buffer[2] = lower_buffer(lowering, scratch->at, &scratch->type);
+  PlanStep step = make_step(lowering, node, launch, &there, &own_scratch, false);
   VEC_PUSH(lowering->plan->arena, lowering->out->steps, step);
   lowering->out = own;
 }
@@ -249,26 +270,32 @@ static void add_steps(Lowering *lowering, const Node *node, const Kernel *kernel
                       const Arguments *arguments) {
   Arena *arena = lowering->plan->arena;
   PlanInstead instead = {.first = lowering->out->steps.count, .call_count = 1};
-  Workspace workspace = {0};
-  int buffer = -1;
-  if (kernel->workspace) {
-    workspace = find_workspace(lowering, node, kernel, arguments);
-    buffer = lower_buffer(lowering, workspace.at, &workspace.type);
-  }
+  Scratch scratch = find_scratch(lowering, node, kernel, arguments);
+  bool is_first = true;
   for (int i = 0; i < kernel->launch_count; i++) {
     const KernelLaunch *launch = &kernel->launch[i];
-    bool is_first = i == 0 ? !launch->packs : i == 1 && kernel->launch[0].packs;
-    if (launch->packs && workspace.is_prepared) {
-      add_packing(lowering, node, launch, arguments, &workspace);
+    if (launch->packs && scratch.is_prepared) {
+      add_packing(lowering, node, launch, arguments, &scratch);
       continue;
     }
-    PlanStep step = make_step(lowering, node, launch, arguments, buffer, is_first);
+    bool is_itself = !launch->packs && !launch->is_before;
+    PlanStep step = make_step(lowering, node, launch, arguments, &scratch, is_first && is_itself);
+    is_first &= !is_itself;
     VEC_PUSH(arena, lowering->out->steps, step);
   }
-  if (!kernel->library.name) return;
+  if (!kernel->library.name || lowering->out == lowering->prepare) return;
   instead.end = lowering->out->steps.count;
-  instead.call[0] = make_step(lowering, node, &kernel->library, arguments, buffer, true);
+  instead.call[0] = make_step(lowering, node, &kernel->library, arguments, &scratch, true);
   VEC_PUSH(arena, lowering->out->insteads, instead);
+}
+
+/* Small workspaces lie one behind the other, so that launches which are joined (codegen/join.h) do not write over
+ * each other's. */
+static void next_workspace(Lowering *lowering, const Kernel *kernel, const Arguments *arguments) {
+  enum { SMALL = 64 << 10 };
+  int64_t packed = plan_aligned(kernel->packed[0]) + plan_aligned(kernel->packed[1]);
+  int64_t end = plan_aligned(arguments->workspace + kernel->workspace) + packed;
+  lowering->workspace = join_is_wanted(lowering->module) && end < SMALL ? end : 0;
 }
 
 static bool writes_nothing(const Arguments *arguments) {
@@ -341,8 +368,10 @@ static bool lower_here(Lowering *lowering, const Node *node) {
   for (int i = 0; i < arguments.count && lowering->out != lowering->prepare; i++)
     lower_wait(lowering, arguments.place[i], type_bytes(&arguments.type[i]),
                i >= arguments.input_count);
-  NodeSteps steps = {.node = node, .first = lowering->out->steps.count};
+  NodeSteps steps = {
+      .node = node, .first = lowering->out->steps.count, .buffers = arguments.buffer};
   add_steps(lowering, node, kernel, &arguments);
+  next_workspace(lowering, kernel, &arguments);
   steps.end = lowering->out->steps.count;
   lower_body(lowering, &steps, arguments.buffer, arguments.input_count, arguments.count);
   VEC_PUSH(lowering->arena, lowering->node_steps[lowering->out - lowering->plan->graphs.at], steps);

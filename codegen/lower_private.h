@@ -25,6 +25,7 @@ typedef struct {
   const Node *node;
   int first, end;
   int body; /* which of the plan graph's bodies tells what they do; -1: none */
+  const int *buffers; /* of its operands and results: a launch may touch only some of them */
 } NodeSteps;
 
 /* Those of the program, and those that prepare weights for them. */
@@ -55,6 +56,7 @@ typedef struct {
   VEC(NodeSteps) node_steps[LOWER_GRAPHS]; /* of all of them, by the index in plan->graphs */
   Lookup buffer_index[LOWER_GRAPHS];       /* buffers by place and type */
   VEC(Collective) collectives;
+  int64_t workspace;   /* where in the place workspace the next kernel's begins */
   int first_open;      /* collectives before this one are ended */
   int64_t cache_bytes; /* of the place work, from its start: what graphs for generation remember */
 } Lowering;

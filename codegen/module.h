@@ -24,7 +24,9 @@ typedef struct {
   int vector_bytes;           /* host: width of a vector register */
   bool is_portable;           /* host: written as C, too, so that code of kernels/..._x86.c is in the module */
   VEC(const char *) kernels;  /* names of the entry points, */
-  VEC(const char *) paired;   /* PTX: and of those whose blocks form clusters of two */
+  VEC(const char *) paired;   /* PTX: and of those whose blocks form clusters of two, */
+  VEC(const char *) ordinary; /* … and of those that are never begun early (codegen/ptx_text.h); */
+  VEC(struct Join *) joins;   /* in the program's first module: its joined kernels (codegen/join.h) */
 } Module;
 
 enum { MAX_LAUNCHES = 4 };
@@ -36,18 +38,21 @@ typedef struct {
   int64_t work, grain;               /* host launch */
   int64_t grid[3], block[3], shared; /* PTX launch, */
   int64_t stays, cluster;            /* see plan.h, */
+  bool is_ordinary;                  /* never begun early, */
   const PlanMap *maps;               /* and its tensor maps */
   int map_count;
   PlanInt *ints; /* call */
   int int_count;
-  int *args; /* positions among operands, results, and behind these the workspace; NULL: all of them */
+  int *args; /* positions among operands, results, and behind these the workspace and the packed operands; NULL: all but those */
   int arg_count, input_count;
-  bool packs; /* it takes one operand, and makes what is in the workspace, for the launch behind it */
+  bool packs;     /* it takes the second operand and makes the packed one, for the launches behind it, */
+  bool is_before; /* … or the first one: in every run */
 } KernelLaunch;
 typedef struct {
   KernelLaunch launch[MAX_LAUNCHES];
   int launch_count;
   int64_t workspace; /* bytes of scratch, from the place work, the last argument of each launch */
+  int64_t packed[2]; /* … and of a product's operands as launches pack them: of the second once where it is a weight */
   KernelLaunch library; /* PTX: a call that may stand in for all launches; no name: none */
 } Kernel;
 

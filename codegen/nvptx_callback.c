@@ -32,7 +32,7 @@ void callback_open(Job *job, Emitter *emitter, const char *suffix, const char *n
   emitter->input_count = job->operand_count;
   emitter->result_count = job->result_count;
   emitter->pitch = job->pitch;
-  int pointers = job->operand_count + job->result_count + 1 + job->map_count;
+  int pointers = job_pointers(job);
   emitter->pointer = ARENA_ARRAY(job->scratch, LLVMValueRef, pointers);
   if (pointers)
     module_load_pointers(module, b, LLVMGetParam(function, 0), pointers, emitter->pointer);
@@ -43,6 +43,7 @@ void callback_open_plain(Job *job, Emitter *emitter, const char *suffix, const c
   Job plain = *job;
   plain.operand_count = -1; /* callback_open loads operands, results and one more, and maps */
   plain.result_count = plain.map_count = 0;
+  plain.has_packed = false;
   callback_open(&plain, emitter, suffix, name, result, parameters, count, NULL);
 }
 
@@ -69,15 +70,13 @@ void callback_call(Entry *entry, const char *suffix, const char *name, LLVMValue
   Module *module = job->module;
   LLVMTypeRef pointer = module->pointer;
   LLVMTypeRef types[MAX_EXTRA + 1] = {pointer};
-  int workspace = job->operand_count + job->result_count, pointers = workspace + 1 + job->map_count;
+  int pointers = job_pointers(job);
   LLVMValueRef arguments[MAX_EXTRA + 1];
   LLVMTypeRef array = LLVMArrayType2(pointer, (uint64_t)pointers);
   arguments[0] = LLVMBuildAlloca(entry->b, array, "");
   for (int i = 0; i < pointers; i++) {
-    bool is_there = i < workspace || (i == workspace ? entry->workspace != NULL : entry->has_maps);
     LLVMValueRef address = emit_at_number(&entry->emitter, pointer, arguments[0], i);
-    LLVMBuildStore(entry->b, is_there ? entry->emitter.pointer[i] : LLVMConstNull(pointer),
-                   address);
+    LLVMBuildStore(entry->b, entry->emitter.pointer[i], address);
   }
   for (int i = 0; i < count; i++) {
     bool is_pointer = LLVMGetTypeKind(LLVMTypeOf(extra[i])) == LLVMPointerTypeKind;

@@ -3,15 +3,17 @@
  * what is fused into them, the epilogue from the fused body), and the entries that call them. */
 #include "codegen/nvptx_contract.h"
 #include "codegen/nvptx_callback.h"
+#include "codegen/nvptx_map.h"
 #include "codegen/nvptx_mma.h"
 #include "codegen/nvptx_sums.h"
 #include "codegen/nvptx_waits.h"
 #include "codegen/nvptx_wgmma.h"
+#include "codegen/nvptx_whole.h"
+#include "passes/integers.h"
 #include <stdio.h>
 
 enum {
   COMBINE_THREADS = 256,
-  SWIZZLE = 128,
   SWIZZLE_ALIGN = 1024,
   MAX_GRID_YZ = 65535,
   LANES_OF_A_SUM = 8,
@@ -173,8 +175,8 @@ static void nvptx_contract_define_constants(Contract *c) {
       {"gemm_n", c->n},
       {"gemm_k", c->k},
       {"gemm_batches", c->batches},
-      {"gemm_ta", node_int(c->node, ATTR_TRANS_A, 0)},
-      {"gemm_tb", node_int(c->node, ATTR_TRANS_B, 0)},
+      {"gemm_ta", c->unit == UNIT_WHOLE ? 0 : node_int(c->node, ATTR_TRANS_A, 0)},
+      {"gemm_tb", c->unit == UNIT_WHOLE ? 1 : node_int(c->node, ATTR_TRANS_B, 0)},
       {"gemm_a_pitch", c->a.pitch},
       {"gemm_b_pitch", c->b.pitch},
       {"gemm_wide_n", nvptx_contract_columns(c)},
@@ -195,9 +197,13 @@ static void nvptx_contract_define_constants(Contract *c) {
       {"gemm_stages", tile->stages},
       {"gemm_passes", tile->passes},
       {"gemm_ahead", reads_more(c) ? AHEAD : 1},
-      {"gemm_maps", c->has_maps},
+      {"gemm_a_mapped", c->a.is_mapped},
+      {"gemm_b_mapped", c->b.is_mapped},
       {"gemm_stays", tile->stays},
       {"gemm_pair", tile->pair},
+      {"gemm_region", tile->region},
+      {"gemm_regions", tile->regions},
+      {"gemm_lines", tile->lines},
       {"gemm_sums", tile->sums},
       {"gemm_barriers", tile->barriers},
   };
@@ -227,24 +233,33 @@ static void define_element(Contract *c, const char *name, const Operand *operand
   callback_close(&emitter, value);
 }
 
+static void define_wgmma(Contract *c) {
+  Wgmma form = {.name = "gemm_wgmma",
+                .dtype = c->dtype,
+                .of_b = c->node->input[1]->type.dtype,
+                .columns = c->tile.micro_n,
+                .is_a_flat = !c->a.is_deep,
+                .is_b_flat = !c->b.is_deep};
+  nvptx_define_wgmma(c->job, c->suffix, &form);
+  form.name = "gemm_wgmma_kept";
+  form.is_a_kept = true;
+  nvptx_define_wgmma(c->job, c->suffix, &form);
+}
+
 static void define_operands(Contract *c) {
   define_element(c, "gemm_element_a", &c->a);
   define_element(c, "gemm_element_b", &c->b);
-  callback_pointer(c->job, c->suffix, "gemm_pointer_a", c->a.argument, 0);
-  callback_pointer(c->job, c->suffix, "gemm_pointer_b", c->b.argument, 0);
-  callback_pointer(c->job, c->suffix, "gemm_workspace",
-                   c->job->operand_count + c->job->result_count, 0);
-  int behind = c->job->operand_count + c->job->result_count + 1;
-  callback_pointer(c->job, c->suffix, "gemm_map_a", c->has_maps ? behind : 0, 0);
-  callback_pointer(c->job, c->suffix, "gemm_map_b", c->has_maps ? behind + 1 : 0, 0);
+  int workspace = c->job->operand_count + c->job->result_count, behind = workspace + 1;
+  bool is_whole = c->unit == UNIT_WHOLE; /* multiplied as they are packed */
+  callback_pointer(c->job, c->suffix, "gemm_pointer_a", is_whole ? behind : c->a.argument, 0);
+  callback_pointer(c->job, c->suffix, "gemm_pointer_b", is_whole ? behind + 1 : c->b.argument, 0);
+  callback_pointer(c->job, c->suffix, "gemm_workspace", workspace, 0);
+  callback_pointer(c->job, c->suffix, "gemm_map_a", c->a.is_mapped ? behind : 0, 0);
+  callback_pointer(c->job, c->suffix, "gemm_map_b", c->b.is_mapped ? behind + c->a.is_mapped : 0, 0);
   if (c->unit == UNIT_WGMMA)
-    nvptx_define_wgmma(c->job, c->suffix,
-                       &(Wgmma){.name = "gemm_wgmma",
-                                .dtype = c->dtype,
-                                .of_b = c->node->input[1]->type.dtype,
-                                .columns = c->tile.micro_n,
-                                .is_a_flat = !c->a.is_deep,
-                                .is_b_flat = !c->b.is_deep});
+    define_wgmma(c);
+  else if (is_whole)
+    nvptx_whole_define(c);
   else if (c->unit == UNIT_MMA8)
     nvptx_define_mma8(c->job, c->suffix, "gemm", c->dtype, c->node->input[1]->type.dtype);
   else if (c->unit != UNIT_SIMT)
@@ -257,12 +272,13 @@ static void define_sum(Contract *c) {
   Entry entry = {.job = job};
   Emitter *emitter = &entry.emitter;
   emitter->module = job->module;
-  LLVMTypeRef real = emit_register_type(emitter, c->dtype);
+  bool is_whole = c->unit == UNIT_WHOLE;
+  LLVMTypeRef real = is_whole ? job->module->i32 : emit_register_type(emitter, c->dtype);
   callback_open_plain(job, emitter, c->suffix, "gemm_sum_lanes", real, &real, 1);
   entry.b = emitter->builder;
   LLVMValueRef value = LLVMGetParam(emitter->function, 0);
   for (int mask = 1; mask < LANES_OF_A_SUM; mask *= 2)
-    value = LLVMBuildFAdd(entry.b, value, entry_shuffle(&entry, value, mask), "");
+    value = LLVMBuildBinOp(entry.b, is_whole ? LLVMAdd : LLVMFAdd, value, entry_shuffle(&entry, value, mask), "");
   callback_close(emitter, value);
 }
 
@@ -435,6 +451,8 @@ static void nvptx_contract_emit_combine(Contract *c, int64_t results) {
   Entry entry;
   char name[256];
   snprintf(name, sizeof name, "%s_combine", job->name);
+  entry_leave_out(job, SECOND_MAKES_ALL, true);
+  if (c->unit == UNIT_WHOLE) nvptx_whole_parameters(c, true);
   entry_open(&entry, job, name, COMBINE_THREADS, true);
   LLVMValueRef block = entry_mul(&entry, entry_special(&entry, "ctaid.x"), COMBINE_THREADS);
   LLVMValueRef number = entry_add(&entry, block, entry_special(&entry, "tid.x"));
@@ -442,16 +460,32 @@ static void nvptx_contract_emit_combine(Contract *c, int64_t results) {
   entry_close(&entry, name, (count + COMBINE_THREADS - 1) / COMBINE_THREADS, 1, 1);
 }
 
+/* Does the epilogue of wgmma's tiles read as many elements as it writes? These loads stand behind stores of the same
+ * thread, and ptxas moves them up only if they are ld.global.nc. */
+static bool reads_between_stores(const Contract *c, int64_t results) {
+  bool reads = false;
+  for (int i = 0; i < c->job->operand_count; i++)
+    reads |= shape_elements(&c->job->node->input[i]->type.shape) == results;
+  return c->unit == UNIT_WGMMA && c->job->operand_count > 2 && reads;
+}
+
 static void emit_entries(Contract *c) {
   Job *job = c->job;
   const Tile *tile = &c->tile;
   Entry entry;
   int64_t results = c->batches * c->classes * c->m * nvptx_contract_columns(c);
+  if (c->sums.count) entry_leave_out(job, SECOND_MAKES_COLUMN_SUMS, false);
+  if (tile->splits > 1) entry_leave_out(job, SECOND_MAKES_ALL, false);
+  if (c->unit == UNIT_WHOLE) nvptx_whole_pack(c);
   entry_open_mapped(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
   int resident = nvptx_tile_resident(c);
   if (resident > 1 || tile->stays) entry_annotate(&entry, "minctasm", (unsigned)resident);
   if (tile->pair)
     VEC_PUSH(job->module->arena, job->module->paired,
+             arena_strdup(job->module->arena, job->name));
+  bool is_ordinary = reads_between_stores(c, results);
+  if (is_ordinary)
+    VEC_PUSH(job->module->arena, job->module->ordinary,
              arena_strdup(job->module->arena, job->name));
   LLVMValueRef panels = entry_panels(&entry, tile->shared);
   if (c->unit == UNIT_WGMMA) LLVMSetAlignment(panels, SWIZZLE_ALIGN);
@@ -461,35 +495,11 @@ static void emit_entries(Contract *c) {
   entry_close(&entry, job->name, grid[0], grid[1], grid[2]);
   job->out->launch[job->out->launch_count - 1].stays = tile->stays;
   job->out->launch[job->out->launch_count - 1].cluster = tile->pair ? 2 : 0;
+  job->out->launch[job->out->launch_count - 1].is_ordinary = is_ordinary;
   if (tile->shared > SHARED_STATIC)
     job->out->launch[job->out->launch_count - 1].shared = tile->shared;
   nvptx_sums_entry(c);
   if (tile->splits > 1) nvptx_contract_emit_combine(c, results);
-}
-
-/* Of an operand [batch][along][k], or [batch][k][along] where it is flat: boxes are a panel (half of
- * one that two blocks share), or 64 neighbours of one. */
-static PlanMap nvptx_contract_map_of(const Contract *c, const Operand *operand, int64_t along,
-                                     int tile) {
-  int64_t row = operand->is_deep ? c->k : along, rows = operand->is_deep ? along : c->k;
-  int64_t pitch = operand->pitch * c->bytes;
-  return (PlanMap){.arg = operand->argument,
-                   .dtype = c->bytes == 1 ? DT_U8 : c->dtype, /* bytes that are copied */
-                   .rank = 3,
-                   .dim = {row, rows, c->batches},
-                   .stride = {c->bytes, pitch, pitch * rows},
-                   .box = {SWIZZLE / c->bytes, operand->is_deep ? tile : c->tile.steps, 1},
-                   .swizzle = SWIZZLE};
-}
-
-static void nvptx_contract_make_maps(Contract *c) {
-  if (!c->has_maps) return;
-  PlanMap *maps = ARENA_ARRAY(c->job->module->arena, PlanMap, 2);
-  const Tile *t = &c->tile;
-  maps[0] = nvptx_contract_map_of(c, &c->a, c->m, t->pair == 2 ? t->tile_m / 2 : t->tile_m);
-  maps[1] = nvptx_contract_map_of(c, &c->b, c->n, t->pair == 1 ? t->tile_n / 2 : t->tile_n);
-  c->job->maps = maps;
-  c->job->map_count = 2;
 }
 
 static ContractKind contract_kind(Op op) {
@@ -503,8 +513,8 @@ static ContractKind contract_kind(Op op) {
 static void nvptx_contract_choose_unit(Contract *c) {
   bool is_half = dtype_is_narrow(c->dtype);
   bool allows_tf32 = c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0);
-  c->unit = is_half ? UNIT_MMA16 : dtype_is_float8(c->dtype) ? UNIT_MMA8 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
-  c->bytes = dtype_bytes(c->dtype);
+  c->unit = integers_have_kernel(c->node) ? UNIT_WHOLE : is_half ? UNIT_MMA16 : dtype_is_float8(c->dtype) ? UNIT_MMA8 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
+  c->bytes = c->unit == UNIT_WHOLE ? 1 : dtype_bytes(c->dtype);
 }
 
 static const char *body_of(const Contract *c) {
@@ -512,6 +522,7 @@ static const char *body_of(const Contract *c) {
          : c->unit == UNIT_MMA16 ? "mma16_ptx"
          : c->unit == UNIT_MMA32 ? "mma32_ptx"
          : c->unit == UNIT_MMA8  ? "mma8_ptx"
+         : c->unit == UNIT_WHOLE ? "mma_whole_ptx"
          : c->dtype == DT_F64    ? "gemm64_ptx"
                                  : "gemm_ptx";
 }
@@ -522,8 +533,11 @@ static bool fits_numbers(const Contract *c) {
   int64_t sums = c->batches * c->classes * c->m * nvptx_contract_columns(c) * c->tile.splits;
   bool fits = c->tile.splits == 1 || sums <= most;
   const Operand *operands[2] = {&c->a, &c->b};
-  for (int i = 0; i < 2 && !c->has_maps; i++)
-    fits &= type_bytes(&c->job->node->input[operands[i]->argument]->type) / c->bytes <= most;
+  for (int i = 0; i < 2; i++) {
+    int64_t bytes = type_bytes(&c->job->node->input[operands[i]->argument]->type);
+    int64_t numbers = c->unit == UNIT_WHOLE ? c->whole[i].faults : bytes / c->bytes;
+    fits &= operands[i]->is_mapped || numbers <= most;
+  }
   if (!fits)
     diag_error(c->job->module->diag, c->node->origin.loc,
                "an operand of this product has 2^31 elements or more, which its GPU kernel cannot "
@@ -547,12 +561,13 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   else
     describe_conv(c);
   lay_operands(c);
+  if (c->unit == UNIT_WHOLE) nvptx_whole_lay(c);
   c->is_by_four = takes_four(c);
   nvptx_sums_collect(c);
   nvptx_choose_tile(c);
   if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;
   size_workspace(c);
-  nvptx_contract_make_maps(c);
+  nvptx_make_maps(c);
   if (!fits_numbers(c)) return false;
   int64_t grid[3];
   nvptx_tile_grid(c, grid);

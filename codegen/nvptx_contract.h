@@ -4,11 +4,12 @@
 #define FT_CODEGEN_NVPTX_CONTRACT_H
 #include "codegen/nvptx_private.h"
 
+enum { NVPTX_WGMMA_ROW = 128 /* bytes of a row of a panel, swizzled */ };
 typedef enum { KIND_DOT, KIND_CONV, KIND_GRAD_INPUT, KIND_GRAD_WEIGHT } ContractKind;
 
-/* What multiplies: ordinary arithmetic; tensor cores on 16-bit elements, on f32 as tf32, or on 8-bit floats; those
- * of Hopper on 16-bit elements or 8-bit floats by instructions of four warps. */
-typedef enum { UNIT_SIMT, UNIT_MMA16, UNIT_MMA32, UNIT_MMA8, UNIT_WGMMA } ContractUnit;
+/* What multiplies: ordinary arithmetic; tensor cores on 16-bit elements, on f32 as tf32, on 8-bit floats, or on whole
+ * numbers (nvptx_whole.h); those of Hopper on 16-bit elements or 8-bit floats by instructions of four warps. */
+typedef enum { UNIT_SIMT, UNIT_MMA16, UNIT_MMA32, UNIT_MMA8, UNIT_WHOLE, UNIT_WGMMA } ContractUnit;
 
 /* One way to cut a product: see kernels/gemm_ptx.h and, for tensor cores, mma_ptx.h, where the
  * micro tile is a warp's, and wgmma_ptx.h, where it is that of four. */
@@ -19,6 +20,10 @@ typedef struct {
   int64_t shared;       /* bytes, */
   int64_t sums;         /* and where in them finished sums lie, */
   int64_t barriers;     /* and mbarriers */
+  int64_t region;       /* of a convolution: rows of a part of the images that is loaded for all places of the window, */
+  int regions;          /* how many of them there are room for, */
+  int64_t lines;        /* where in shared memory the places of their rows lie, */
+  double region_mean;   /* and their rows on the average */
   bool stays;           /* with tensor maps: blocks take one tile after the other, */
   int pair;             /* and two of them share panels of b, below each other (1), or of a (2) */
   double cycles;        /* estimate, of an H100 */
@@ -32,7 +37,15 @@ typedef struct {
   bool is_deep;     /* neighbours in memory are neighbours in k, else along the tile */
   bool is_async;    /* copied as it is */
   int wide;         /* so many neighbours, aligned: 16 or 4 bytes of them, or 1 */
+  bool is_mapped;   /* of wgmma: comes by a tensor map */
 } Operand;
+
+/* An operand of whole numbers: how it lies in f32, and its packed form. */
+typedef struct {
+  int64_t pitch;
+  bool is_deep;
+  int64_t faults, bytes; /* where behind the packed numbers the rows' faults are, and where these end */
+} WholeOperand;
 
 typedef struct {
   Job *job;
@@ -50,9 +63,10 @@ typedef struct {
   ConvForm form;   /* of a convolution; k and columns count windows, then channels */
   int64_t windows;
   bool is_by_four;     /* epilogue of four columns */
-  bool has_maps;       /* of wgmma: operands come by tensor maps */
+  bool has_maps;       /* of wgmma: both operands come by tensor maps, which a warp of its own starts */
   Reductions sums;     /* of the result's columns, see nvptx_sums.h: */
   int totals, moments; /* plain ones, and pairs of moments */
+  WholeOperand whole[2]; /* of UNIT_WHOLE */
   Tile tile;
 } Contract;
 

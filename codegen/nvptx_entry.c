@@ -44,7 +44,8 @@ static bool is_aliased(const Job *job, int operand) {
   return false;
 }
 
-static void describe_parameter(Job *job, LLVMValueRef function, int p) {
+/* Parameter `number` of the function is p: an operand, a result, or behind these the workspace. */
+static void describe_parameter(Job *job, LLVMValueRef function, int number, int p) {
   Module *module = job->module;
   bool is_operand = p < job->operand_count;
   int result = p - job->operand_count;
@@ -54,11 +55,11 @@ static void describe_parameter(Job *job, LLVMValueRef function, int p) {
                                  : NULL;
   bool is_shared =
       is_operand ? is_aliased(job, p) : is_result && job->alias && job->alias[result] != -1;
-  if (!is_shared) module_parameter(module, function, p, "noalias", 0);
-  if (is_operand && !is_shared) module_parameter(module, function, p, "readonly", 0);
-  module_parameter(module, function, p, "nocapture", 0);
+  if (!is_shared) module_parameter(module, function, number, "noalias", 0);
+  if (is_operand && !is_shared) module_parameter(module, function, number, "readonly", 0);
+  module_parameter(module, function, number, "nocapture", 0);
   bool is_scalar = type && shape_elements(&type->shape) == 1;
-  module_parameter(module, function, p, "align",
+  module_parameter(module, function, number, "align",
                    is_scalar ? (uint64_t)dtype_bytes(type->dtype) : (uint64_t)PLAN_ALIGN);
 }
 
@@ -82,20 +83,83 @@ static void describe_maps(Job *job, LLVMValueRef function, int first) {
       LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, parts, 3)));
 }
 
+/* ── which of the node's operands and results a launch touches ──────────────────────────────── */
+void entry_leave_out(Job *job, SecondMakes makes, bool is_second) {
+  const Graph *body = job->node->body;
+  bool *left_out = ARENA_ARRAY(job->scratch, bool, job->operand_count + job->result_count);
+  int count = body ? body->nodes.count : 0;
+  bool *is_used = ARENA_ARRAY(job->scratch, bool, count + 1);
+  for (int r = 0; r < job->result_count; r++) {
+    bool is_sum = !job->is_whole[r] && (kernel_kind(job->node) != KERNEL_ROW || job->is_beside[r]);
+    bool is_of_second = makes == SECOND_MAKES_ALL || is_sum;
+    left_out[job->operand_count + r] = is_of_second != is_second;
+    if (is_of_second && body) is_used[body->roots.at[r].node->id] = true;
+  }
+  for (int i = count - 1; i >= 0; i--) {
+    const Node *node = body->nodes.at[i];
+    OpClass of = op_info[node->op].op_class;
+    if (!is_used[i] || of == CLASS_REDUCE || of == CLASS_CONTRACT) continue;
+    for (int k = 0; k < node->input_count; k++) is_used[node->input[k]->id] = true;
+  }
+  for (int i = 0; i < job->operand_count; i++) /* scalars are loaded by whoever may use them */
+    left_out[i] = is_second && shape_elements(&job->node->input[i]->type.shape) > 1;
+  for (int i = 0; i < count && is_second; i++)
+    if (is_used[i] && body->nodes.at[i]->op == OP_ARG)
+      left_out[node_int(body->nodes.at[i], ATTR_INDEX, 0)] = false;
+  job->left_out = left_out;
+  job->reads_workspace = is_second;
+}
+
+void entry_only(Job *job, const int *list, int count, int inputs) {
+  int *own = ARENA_ARRAY(job->scratch, int, count);
+  memcpy(own, list, sizeof *list * (size_t)count);
+  job->only = own;
+  job->only_count = count;
+  job->only_inputs = inputs;
+}
+
+/* Adds operands or results [first, end), without those that are left out. */
+static int list_touched(const Job *job, int first, int end, int *list, int count) {
+  for (int p = first; p < end; p++)
+    if (!job->left_out || !job->left_out[p]) list[count++] = p;
+  return count;
+}
+
+/* What an entry has parameters for, in order: of the positions of operands, results and the workspace. */
+static int list_entry_parameters(const Job *job, bool has_workspace, int *list, int *input_count) {
+  int workspace = job->operand_count + job->result_count;
+  if (job->only) {
+    memcpy(list, job->only, sizeof *list * (size_t)job->only_count);
+    *input_count = job->only_inputs;
+    return job->only_count;
+  }
+  bool reads = has_workspace && job->reads_workspace;
+  int count = list_touched(job, 0, job->operand_count, list, 0);
+  if (reads) list[count++] = workspace;
+  *input_count = count;
+  count = list_touched(job, job->operand_count, workspace, list, count);
+  if (has_workspace && !reads) list[count++] = workspace;
+  return count;
+}
+
 static void open_entry(Entry *entry, Job *job, const char *name, int threads, bool has_workspace,
                        bool has_maps) {
   Module *module = job->module;
   *entry = (Entry){.job = job, .threads = threads, .has_maps = has_maps};
-  int count = job->operand_count + job->result_count + has_workspace;
-  int all = count + (has_maps ? job->map_count : 0);
-  LLVMTypeRef *types = ARENA_ARRAY(job->scratch, LLVMTypeRef, all + 1);
-  for (int i = 0; i < all; i++) types[i] = module->pointer;
-  LLVMTypeRef type = LLVMFunctionType(module->nothing, types, (unsigned)all, false);
+  int workspace = job->operand_count + job->result_count;
+  int *list = ARENA_ARRAY(module->arena, int, workspace + 3);
+  int count = list_entry_parameters(job, has_workspace, list, &entry->input_count);
+  int maps = has_maps ? job->map_count : 0;
+  LLVMTypeRef *types = ARENA_ARRAY(job->scratch, LLVMTypeRef, count + maps + 1);
+  for (int i = 0; i < count + maps; i++) types[i] = module->pointer;
+  LLVMTypeRef type = LLVMFunctionType(module->nothing, types, (unsigned)(count + maps), false);
+  entry->parameters = list;
+  entry->parameter_count = count;
   entry->function = module_kernel(module, name, type);
   LLVMSetFunctionCallConv(entry->function, PTX_CALL_KERNEL);
   annotate(module, entry->function, "maxntidx", (unsigned)threads);
-  for (int i = 0; i < count; i++) describe_parameter(job, entry->function, i);
-  if (all > count) describe_maps(job, entry->function, count);
+  for (int i = 0; i < count; i++) describe_parameter(job, entry->function, i, list[i]);
+  if (maps) describe_maps(job, entry->function, count);
   entry->b = module_begin(module, entry->function);
   entry->index = entry_index_type(job);
   emitter_init(&entry->emitter, module, job->scratch, job->node->body, entry->b, entry->index);
@@ -103,12 +167,14 @@ static void open_entry(Entry *entry, Job *job, const char *name, int threads, bo
   entry->emitter.input_count = job->operand_count;
   entry->emitter.result_count = job->result_count;
   entry->emitter.pitch = job->pitch;
-  entry->emitter.pointer = ARENA_ARRAY(job->scratch, LLVMValueRef, all + 1);
-  for (int i = 0; i < all; i++)
-    entry->emitter.pointer[i + (i >= count && !has_workspace)] =
-        LLVMGetParam(entry->function, (unsigned)i);
-  if (has_workspace) entry->workspace = entry->emitter.pointer[count - 1];
-  if (job->node->body) emit_hoist_scalars(&entry->emitter);
+  LLVMValueRef *pointer = ARENA_ARRAY(job->scratch, LLVMValueRef, job_pointers(job));
+  for (int i = 0; i < job_pointers(job); i++) pointer[i] = LLVMConstNull(module->pointer);
+  for (int i = 0; i < count; i++) pointer[list[i]] = LLVMGetParam(entry->function, (unsigned)i);
+  for (int i = 0; i < maps; i++)
+    pointer[workspace + 1 + i] = LLVMGetParam(entry->function, (unsigned)(count + i));
+  entry->emitter.pointer = pointer;
+  if (has_workspace) entry->workspace = pointer[workspace];
+  if (job->node->body && !job->reads_workspace && !job->only) emit_hoist_scalars(&entry->emitter);
 }
 
 void entry_open(Entry *entry, Job *job, const char *name, int threads, bool has_workspace) {
@@ -122,12 +188,16 @@ void entry_close(Entry *entry, const char *name, int64_t grid_x, int64_t grid_y,
   LLVMBuildRetVoid(entry->b);
   LLVMDisposeBuilder(entry->b);
   Kernel *out = entry->job->out;
+  bool is_part = entry->job->left_out || entry->job->only;
   out->launch[out->launch_count++] = (KernelLaunch){
       .name = arena_strdup(entry->job->module->arena, name),
       .grid = {grid_x, grid_y, grid_z},
       .block = {entry->threads, 1, 1},
       .maps = entry->job->maps,
       .map_count = entry->has_maps ? entry->job->map_count : 0,
+      .args = is_part ? entry->parameters : NULL,
+      .arg_count = entry->parameter_count,
+      .input_count = entry->input_count,
   };
 }
 

@@ -20,9 +20,9 @@ static void open_callback(const Mma *m, Emitter *emitter, const char *what, LLVM
   callback_open_plain(m->job, emitter, m->suffix, name, result, parameters, count);
 }
 
-/* sum[4] += a[4] b[2] */
-static void define_mma(const Mma *m) {
-  LLVMTypeRef pointer = m->job->module->pointer, real = m->job->module->f32;
+/* sum[4] += a[4] b[2], by an intrinsic; real: the type of sums */
+static void define_mma_by(const Mma *m, const char *name, LLVMTypeRef real) {
+  LLVMTypeRef pointer = m->job->module->pointer;
   LLVMTypeRef word = m->job->module->i32, parameters[3] = {pointer, pointer, pointer};
   LLVMTypeRef pair = LLVMVectorType(m->job->module->half, 2);
   Emitter emitter = {.module = m->job->module};
@@ -38,9 +38,6 @@ static void define_mma(const Mma *m) {
   for (int i = 0; i < 4; i++)
     arguments[6 + i] =
         LLVMBuildLoad2(emitter.builder, real, emit_at_number(&emitter, real, sum, i), "");
-  const char *name = m->is_tf32           ? "llvm.nvvm.mma.m16n8k8.row.col.tf32"
-                     : m->dtype == DT_F16 ? "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
-                                          : "llvm.nvvm.mma.m16n8k16.row.col.bf16";
   LLVMValueRef result = emit_intrinsic(&emitter, name, NULL, arguments, 10);
   for (unsigned i = 0; i < 4; i++)
     LLVMBuildStore(emitter.builder, LLVMBuildExtractValue(emitter.builder, result, i, ""),
@@ -73,7 +70,11 @@ static void define_round(const Mma *m) {
 
 void nvptx_define_mma(Job *job, const char *suffix, const char *prefix, DType dtype, bool is_tf32) {
   Mma m = {job, suffix, prefix, dtype, is_tf32};
-  define_mma(&m);
+  define_mma_by(&m,
+                is_tf32           ? "llvm.nvvm.mma.m16n8k8.row.col.tf32"
+                : dtype == DT_F16 ? "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
+                                  : "llvm.nvvm.mma.m16n8k16.row.col.bf16",
+                job->module->f32);
   define_matrices(&m, "matrices", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16");
   define_matrices(&m, "matrices_across", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16");
   if (is_tf32) define_round(&m);
@@ -112,6 +113,17 @@ static void define_mma8(const Mma *m, DType b) {
 void nvptx_define_mma8(Job *job, const char *suffix, const char *prefix, DType a, DType b) {
   Mma m = {job, suffix, prefix, a, false};
   define_mma8(&m, b);
+  define_matrices(&m, "matrices", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16");
+  define_matrices(&m, "matrices_across", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16");
+}
+
+void nvptx_define_mma_whole(Job *job, const char *suffix, const char *prefix, bool is_a_signed, bool is_b_signed) {
+  Mma m = {job, suffix, prefix, DT_U8, false};
+  define_mma_by(&m,
+                is_a_signed ? is_b_signed ? "llvm.nvvm.mma.m16n8k32.row.col.s8" : "llvm.nvvm.mma.m16n8k32.row.col.s8.u8"
+                : is_b_signed ? "llvm.nvvm.mma.m16n8k32.row.col.u8.s8"
+                              : "llvm.nvvm.mma.m16n8k32.row.col.u8",
+                job->module->i32);
   define_matrices(&m, "matrices", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16");
   define_matrices(&m, "matrices_across", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16");
 }

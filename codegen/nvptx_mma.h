@@ -8,4 +8,6 @@
 void nvptx_define_mma(Job *job, const char *suffix, const char *prefix, DType dtype, bool is_tf32);
 /* <prefix>_mma, _matrices and _matrices_across, for 8-bit floats, of which a and b may have different ones. */
 void nvptx_define_mma8(Job *job, const char *suffix, const char *prefix, DType a, DType b);
+/* The same for integers of 8 bits, with a sign or without; sums are i32. */
+void nvptx_define_mma_whole(Job *job, const char *suffix, const char *prefix, bool is_a_signed, bool is_b_signed);
 #endif

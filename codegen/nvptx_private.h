@@ -28,7 +28,17 @@ typedef struct {
   const bool *is_beside;   /* likewise: kernel_is_beside */
   const PlanMap *maps;     /* parameters of entries that are opened with maps */
   int map_count;
+  const bool *left_out; /* per operand, then per result: entries that are opened do not touch it; NULL: they may touch all */
+  bool reads_workspace; /* with left_out: they write none of it */
+  bool has_packed;      /* behind the workspace there are two packed operands; then there are no maps */
+  const int *only;      /* entries that are opened have these parameters, as entry_only says; NULL: as above */
+  int only_count, only_inputs;
 } Job;
+
+/* What a kernel body in C gets the pointers of: operands, results, the workspace, packed operands, maps. */
+static inline int job_pointers(const Job *job) {
+  return job->operand_count + job->result_count + 1 + 2 * job->has_packed + job->map_count;
+}
 
 typedef struct {
   Job *job;
@@ -38,6 +48,8 @@ typedef struct {
   LLVMTypeRef index;
   int threads;
   bool has_maps;
+  int *parameters; /* positions among operands, results and the workspace */
+  int parameter_count, input_count;
 } Entry;
 
 bool nvptx_loop(Job *job);
@@ -69,6 +81,14 @@ void entry_open(Entry *entry, Job *job, const char *name, int threads, bool has_
 void entry_open_mapped(Entry *entry, Job *job, const char *name, int threads, bool has_workspace);
 /* Returns, and appends the launch. */
 void entry_close(Entry *entry, const char *name, int64_t grid_x, int64_t grid_y, int64_t grid_z);
+/* Of a kernel of two launches, of which the first leaves parts of sums in the workspace: which results the second one makes
+ * of them. From here on entries leave out the results of the other launch, and those of the second one the operands that
+ * only the sums need. What each touches, the plan then tells, so that others need not wait. */
+typedef enum { SECOND_MAKES_COLUMN_SUMS, SECOND_MAKES_ALL } SecondMakes;
+void entry_leave_out(Job *job, SecondMakes makes, bool is_second);
+/* From here on entries have these parameters alone, of which the first `inputs` are read only: positions among operands,
+ * results, and behind these the workspace and the packed operands. */
+void entry_only(Job *job, const int *list, int count, int inputs);
 /* Launch bounds beside maxntidx: "minctasm", blocks that must fit a multiprocessor. */
 void entry_annotate(Entry *entry, const char *key, unsigned value);
 /* Fits the number of every element of the kernel's tensors, and what a grid overshoots it by, 32 bits? */

@@ -389,6 +389,7 @@ static bool emit_row(Row *r) {
   int64_t per_block = threads / r->team, blocks = choose_blocks(r, threads, is_keeping);
   if (r->sums.count) blocks = nvptx_row_sums_blocks(&r->sums, r->rows, per_block, blocks);
   bool is_looped = blocks * per_block < r->rows;
+  if (r->sums.count) entry_leave_out(job, SECOND_MAKES_COLUMN_SUMS, false);
   entry_open(entry, job, job->name, threads, r->sums.count > 0);
   /* left to itself ptxas spills for a fifth block */
   entry_annotate(entry, "minctasm", threads <= ROW_THREADS ? 2 : 1);

@@ -109,6 +109,7 @@ void nvptx_row_sums_combine(Job *job, const RowSums *sums) {
   char name[256];
   const Graph *body = job->node->body;
   snprintf(name, sizeof name, "%s_columns", job->name);
+  entry_leave_out(job, SECOND_MAKES_COLUMN_SUMS, true);
   entry_open(&entry, job, name, COMBINE_THREADS, true);
   LLVMValueRef thread = entry_special(&entry, "tid.x"), block = entry_special(&entry, "ctaid.x");
   LLVMValueRef lane = entry_rem(&entry, thread, COMBINE_LANES);

@@ -120,6 +120,7 @@ void nvptx_sums_entry(Contract *c) {
   char name[256];
   int threads = threads_of(c);
   snprintf(name, sizeof name, "%s_columns", job->name);
+  entry_leave_out(job, SECOND_MAKES_COLUMN_SUMS, true);
   entry_open(&entry, job, name, threads, true);
   LLVMValueRef memory = entry_shared(&entry, "column_part", job->module->f32,
                                      threads / WARP * nvptx_sums_numbers(c) * COLUMNS_OF_A_BLOCK);

@@ -2,18 +2,27 @@
  * multiprocessors should all be busy and their arithmetic units fed, and a second launch that adds
  * the parts of split sums has a price. The result depends on shapes only, so an artifact is the
  * same everywhere. Sources of the figures: docs/kernels.md. */
+#include "codegen/nvptx_region.h"
 #include "codegen/nvptx_sums.h"
 #include <string.h>
 
 enum {
+  SHARED_BYTES_PER_CYCLE = 128,
   LOAD_BYTES_PER_CYCLE = 32, /* of one multiprocessor from L2 when all load */
   BLOCK_CYCLES = 1400,       /* first panel from memory, epilogue */
   PANEL_CYCLES = 80,         /* barrier, waiting, addresses; */
-  MAPPED_PANEL_CYCLES = 30,  /* by tensor maps only waiting */
+  MAPPED_PANEL_CYCLES = 30,  /* by tensor maps only waiting, */
+  MIXED_PANEL_CYCLES = 60,   /* and of one operand by them */
   LAUNCH_CYCLES = 2600,      /* a second launch, in a graph */
   SHARED_MMA = 100 << 10,    /* two such blocks fit a multiprocessor */
   SHARED_WGMMA = 200 << 10,  /* one */
   MBARRIERS = 16,            /* bytes a stage */
+  REGION_WORD = 4,
+  REGION_PANEL_INSTRUCTIONS = 80, /* of a warp, on integers */
+  WARPS_OF_INTEGERS = 2,     /* in a cycle */
+  MOST_STAGES = 4,
+  MOST_REGION_STAGES = 6,    /* of weights alone, which a region leaves behind in time */
+  LEAST_STAGES = 3,          /* of wgmma: one is read while one is filled */
   MAX_SPLITS = 128,
   PAIR_CYCLES = 600, /* barriers of a cluster at both ends of a kernel */
   PART_CYCLES = 90,  /* adding one part of a split sum, some in flight */
@@ -75,7 +84,7 @@ static const Unit unit_f64 = {TILES(tiles_f64), 58}, unit_wgmma8 = {TILES(tiles_
 static const Unit units[] = {
     [UNIT_SIMT] = {TILES(tiles_f32), 116},     [UNIT_MMA16] = {TILES(tiles_mma16), 1200},
     [UNIT_MMA32] = {TILES(tiles_mma32), 600},  [UNIT_MMA8] = {TILES(tiles_mma8), 2400},
-    [UNIT_WGMMA] = {TILES(tiles_wgmma), 2000},
+    [UNIT_WHOLE] = {TILES(tiles_mma8), 2400},  [UNIT_WGMMA] = {TILES(tiles_wgmma), 2000},
 };
 
 static const Unit *tile_unit(const Contract *c) {
@@ -116,7 +125,7 @@ int nvptx_tile_resident(const Contract *c) {
 static int64_t panel_of(const Tile *tile, const Contract *c, int side, bool is_deep) {
   int width = (is_deep ? tile->steps : side) * c->bytes, pad = 0;
   if (c->unit == UNIT_SIMT) pad = is_deep ? 16 : 0;
-  if (c->unit == UNIT_MMA16 || c->unit == UNIT_MMA32 || c->unit == UNIT_MMA8)
+  if (c->unit == UNIT_MMA16 || c->unit == UNIT_MMA32 || c->unit == UNIT_MMA8 || c->unit == UNIT_WHOLE)
     pad = width < 128 ? 0 : c->unit == UNIT_MMA32 && !is_deep ? 32 : 16;
   return (int64_t)(is_deep ? side : tile->steps) * (width + pad);
 }
@@ -150,7 +159,7 @@ static int64_t panel_bytes(const Tile *tile, const Contract *c) {
  * own beside the panels, which the next tile uses already. Where two blocks share a multiprocessor
  * they hide each other's epilogues, and a tile is stored through the panels' memory. */
 static void fit_mapped(Tile *tile, const Contract *c, int64_t panel, int64_t leaving) {
-  tile->stays = nvptx_tile_sums_of(tile, c) > 64;
+  tile->stays = c->has_maps && nvptx_tile_sums_of(tile, c) > 64;
   if (tile->stays) {
     tile->passes = 4;
     tile->sums = tile->stages * panel;
@@ -160,19 +169,26 @@ static void fit_mapped(Tile *tile, const Contract *c, int64_t panel, int64_t lea
   tile->shared += MBARRIERS * tile->stages;
 }
 
+/* Regions, and a word for each row of one. */
+static int64_t region_bytes(const Tile *tile) { return tile->region * (tile->regions * NVPTX_WGMMA_ROW + REGION_WORD); }
+
 /* Chooses the number of stages, and the parts in which the finished tile is stored through the same
  * memory. Tensor cores read a panel faster than memory fills one, so they get more stages, in more
  * shared memory than a block has by default. */
 static void fit_memory(Tile *tile, const Contract *c) {
   int64_t panel = panel_bytes(tile, c), sum = c->dtype == DT_F64 ? 8 : 4;
   int64_t most = c->unit == UNIT_SIMT ? SHARED_STATIC * 7 / 8 : SHARED_MMA;
+  int64_t regions = region_bytes(tile);
+  if (regions) panel = panel_of(tile, c, tile->tile_n, c->b.is_deep);
   tile->stages = 2;
   if (c->unit == UNIT_WGMMA) { /* one stage is read while one is filled, so three at least */
-    tile->stages = 3;
-    if (tile->stages * panel > most || nvptx_tile_sums_of(tile, c) > 64) most = SHARED_WGMMA;
+    tile->stages = LEAST_STAGES;
+    if (regions + tile->stages * panel > most || nvptx_tile_sums_of(tile, c) > 64) most = SHARED_WGMMA;
   }
-  while (tile->stages < 4 && (tile->stages + 1) * panel <= most) tile->stages++;
-  tile->shared = tile->stages * panel;
+  int most_stages = !regions ? MOST_STAGES : c->windows < MOST_REGION_STAGES ? (int)c->windows : MOST_REGION_STAGES;
+  while (tile->stages < most_stages && regions + (tile->stages + 1) * panel <= most) tile->stages++;
+  tile->shared = regions + tile->stages * panel;
+  tile->lines = tile->shared - tile->region * REGION_WORD;
   int sum_pad = c->unit == UNIT_SIMT ? 4 : 8;
   int64_t leaving = tile->slices * tile->tile_m * (tile->tile_n + sum_pad) * sum;
   int64_t room = tile->shared > SHARED_STATIC / 2 ? tile->shared : SHARED_STATIC / 2;
@@ -185,7 +201,7 @@ static void fit_memory(Tile *tile, const Contract *c) {
   /* each of eight warps leaves numbers of all columns, or half of them those of 256 */
   int64_t numbers = nvptx_sums_numbers(c) * WARP / 4 * tile->tile_n * sum;
   if (numbers > tile->shared) tile->shared = numbers;
-  if (c->has_maps) fit_mapped(tile, c, panel, leaving);
+  if (c->a.is_mapped || c->b.is_mapped) fit_mapped(tile, c, panel, leaving);
 }
 
 /* The share of the arithmetic rate that registers of this shape reach: what a thread reads from
@@ -209,6 +225,14 @@ static double fma_per_cycle(const Contract *c) {
   return c->unit == UNIT_MMA8 && is_hopper(c) ? units[UNIT_MMA16].fma_per_cycle : tile_unit(c)->fma_per_cycle;
 }
 
+/* Cycles of shared memory, 128 bytes each, of a tile whose rows come from regions: fragments and descriptors that instructions read, and what
+ * fills regions and panels, by cp.async through the first-level cache. */
+static double through_shared(const Tile *tile, const Contract *c, double depth, double region, double panels_of_b) {
+  double instructions = (double)(tile->tile_m / 64) * (tile->tile_n / tile->micro_n);
+  double read = instructions * (64 + tile->micro_n) * depth * c->bytes;
+  return (read + 2 * region + (c->b.is_mapped ? 1 : 2) * panels_of_b) / SHARED_BYTES_PER_CYCLE;
+}
+
 static double estimate(const Tile *tile, const Contract *c) {
   int64_t count[2];
   count_tiles(tile, c, count);
@@ -222,9 +246,21 @@ static double estimate(const Tile *tile, const Contract *c) {
                  : tile->pair == 2 ? tile->tile_m / 2.0 + tile->tile_n
                                    : tile->tile_m + tile->tile_n;
   double load = sides * depth * c->bytes / LOAD_BYTES_PER_CYCLE;
+  if (tile->region) {
+    double region = tile->region_mean * depth / (double)c->windows * c->bytes, panels_of_b = tile->tile_n * depth * c->bytes;
+    double shared = through_shared(tile, c, depth, region, panels_of_b);
+    load = (region + panels_of_b) / LOAD_BYTES_PER_CYCLE;
+    double integers = panels * REGION_PANEL_INSTRUCTIONS / WARPS_OF_INTEGERS * multiplying_threads(tile, c->unit) / WARP;
+    if (shared > load) load = shared;
+    if (integers > load) load = integers;
+  }
   double rounds = (double)(((int64_t)blocks + MULTIPROCESSORS - 1) / MULTIPROCESSORS);
-  double latency = BLOCK_CYCLES + panels * (c->has_maps ? MAPPED_PANEL_CYCLES : PANEL_CYCLES);
-  double resident = c->unit == UNIT_WGMMA ? (nvptx_tile_sums_of(tile, c) > 64 ? 1 : 2)
+  double waiting = c->has_maps                           ? MAPPED_PANEL_CYCLES
+                   : c->a.is_mapped || c->b.is_mapped ? MIXED_PANEL_CYCLES
+                                                      : PANEL_CYCLES;
+  double latency = BLOCK_CYCLES + panels * waiting;
+  bool is_alone = nvptx_tile_sums_of(tile, c) > 64 || region_bytes(tile) + LEAST_STAGES * panel_of(tile, c, tile->tile_n, c->b.is_deep) > SHARED_MMA;
+  double resident = c->unit == UNIT_WGMMA ? (is_alone ? 1 : 2)
                     : c->unit != UNIT_SIMT || tile->micro_m * tile->micro_n >= 32 ? 2
                                                                                   : 4;
   double waits = rounds / resident < 1 ? 1 : rounds / resident;
@@ -278,27 +314,50 @@ static bool may_wgmma(const Contract *c) {
          !module_leaves_out(c->job->module, "wgmma");
 }
 
-/* Operands of products lie in memory as their panels do. */
-static bool may_map(const Contract *c) {
-  const Operand *operands[2] = {&c->a, &c->b};
-  for (int i = 0; i < 2; i++)
-    if (!operands[i]->is_async || !nvptx_may_map(c->job, operands[i]->argument)) return false;
-  return c->kind == KIND_DOT && c->k > 0 && !module_leaves_out(c->job->module, "tma");
+/* Which operands lie in memory as their panels do? Those of products; weights, for the gradient of the input by panels of
+ * one place of the window; and the gradient of the result, for that of the weights. */
+static bool may_map(const Contract *c, bool is_a) {
+  const Operand *operand = is_a ? &c->a : &c->b;
+  bool has_rows = c->form.is_nhwc || c->windows == 1;
+  bool lies = c->kind == KIND_DOT          ? true
+              : c->kind == KIND_CONV       ? !is_a
+              : c->kind == KIND_GRAD_INPUT ? !is_a && has_rows && c->form.out % (NVPTX_WGMMA_ROW / c->bytes) == 0
+                                           : is_a && c->form.is_nhwc;
+  return lies && operand->is_async && c->k > 0 && nvptx_may_map(c->job, operand->argument) &&
+         !module_leaves_out(c->job->module, "tma");
+}
+static void map_what_may(Contract *c) {
+  c->a.is_mapped = may_map(c, true);
+  c->b.is_mapped = may_map(c, false);
+  c->has_maps = c->a.is_mapped && c->b.is_mapped;
+}
+
+/* Lays the regions of a tile's rows out; false if they do not fit into shared memory. */
+static bool takes_region(const Contract *c, Tile *tile) {
+  nvptx_lay_region(c, tile);
+  return region_bytes(tile) + LEAST_STAGES * panel_of(tile, c, tile->tile_n, c->b.is_deep) <= SHARED_WGMMA;
 }
 
 /* For tests: only one tile, counted from 1 through those of the unit, of wgmma, of wgmma with
- * tensor maps, and of clusters of both kinds. */
+ * tensor maps of what may have one, and of clusters of both kinds, or with regions of images. */
 static void take_only(Contract *c, int number, int splits) {
   Contract hopper = *c;
   hopper.unit = UNIT_WGMMA;
   size_t own = tile_unit(c)->count, more = may_wgmma(c) ? tile_unit(&hopper)->count : 0;
-  size_t only = (size_t)(number - 1) % (own + more * (may_map(c) ? 4 : 1));
+  map_what_may(&hopper);
+  bool has_regions = more && nvptx_may_region(c);
+  size_t ways = hopper.has_maps ? 4 : (hopper.a.is_mapped || hopper.b.is_mapped ? 2 : 1) + has_regions;
+  size_t only = (size_t)(number - 1) % (own + more * ways);
   if (only >= own) c->unit = UNIT_WGMMA;
-  c->has_maps = only >= own + more;
+  if (only >= own + more) map_what_may(c);
   Tile tile = tile_unit(c)->tiles[only >= own ? (only - own) % more : only];
   if (!has_room_for_sums(&tile, c)) tile = tile_unit(c)->tiles[tile_unit(c)->count - 1];
   bool may_pair = c->has_maps && !module_leaves_out(c->job->module, "clusters");
   tile.pair = may_pair ? (int)((only - own) / more) - 1 : 0;
+  if (has_regions && only >= own + more * (ways - 1)) { /* some do not fit */
+    Tile with = tile;
+    if (takes_region(c, &with)) tile = with, splits = 1;
+  }
   if (!tile_cut(c, tile, splits)) tile_cut(c, tile, 1);
 }
 
@@ -308,13 +367,24 @@ static void try_splits(Contract *c, Tile tile, int pair) {
     if (!tile_cut(c, tile, splits)) break;
 }
 
+static void try_regions(Contract *c) {
+  const Unit *unit = tile_unit(c);
+  for (size_t i = 0; i < unit->count; i++) {
+    Tile tile = unit->tiles[i];
+    if (takes_region(c, &tile)) tile_cut(c, tile, 1);
+  }
+}
+
 static void try_all(Contract *c) {
   const Unit *unit = tile_unit(c);
   int pairs = c->has_maps && !module_leaves_out(c->job->module, "clusters") ? 2 : 0;
+  /* boxes come from afar: where two blocks share a multiprocessor, panels are too few to wait for them */
+  bool is_mixed = c->a.is_mapped != c->b.is_mapped;
   for (size_t i = 0; i < unit->count; i++) {
-    if (is_too_large(&unit->tiles[i], c)) continue;
+    if (is_too_large(&unit->tiles[i], c) || (is_mixed && nvptx_tile_sums_of(&unit->tiles[i], c) <= 64)) continue;
     for (int pair = 0; pair <= pairs; pair++) try_splits(c, unit->tiles[i], pair);
   }
+  if (c->unit == UNIT_WGMMA && nvptx_may_region(c)) try_regions(c);
 }
 
 void nvptx_choose_tile(Contract *c) {
@@ -327,7 +397,10 @@ void nvptx_choose_tile(Contract *c) {
   if (!may_wgmma(c)) return;
   Contract hopper = *c;
   hopper.unit = UNIT_WGMMA;
-  hopper.has_maps = may_map(c);
-  try_all(&hopper);
+  Contract mapped = hopper;
+  map_what_may(&mapped);
+  if (!mapped.has_maps) try_all(&hopper);
+  if (mapped.a.is_mapped || mapped.b.is_mapped) try_all(&mapped);
   if (hopper.tile.cycles < c->tile.cycles) *c = hopper;
+  if (mapped.tile.cycles < c->tile.cycles) *c = mapped;
 }

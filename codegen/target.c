@@ -1,9 +1,9 @@
 /* target: see target.h. A host is named by its x86-64 level, not by its model, so that the artifact
  * says what a machine needs to run it and the runtime can check that; the model is only tuned for.
  */
-#define _GNU_SOURCE /* memmem */
 #include "codegen/target.h"
 #include "base/memory.h"
+#include "codegen/ptx_text.h"
 #include "passes/pass.h"
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Target.h>
@@ -241,33 +241,6 @@ bool target_optimize(Module *module) {
   return false;
 }
 
-static bool is_paired(const Module *module, const char *name, size_t length) {
-  for (int i = 0; i < module->paired.count; i++)
-    if (strlen(module->paired.at[i]) == length && !memcmp(module->paired.at[i], name, length))
-      return true;
-  return false;
-}
-
-/* Appends PTX in which blocks of the kernels in module->paired form clusters of two (PTX ISA 7.8): LLVM 19
- * has no words for it. The directives of a kernel stand behind its parameters, .maxntid first. False: there
- * is none. */
-static bool append_paired(const Module *module, const char *text, size_t count, Text *out) {
-  static const char entry[] = ".entry ", limit[] = "\n.maxntid ";
-  static const char cluster[] = "\n.explicitcluster\n.reqnctapercluster 2, 1, 1";
-  const char *end = text + count, *at = text;
-  while (module->paired.count && (at = memmem(at, (size_t)(end - at), entry, strlen(entry)))) {
-    at += strlen(entry);
-    if (!is_paired(module, at, strcspn(at, "("))) continue;
-    at = memmem(at, (size_t)(end - at), limit, strlen(limit));
-    if (!at) return false;
-    text_append(out, text, (size_t)(at - text));
-    text_append(out, cluster, strlen(cluster));
-    text = at;
-  }
-  text_append(out, text, (size_t)(end - text));
-  return true;
-}
-
 bool target_emit(Module *module, LLVMCodeGenFileType kind, Text *out) {
   char *message = NULL;
   LLVMMemoryBufferRef buffer;
@@ -276,9 +249,10 @@ bool target_emit(Module *module, LLVMCodeGenFileType kind, Text *out) {
     LLVMDisposeMessage(message);
     return false;
   }
-  bool is_good = append_paired(module, LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer), out);
+  bool is_good = ptx_text_append(module, LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer), out);
   LLVMDisposeMemoryBuffer(buffer);
-  if (!is_good) module_error(module, "LLVM's PTX has another form than LLVM 19's", "no .maxntid");
+  if (!is_good)
+    module_error(module, "LLVM's PTX has another form than LLVM 19's", "no .maxntid or body");
   return is_good;
 }
 

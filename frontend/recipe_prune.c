@@ -42,13 +42,6 @@ bool recipe_check_prune(Builder *b) {
   if (strcmp(prune->text, "none") == 0) return true;
   if (!prune_structure_read(text, &structure))
     return builder_fail(b, prune->loc, "structure of prune is %s, not '%s'", prune_structure_usage, text);
-  if (setting_parts(settings) > 1 || setting_tensor(settings) > 1 || setting_pipeline(settings) > 1)
-    return builder_fail(b, prune->loc,
-                        "prune chooses among all elements of a parameter, and with distributed.%s a rank has some: "
-                        "leave out one of the two; distributed.data alone goes with it",
-                        setting_tensor(settings) > 1     ? "tensor"
-                        : setting_pipeline(settings) > 1 ? "pipeline"
-                                                         : "zero");
   return check_structure_use(b, prune->loc, structure);
 }
 

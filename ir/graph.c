@@ -63,7 +63,11 @@ Node *graph_find_op(const Graph *graph, Op op) {
   return NULL;
 }
 
-Node *graph_find_gradients(const Graph *graph) { return graph_find_op(graph, OP_PACK); }
+Node *graph_find_gradients(const Graph *graph) {
+  for (int i = 0; i < graph->nodes.count; i++) /* the update may have packs of its own */
+    if (graph->nodes.at[i]->op == OP_PACK && !graph->nodes.at[i]->origin.is_update) return graph->nodes.at[i];
+  return graph_find_op(graph, OP_PACK);
+}
 
 Node *graph_find_class(const Graph *graph, OpClass op_class) {
   for (int i = 0; i < graph->nodes.count; i++)

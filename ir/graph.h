@@ -100,7 +100,7 @@ Node *graph_find_leaf(const Graph *graph, Op op, const char *name);
 Node *graph_find_state(const Graph *graph, const char *name);
 Node *graph_find_role(const Graph *graph, LeafRole role);
 extern const char *const root_kind_text[ROOT_FACTOR + 1];
-/* The pack of all gradients side by side, which other packs come behind; NULL: there is none. */
+/* The pack of all gradients side by side, and not one that the update makes; NULL: there is none. */
 Node *graph_find_gradients(const Graph *graph);
 /* The first node of this op, of this class; NULL: there is none. */
 Node *graph_find_op(const Graph *graph, Op op);

@@ -3,6 +3,7 @@
  * the graph and the node: it is for people who write passes or .ftir files. */
 #include "ir/verify.h"
 #include "base/lookup.h"
+#include <limits.h>
 #include <string.h>
 
 typedef struct {
@@ -132,7 +133,13 @@ static void check_stage(Verify *v, const Node *node) {
 /* ── names ──────────────────────────────────────────────────────────────────────────────────── */
 /* What a leaf is found by; a param beside its rounded form has another role. */
 static const char *leaf_key(const Verify *v, Op op, LeafRole role, const char *name) {
-  return arena_printf(v->leaves.arena, "%d %d %s", op, op == OP_PARAM ? (int)role : 0, name);
+  _Static_assert(OP_COUNT < UCHAR_MAX, "an op is a letter of a key");
+  size_t length = strlen(name) + 1;
+  char *key = arena_alloc(v->leaves.arena, 2 + length);
+  key[0] = (char)(1 + op);
+  key[1] = (char)(1 + (op == OP_PARAM ? role : 0));
+  memcpy(key + 2, name, length);
+  return key;
 }
 
 static void find_names(Verify *v) {

@@ -3,6 +3,7 @@
  * (queries) and keys as in ir/ops.def; groups is the number of key and value heads. */
 #ifndef FT_KERNELS_ATTENTION_HOST_H
 #define FT_KERNELS_ATTENTION_HOST_H
+#include "kernels/gemm_host.h"
 #include "kernels/operand_host.h"
 
 enum { ATTENTION_TILE = 64, ATTENTION_MOST_FEATURES = 256 };
@@ -18,6 +19,7 @@ typedef struct {
 typedef struct {
   int64_t batch, heads, groups, rows, keys, features;
   int64_t type;                            /* of all tensors but mask and lse: OPERAND_... */
+  int64_t may_use;                         /* of bf16: GEMM_AMX (kernels/gemm_host.h), or 0 */
   int64_t is_causal, mask;                 /* mask: an ATTENTION_..._MASK */
   int64_t mask_batch, mask_head, mask_row; /* from one to the next, elements; 0: the same for all */
   int64_t arg_mask, arg_lse;               /* where in args; lse is [batch, heads, rows] */

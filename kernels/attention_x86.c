@@ -171,8 +171,8 @@ static int64_t keys_seen(const AttentionProblem *p, int64_t row) {
 
 static const float infinity = __builtin_inff();
 
-/* Scales a row of products, adds the mask, and puts -inf where a key is not seen. */
-ALWAYS void finish_scores(const AttentionProblem *p, const void *mask, const Block *block,
+/* Scales a row of products, adds the mask, and puts -inf where a key is not seen. Returns the largest in each lane. */
+ALWAYS Lanes finish_scores(const AttentionProblem *p, const void *mask, const Block *block,
                           int64_t i, float *score) {
   static const IntLanes count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   int64_t seen = smaller(keys_seen(p, block->first + i + 1) - block->key, block->keys);
@@ -186,11 +186,14 @@ ALWAYS void finish_scores(const AttentionProblem *p, const void *mask, const Blo
         score[j] = score[j] * scale + ((const float *)mask)[at + j];
     scale = 1.0f;
   }
+  Lanes largest = (Lanes)-infinity;
   for (int64_t j = 0; j < block->keys; j += LANES) {
-    Lanes x = lanes_load(score + j) * scale;
     IntLanes hidden = count >= (int32_t)(seen - j);
-    lanes_store(score + j, hidden ? (Lanes)-infinity : x);
+    Lanes x = hidden ? (Lanes)-infinity : lanes_load(score + j) * scale;
+    largest = lanes_larger(x, largest);
+    lanes_store(score + j, x);
   }
+  return largest;
 }
 
 /* The mask of one head, or NULL. */
@@ -226,26 +229,28 @@ typedef struct {
 /* Replaces the scores of a block by weights relative to the largest so far; rescales the sums. */
 static void weigh(const AttentionProblem *p, const void *mask, const Block *block, int64_t width,
                   Forward *f) {
+  _Alignas(64) float base[TILE], correction[TILE];
+  for (int64_t i = 0; i < block->count; i++) {
+    float most = lanes_most(finish_scores(p, mask, block, i, f->score + i * TILE)), before = f->most[i];
+    most = most > before ? most : before;
+    base[i] = most == -infinity ? 0.0f : most; /* nothing seen yet: all weights are 0 */
+    correction[i] = before - base[i];
+    f->most[i] = most;
+  }
+  for (int64_t i = block->count; i < TILE; i++) correction[i] = 0;
+  for (int64_t i = 0; i < TILE; i += LANES) lanes_store(correction + i, lanes_exp(lanes_load(correction + i)));
   for (int64_t i = 0; i < block->count; i++) {
     float *score = f->score + i * TILE;
-    finish_scores(p, mask, block, i, score);
-    Lanes largest = (Lanes)-infinity, sum = (Lanes)0.0f;
-    for (int64_t j = 0; j < block->keys; j += LANES)
-      largest = lanes_larger(lanes_load(score + j), largest);
-    float most = lanes_most(largest), before = f->most[i];
-    most = most > before ? most : before;
-    float base = most == -infinity ? 0.0f : most; /* nothing seen yet: all weights are 0 */
+    Lanes sum = (Lanes)0.0f;
     for (int64_t j = 0; j < block->keys; j += LANES) {
-      Lanes weight = lanes_exp(lanes_load(score + j) - base);
+      Lanes weight = lanes_exp(lanes_load(score + j) - base[i]);
       lanes_store(score + j, weight);
       sum += weight;
     }
-    float correction = lanes_exp((Lanes)(before - base))[0];
-    f->most[i] = most;
-    f->sum[i] = f->sum[i] * correction + lanes_sum(sum);
-    if (correction == 1.0f) continue;
+    f->sum[i] = f->sum[i] * correction[i] + lanes_sum(sum);
+    if (correction[i] == 1.0f) continue;
     for (int64_t d = 0; d < width; d += LANES)
-      lanes_store(f->out + i * width + d, lanes_load(f->out + i * width + d) * correction);
+      lanes_store(f->out + i * width + d, lanes_load(f->out + i * width + d) * correction[i]);
   }
 }
 
@@ -261,10 +266,21 @@ static bool block_is_hidden(const AttentionProblem *p, const void *mask, const B
   return true;
 }
 
+static void forward_finish(const AttentionProblem *p, void *const *args, int64_t b, int64_t h, int64_t first,
+                           int64_t count, const Forward *f) {
+  int64_t width = padded(p->features);
+  float *lse = (float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
+  for (int64_t i = 0; i < count; i++) {
+    float factor = f->sum[i] == 0 ? 0.0f : 1.0f / f->sum[i];
+    attention_finish_row(p, f->out + i * width, factor,
+                         attention_place(p, &p->out, args, b, h, first + i));
+    lse[i] = f->sum[i] == 0 ? -infinity : f->most[i] + log_of(f->sum[i]);
+  }
+}
+
 static void forward(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
                     int64_t first, Forward *f) {
   int64_t n = p->features, width = padded(n), g = h / (p->heads / p->groups);
-  float *lse = (float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
   const void *mask = attention_mask_of(p, args, b, h);
   Block block = {.first = first, .count = smaller(TILE, p->rows - first)};
   Rows query =
@@ -286,21 +302,7 @@ static void forward(const AttentionProblem *p, void *const *args, int64_t b, int
     attention_product(block.count, width, block.keys, (Left){f->score, TILE, 1}, value.at,
                       value.step, f->out, width, true);
   }
-  for (int64_t i = 0; i < block.count; i++) {
-    float factor = f->sum[i] == 0 ? 0.0f : 1.0f / f->sum[i];
-    attention_finish_row(p, f->out + i * width, factor,
-                         attention_place(p, &p->out, args, b, h, first + i));
-    lse[i] = f->sum[i] == 0 ? -infinity : f->most[i] + log_of(f->sum[i]);
-  }
-}
-
-void attention_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
-  Forward f;
-  int64_t blocks = (p->rows + TILE - 1) / TILE;
-  for (int64_t i = begin; i < end; i++) {
-    int64_t head = i / blocks;
-    forward(p, args, head / p->heads, head % p->heads, i % blocks * TILE, &f);
-  }
+  forward_finish(p, args, b, h, first, block.count, f);
 }
 
 /* ── backward ───────────────────────────────────────────────────────────────────────────────── */
@@ -309,23 +311,28 @@ typedef struct {
   _Alignas(64) float weight[TILE * TILE], slope[TILE * TILE];
   _Alignas(64) float dk[TILE * MOST], dv[TILE * MOST];
   _Alignas(64) float room[4][TILE * MOST];
+  float delta[TILE];
 } Backward;
+
+/* What a row's gradient of its scores is less by: the sum of dy times the result. */
+static float delta_of(Rows dy, Rows out, int64_t row, int64_t width) {
+  Lanes both = (Lanes)0.0f;
+  for (int64_t d = 0; d < width; d += LANES)
+    both += lanes_load(dy.at + row * dy.step + d) * lanes_load(out.at + row * out.step + d);
+  return lanes_sum(both);
+}
 
 /* Recomputes weights from scores and log-sum-exp; slope becomes the gradient of the scores. */
 static void slopes(const AttentionProblem *p, const void *mask, const Block *block,
-                   const float *lse, Rows dy, Rows out, int64_t width, Backward *w) {
+                   const float *lse, const float *delta, Backward *w) {
   for (int64_t i = 0; i < block->count; i++) {
     float *weight = w->weight + i * TILE, *slope = w->slope + i * TILE;
     float base = lse[i] == -infinity ? 0.0f : lse[i];
-    Lanes both = (Lanes)0.0f;
-    for (int64_t d = 0; d < width; d += LANES)
-      both += lanes_load(dy.at + i * dy.step + d) * lanes_load(out.at + i * out.step + d);
-    float delta = lanes_sum(both);
     finish_scores(p, mask, block, i, weight);
     for (int64_t j = 0; j < block->keys; j += LANES) {
       Lanes x = lanes_exp(lanes_load(weight + j) - base);
       lanes_store(weight + j, x);
-      lanes_store(slope + j, x * (lanes_load(slope + j) - delta) * (float)p->scale);
+      lanes_store(slope + j, x * (lanes_load(slope + j) - delta[i]) * (float)p->scale);
     }
   }
 }
@@ -345,6 +352,16 @@ static float *sums_at(const AttentionProblem *p, void *const *args, int64_t shar
   return (float *)args[p->arg_partial] + (head * p->rows + row) * *step;
 }
 
+/* Rows of n features, of what the tile has, to those of the sums. */
+static void add_rows_to_sums(int64_t n, int64_t count, const float *tile, int64_t width, float *to, int64_t step) {
+  int64_t whole = n / LANES * LANES;
+  for (; count > 0; count--, tile += width, to += step) {
+    for (int64_t d = 0; d < whole; d += LANES)
+      lanes_store(to + d, lanes_load(to + d) + lanes_load(tile + d));
+    for (int64_t d = whole; d < n; d++) to[d] += tile[d];
+  }
+}
+
 /* What one block of queries of one head adds to dk, dv, and to the sums for its rows of dq. */
 static void backward_block(const AttentionProblem *p, void *const *args, int64_t share, int64_t b,
                            int64_t h, const Block *block, Rows key, Backward *w) {
@@ -359,7 +376,8 @@ static void backward_block(const AttentionProblem *p, void *const *args, int64_t
                     w->weight, TILE, false);
   attention_product(block->count, padded(block->keys), n, (Left){dy.at, dy.step, 1}, w->value, TILE,
                     w->slope, TILE, false);
-  slopes(p, attention_mask_of(p, args, b, h), block, lse, dy, out, width, w);
+  for (int64_t i = 0; i < count; i++) w->delta[i] = delta_of(dy, out, i, width);
+  slopes(p, attention_mask_of(p, args, b, h), block, lse, w->delta, w);
   attention_product(block->keys, width, block->count, (Left){w->weight, 1, TILE}, dy.at, dy.step,
                     w->dv, width, true);
   attention_product(block->keys, width, block->count, (Left){w->slope, 1, TILE}, q.at, q.step,
@@ -371,14 +389,7 @@ static void backward_block(const AttentionProblem *p, void *const *args, int64_t
   }
   attention_product(block->count, width, block->keys, slope, key.at, key.step, w->room[2], width,
                     false);
-  for (int64_t i = 0; i < count; i++) {
-    const float *more = w->room[2] + i * width;
-    float *to = dq + i * step;
-    int64_t whole = n / LANES * LANES;
-    for (int64_t d = 0; d < whole; d += LANES)
-      lanes_store(to + d, lanes_load(to + d) + lanes_load(more + d));
-    for (int64_t d = whole; d < n; d++) to[d] += more[d];
-  }
+  add_rows_to_sums(n, count, w->room[2], width, dq, step);
 }
 
 static void attention_clear_sums(const AttentionProblem *p, void *const *args, int64_t share,
@@ -388,6 +399,17 @@ static void attention_clear_sums(const AttentionProblem *p, void *const *args, i
   bool is_own = share >= p->shares - attention_partials(p);
   for (int64_t i = 0; i < p->rows; i++)
     for (int64_t d = 0; d < (is_own ? step : p->features); d++) dq[i * step + d] = 0;
+}
+
+static void backward_finish(const AttentionProblem *p, void *const *args, int64_t b, int64_t g, const Block *block,
+                            const Backward *w) {
+  int64_t width = padded(p->features);
+  for (int64_t i = 0; i < block->keys; i++) {
+    attention_finish_row(p, w->dk + i * width, 1,
+                         attention_place(p, &p->dk, args, b, g, block->key + i));
+    attention_finish_row(p, w->dv + i * width, 1,
+                         attention_place(p, &p->dv, args, b, g, block->key + i));
+  }
 }
 
 static void backward(const AttentionProblem *p, void *const *args, int64_t b, int64_t g,
@@ -409,21 +431,34 @@ static void backward(const AttentionProblem *p, void *const *args, int64_t b, in
         if (keys_seen(p, block.first + block.count) <= block.key) continue;
         backward_block(p, args, share, b, h, &block, key, w);
       }
-    for (int64_t i = 0; i < block.keys; i++) {
-      attention_finish_row(p, w->dk + i * width, 1,
-                           attention_place(p, &p->dk, args, b, g, block.key + i));
-      attention_finish_row(p, w->dv + i * width, 1,
-                           attention_place(p, &p->dv, args, b, g, block.key + i));
-    }
+    backward_finish(p, args, b, g, &block, w);
   }
 }
 
-void attention_grad_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
+/* ── items ──────────────────────────────────────────────────────────────────────────────────── */
+#include "kernels/attention_amx.h"
+
+static __attribute__((noinline)) void run_plain_forward(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
+  Forward f;
+  int64_t blocks = (p->rows + TILE - 1) / TILE;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t head = i / blocks;
+    forward(p, args, head / p->heads, head % p->heads, i % blocks * TILE, &f);
+  }
+}
+void attention_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
+  takes_amx(p) ? run_forward_amx(p, args, begin, end) : run_plain_forward(p, args, begin, end);
+}
+
+static __attribute__((noinline)) void run_plain_backward(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
   Backward w;
   for (int64_t i = begin; i < end; i++) {
     int64_t head = i / p->shares;
     backward(p, args, head / p->groups, head % p->groups, i % p->shares, &w);
   }
+}
+void attention_grad_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
+  takes_amx(p) ? run_backward_amx(p, args, begin, end) : run_plain_backward(p, args, begin, end);
 }
 
 /* dq: what the shares have summed, in their order. */

@@ -3,10 +3,12 @@
  * latter does half of what multiply-adds of f32 do. cpuid tells which there is when the program runs; without
  * either, gemm_x86.c widens the operands to f32.
  *
- * Operands are packed to words that hold two neighbours of k: left[row][word] and right[word][column].
+ * Operands are packed to words that hold two neighbours of k: left[row][word] and right[word][column]; an a [m, k] whose
+ * rows are of whole steps has that order where it lies. b is packed before where many rows multiply by it, as in gemm_x86.c.
  * Both instructions (Intel SDM, volume 2) round each sum to the nearest f32, and take subnormal operands and
  * sums, below 2^-126, for zeros. An element is one sum whose order depends on k only: any split of the items
  * gives the same bits. */
+#include "kernels/amx_x86.h"
 #include "kernels/gemm_blocks.h"
 #include "kernels/panel_x86.h"
 #if defined __AVX512BW__
@@ -14,18 +16,17 @@
 #include <immintrin.h>
 #include <stddef.h>
 
-#define AMX __attribute__((target("amx-tile,amx-bf16")))
 #define DPBF16 __attribute__((target("avx512bf16")))
 enum {
-  PAIR_STEP = 16,             /* words that tdpbf16ps takes: zeros pad k to a multiple of them */
-  PAIR_WORDS = 16 * PAIR_STEP, /* of a part of k */
-  PAIR_PITCH = PAIR_WORDS + 16, /* of a packed row of a: not all rows in one set of a cache */
-  PAIR_ROWS = GEMM_BF16_ROWS + 16 /* a block's, and what a tile has beyond them */
+  PAIR_STEP = GEMM_PAIR_DEPTH / 2,     /* words that tdpbf16ps takes: zeros pad k to a multiple of them */
+  PAIR_WORDS = GEMM_PACKED_DEPTH / 2,  /* of a part of k */
+  PAIR_PITCH = PAIR_WORDS + PAIR_STEP, /* of a packed row of a: not all rows in one set of a cache */
+  PAIR_ROWS = GEMM_BF16_ROWS + GEMM_LANES /* a block's, and what a tile has beyond them */
 };
 typedef struct {
   _Alignas(64) uint32_t left[PAIR_ROWS][PAIR_PITCH];
-  _Alignas(64) uint32_t right[PAIR_WORDS * GEMM_MAX_VECTORS * GEMM_LANES]; /* of one strip */
-  _Alignas(64) float sums[PAIR_ROWS * GEMM_BLOCK_COLUMNS]; /* of each strip [rows][its width] */
+  _Alignas(64) uint32_t right[PAIR_WORDS * 2 * GEMM_LANES]; /* of one strip */
+  _Alignas(64) float sums[PAIR_ROWS * GEMM_SUM_COLUMNS];    /* of each strip [rows][its width] */
 } PairRoom;
 _Static_assert((int)PAIR_STEP == (int)GEMM_LANES, "a step of k is a vector");
 
@@ -119,15 +120,15 @@ static void pack_pairs_left(const GemmProduct *p, const uint16_t *a, int64_t row
                             const PairPart *part, PairRoom *room) {
   for (int64_t i = 0; i < rows && !p->ta; i++)
     copy_pairs(a + (row + i) * p->k + part->first, part->depth, part->words, room->left[i]);
-  enum { WIDE = 2 * GEMM_LANES };
-  for (int64_t i = 0; i < rows && p->ta; i += WIDE) {
-    int64_t count = rows - i < WIDE ? rows - i : WIDE;
-    uint32_t *words = room->right; /* [word][WIDE], until a strip is packed there */
-    pack_interleaved(a + part->first * p->m + row + i, p->m, count, WIDE, part, words);
-    for (int64_t j = 0; j < count; j += GEMM_LANES)
-      for (int64_t w = 0; w < part->words; w += GEMM_LANES)
-        transpose_block(OPERAND_F32, words + w * WIDE + j, 0, WIDE, (float *)room->left[i + j] + w,
-                        PAIR_PITCH);
+  enum { SOME = PAIR_WORDS * 2 * GEMM_LANES / GEMM_BF16_ROWS }; /* words of k at a time, of all rows, so as to read on */
+  int64_t width = gemm_width(rows);
+  for (int64_t first = 0; first < part->words && p->ta; first += SOME) {
+    PairPart some = {part->first + 2 * first, part->depth - 2 * first, part->words - first < SOME ? part->words - first : SOME};
+    uint32_t *words = room->right; /* [word][width], until a strip is packed there */
+    pack_interleaved(a + some.first * p->m + row, p->m, rows, width, &some, words);
+    for (int64_t i = 0; i < rows; i += GEMM_LANES)
+      for (int64_t w = 0; w < some.words; w += GEMM_LANES)
+        transpose_block(OPERAND_F32, words + w * width + i, 0, width, (float *)room->left[i] + first + w, PAIR_PITCH);
   }
   for (int64_t i = rows; i < rows + GEMM_LANES; i++)
     for (int64_t w = 0; w < part->words; w++) room->left[i][w] = 0;
@@ -142,67 +143,14 @@ static void pack_pairs_right(const GemmProduct *p, const uint16_t *b, int64_t co
     pack_interleaved(b + part->first * p->n + column, p->n, columns, width, part, to);
 }
 
-/* ── AMX ────────────────────────────────────────────────────────────────────────────────────── */
-/* 16 or 32 rows by 16 or 32 columns of sums. */
-ALWAYS AMX void amx_tile(bool is_tall, bool is_wide, const uint32_t *left, const uint32_t *right,
-                         int64_t width, int64_t words, float *sums, bool adds) {
-  int64_t pitch = PAIR_PITCH * 4, across = width * 4;
-  float *below = sums + 16 * width;
-  _tile_zero(0);
-  if (is_wide) _tile_zero(1);
-  if (is_tall) _tile_zero(2);
-  if (is_tall && is_wide) _tile_zero(3);
-  if (adds) {
-    _tile_loadd(0, sums, across);
-    if (is_wide) _tile_loadd(1, sums + 16, across);
-    if (is_tall) _tile_loadd(2, below, across);
-    if (is_tall && is_wide) _tile_loadd(3, below + 16, across);
-  }
-  for (int64_t w = 0; w < words; w += PAIR_STEP) {
-    _tile_loadd(4, left + w, pitch);
-    _tile_loadd(6, right + w * width, across);
-    _tile_dpbf16ps(0, 4, 6);
-    if (is_wide) {
-      _tile_loadd(7, right + w * width + 16, across);
-      _tile_dpbf16ps(1, 4, 7);
-    }
-    if (is_tall) {
-      _tile_loadd(5, left + 16 * PAIR_PITCH + w, pitch);
-      _tile_dpbf16ps(2, 5, 6);
-    }
-    if (is_tall && is_wide) _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, sums, across);
-  if (is_wide) _tile_stored(1, sums + 16, across);
-  if (is_tall) _tile_stored(2, below, across);
-  if (is_tall && is_wide) _tile_stored(3, below + 16, across);
-}
-
-ALWAYS AMX void amx_strip(const PairRoom *room, int64_t rows, int64_t width, int64_t words,
-                          float *sums, bool adds) {
-  for (int64_t j = 0; j < width; j += 32)
-    for (int64_t i = 0; i < rows; i += 32) {
-      const uint32_t *left = room->left[i], *right = room->right + j;
-      float *to = sums + i * width + j;
-      bool is_tall = rows - i > 16, is_wide = width - j > 16;
-      if (is_tall && is_wide)
-        amx_tile(true, true, left, right, width, words, to, adds);
-      else if (is_tall)
-        amx_tile(true, false, left, right, width, words, to, adds);
-      else if (is_wide)
-        amx_tile(false, true, left, right, width, words, to, adds);
-      else
-        amx_tile(false, false, left, right, width, words, to, adds);
-    }
-}
-
 /* ── AVX512-BF16 ────────────────────────────────────────────────────────────────────────────── */
-ALWAYS DPBF16 void dpbf16_tile(int rows, int vectors, const uint32_t *left, const uint32_t *right,
-                               int64_t words, float *sums, bool adds) {
+ALWAYS DPBF16 void dpbf16_tile(int rows, int vectors, const PairStrip *s, int64_t row) {
   TileSums sum;
-  int64_t width = vectors * GEMM_LANES;
+  int64_t width = vectors * GEMM_LANES, words = s->words;
+  const uint32_t *left = s->left + row * s->pitch, *right = s->right;
+  float *sums = s->sums + row * width;
   tile_begin(rows, vectors, sum);
-  if (adds) tile_resume(rows, vectors, sum, sums, width);
+  if (s->adds) tile_resume(rows, vectors, sum, sums, width);
 #pragma clang loop unroll(disable)
   do {
     __m512bh by[GEMM_MAX_VECTORS];
@@ -211,7 +159,7 @@ ALWAYS DPBF16 void dpbf16_tile(int rows, int vectors, const uint32_t *left, cons
       by[j] = (__m512bh)_mm512_load_si512(right + j * GEMM_LANES);
 #pragma clang loop unroll(full)
     for (int i = 0; i < rows; i++) {
-      __m512bh word = (__m512bh)_mm512_set1_epi32((int)left[i * PAIR_PITCH]);
+      __m512bh word = (__m512bh)_mm512_set1_epi32((int)left[i * s->pitch]);
 #pragma clang loop unroll(full)
       for (int j = 0; j < vectors; j++)
         sum[i][j] = (Lanes)_mm512_dpbf16_ps((__m512)sum[i][j], word, by[j]);
@@ -222,69 +170,95 @@ ALWAYS DPBF16 void dpbf16_tile(int rows, int vectors, const uint32_t *left, cons
   tile_end(rows, vectors, sum, sums, width);
 }
 
-ALWAYS DPBF16 void dpbf16_rows(int most, int vectors, const PairRoom *room, int64_t rows,
-                               int64_t words, float *sums, bool adds) {
-  int64_t i = 0, width = vectors * GEMM_LANES;
-  for (; i + most <= rows; i += most)
-    dpbf16_tile(most, vectors, room->left[i], room->right, words, sums + i * width, adds);
-  for (; i < rows; i += 4) /* beyond the rows are zeros */
-    dpbf16_tile(4, vectors, room->left[i], room->right, words, sums + i * width, adds);
-}
-
-ALWAYS DPBF16 void dpbf16_strip(const PairRoom *room, int64_t rows, int64_t width, int64_t words,
-                                float *sums, bool adds) {
-  switch (width / GEMM_LANES) {
-  case 1: dpbf16_rows(12, 1, room, rows, words, sums, adds); break;
-  case 2: dpbf16_rows(12, 2, room, rows, words, sums, adds); break;
-  case 3: dpbf16_rows(8, 3, room, rows, words, sums, adds); break;
-  default: dpbf16_rows(6, 4, room, rows, words, sums, adds); break;
-  }
+ALWAYS DPBF16 void dpbf16_rows(int most, int vectors, const PairStrip *s) {
+  int64_t row = 0;
+  for (; row + most <= s->rows; row += most) dpbf16_tile(most, vectors, s, row);
+  for (; row < s->rows; row += 4) dpbf16_tile(4, vectors, s, row); /* beyond the rows are zeros */
 }
 
 /* ── blocks ─────────────────────────────────────────────────────────────────────────────────── */
-typedef void PairStrip(const PairRoom *room, int64_t rows, int64_t width, int64_t words,
-                       float *sums, bool adds);
+/* A product of the batch, and where it is cut. */
+typedef struct {
+  const GemmProduct *p;
+  void *const *args;
+  int64_t batch, row, column, columns;
+  bool is_last; /* of the parts of k */
+} PairPlace;
 
-ALWAYS void pair_block(const GemmProduct *p, void *const *args, const Block *block,
-                       PairStrip *strip_of, PairRoom *room) {
+ALWAYS AMX void amx_strip(const PairPlace *at, const PairStrip *s) {
+  const GemmProduct *p = at->p;
+  int64_t bytes = p->near[0] % 16;
+  for (int64_t row = 0; row < s->rows; row += GEMM_PAIR_ROWS) {
+    int64_t rows = s->rows - row < GEMM_PAIR_ROWS ? s->rows - row : GEMM_PAIR_ROWS;
+    int64_t place = (at->batch * p->m + at->row + row) * p->n + at->column;
+    PairAhead ahead = {NULL, 0, 0, 0};
+    if (at->is_last && bytes)
+      ahead = (PairAhead){(const char *)at->args[p->near[0] / 16] + place * bytes, p->n * bytes, rows, at->columns * bytes};
+    /* it goes where it belongs if it is of whole tiles and nothing else is done with it */
+    bool is_direct = !p->epilogue && at->columns == s->width && rows % 16 == 0;
+    float *sums = is_direct ? (float *)at->args[p->arg_c] + place : s->sums + row * s->width;
+    amx_at(s, row, sums, is_direct ? p->n : s->width, ahead);
+    if (at->is_last && !is_direct)
+      gemm_x86_finish(p, at->args, at->batch, at->row + row, rows, at->column, at->columns, sums, s->width);
+  }
+}
+
+ALWAYS DPBF16 void dpbf16_strip(const PairPlace *at, const PairStrip *s) {
+  if (s->width == GEMM_LANES)
+    dpbf16_rows(12, 1, s);
+  else
+    dpbf16_rows(12, 2, s);
+  if (at->is_last)
+    gemm_x86_finish(at->p, at->args, at->batch, at->row, s->rows, at->column, at->columns, s->sums, s->width);
+}
+
+typedef void PairRun(const PairPlace *at, const PairStrip *s);
+
+/* Rows of a are read where they lie if they are of whole pairs and whole steps. */
+static void pair_left(const GemmProduct *p, const uint16_t *a, int64_t row, const PairPart *part, PairRoom *room,
+                    PairStrip *s) {
+  bool is_there = !p->ta && p->k % 2 == 0 && part->depth == 2 * part->words && s->rows % 16 == 0 && (uintptr_t)a % 4 == 0;
+  s->words = part->words;
+  s->pitch = is_there ? p->k / 2 : PAIR_PITCH;
+  s->left = is_there ? (const uint32_t *)(a + row * p->k + part->first) : room->left[0];
+  if (!is_there) pack_pairs_left(p, a, row, s->rows, part, room);
+}
+
+_Static_assert((int)GEMM_PACK_ROWS == (int)GEMM_PAIR_DEPTH, "a group of rows is a step");
+static int64_t pair_words(int64_t depth) { return (depth + GEMM_PAIR_DEPTH - 1) / GEMM_PAIR_DEPTH * PAIR_STEP; }
+
+ALWAYS void pair_block(const GemmProduct *p, void *const *args, const Block *block, PairRun *run, PairRoom *room) {
   int64_t m = p->m, n = p->n, k = p->k, most = p->vectors * GEMM_LANES;
   int64_t row = block->tile_row * p->rows, from = block->strip * most;
-  int64_t rows = block->last_row * p->rows < m ? block->last_row * p->rows - row : m - row;
   const uint16_t *a = (const uint16_t *)args[p->arg_a] + block->batch * m * k;
   const uint16_t *b = (const uint16_t *)args[p->arg_b] + block->batch * k * n;
-  int64_t parts = (k + 2 * PAIR_WORDS - 1) / (2 * PAIR_WORDS), step = 2 * PAIR_STEP;
-  int64_t depth = ((k + parts - 1) / parts + step - 1) / step * step;
-  for (int64_t first = 0; first < k; first += depth) {
-    PairPart part = {first, k - first < depth ? k - first : depth, 0};
-    part.words = (part.depth + step - 1) / step * PAIR_STEP;
-    pack_pairs_left(p, a, row, rows, &part, room);
-    for (int64_t column = from; column < block->last_strip * most && column < n; column += most) {
-      int64_t columns = n - column < most ? n - column : most;
-      int64_t width = (columns + GEMM_LANES - 1) / GEMM_LANES * GEMM_LANES;
-      float *sums = room->sums + (column - from) * PAIR_ROWS;
-      pack_pairs_right(p, b, column, columns, width, &part, room->right);
-      strip_of(room, rows, width, part.words, sums, first > 0);
-      if (first + depth >= k)
-        gemm_x86_finish(p, args, block->batch, row, rows, column, columns, sums, width);
+  PairStrip s = {.rows = block->last_row * p->rows < m ? block->last_row * p->rows - row : m - row};
+  for (int64_t first = 0; first < k; first += p->depth) {
+    PairPart part = {first, k - first < p->depth ? k - first : p->depth, 0};
+    part.words = pair_words(part.depth);
+    pair_left(p, a, row, &part, room, &s);
+    s.adds = first > 0;
+    for (int64_t strip = block->strip; strip < block->last_strip; strip++) {
+      int64_t column = strip * most, columns = n - column < most ? n - column : most;
+      s.width = gemm_width(columns);
+      s.right = p->is_packed ? (const uint32_t *)args[0] + gemm_panel_at(p, block->batch, first, part.depth, strip) : room->right;
+      if (!p->is_packed) pack_pairs_right(p, b, column, columns, s.width, &part, room->right);
+      bool is_last = first + part.depth >= k;
+      s.sums = room->sums + (is_last && !first ? 0 : (column - from) * PAIR_ROWS);
+      run(&(PairPlace){p, args, block->batch, row, column, columns, is_last}, &s);
     }
   }
 }
 
 static AMX __attribute__((noinline)) void run_amx(const GemmProduct *p, void *const *args,
                                                   int64_t begin, int64_t end) {
-  struct {
-    uint8_t palette, start, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-  } tiles = {.palette = 1};
-  for (int i = 0; i < 8; i++) tiles.row_bytes[i] = 64, tiles.rows[i] = 16;
   PairRoom room;
-  _tile_loadconfig(&tiles);
+  amx_begin();
   for (; begin < end; begin++) {
     Block block = gemm_block(p, begin);
     pair_block(p, args, &block, amx_strip, &room);
   }
-  _tile_release();
+  amx_end();
 }
 
 static DPBF16 __attribute__((noinline)) void run_dpbf16(const GemmProduct *p, void *const *args,
@@ -321,24 +295,73 @@ static int find_bf16(void) {
   return found;
 }
 
-bool gemm_bf16_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
+int gemm_bf16_found(void) {
   static _Atomic int known; /* cpuid is slow in a virtual machine */
   enum { IS_KNOWN = 8 };
   int found = known;
   if (!found) known = found = IS_KNOWN | find_bf16();
-  found &= (int)p->may_use;
-  if (!p->depth) return false;
-  if (found & GEMM_AMX)
-    run_amx(p, args, begin, end);
-  else if ((found & GEMM_DPBF16) && !(found & GEMM_WIDENED))
-    run_dpbf16(p, args, begin, end);
-  else
-    return false;
+  return found & ~IS_KNOWN;
+}
+
+/* GEMM_AMX, GEMM_DPBF16, or 0: neither. */
+static int bf16_way(const GemmProduct *p) {
+  int found = gemm_bf16_found() & (int)p->may_use;
+  if (!p->depth) return 0;
+  return found & GEMM_AMX ? GEMM_AMX : found & GEMM_WIDENED ? 0 : found & GEMM_DPBF16;
+}
+
+bool gemm_bf16_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
+  int way = bf16_way(p);
+  if (way == GEMM_AMX) run_amx(p, args, begin, end);
+  if (way == GEMM_DPBF16) run_dpbf16(p, args, begin, end);
+  return way;
+}
+
+/* ── packing b for all threads ──────────────────────────────────────────────────────────────── */
+/* Rows of b, of all its strips. */
+static void pack_pair_rows(const GemmProduct *p, const uint16_t *b, int64_t batch, int64_t first, int64_t row, uint32_t *packed) {
+  int64_t n = p->n, most = p->vectors * GEMM_LANES, depth = p->k - first < p->depth ? p->k - first : p->depth;
+  int64_t end = (row + GEMM_PACK_ROWS) / 2; /* zeros behind the last row, up to a step */
+  for (int64_t column = 0; column < n; column += most) {
+    int64_t columns = n - column < most ? n - column : most, width = gemm_width(columns);
+    uint32_t *panel = packed + gemm_panel_at(p, batch, first, depth, column / most);
+    for (int64_t w = row / 2; w < end; w++) {
+      int64_t left = depth - 2 * w;
+      const uint16_t *even = b + (first + 2 * w) * n + column;
+      interleave(even, left > 1 ? even + n : NULL, 2 * most, left > 0 ? columns : 0, width, panel + w * width);
+    }
+  }
+}
+
+bool gemm_bf16_pack_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
+  int64_t n = p->n, k = p->k, most = p->vectors * GEMM_LANES, each = gemm_pack_items(p) / p->batch;
+  int64_t groups = (p->depth + GEMM_PACK_ROWS - 1) / GEMM_PACK_ROWS;
+  if (!bf16_way(p)) return false;
+  for (; begin < end; begin++) {
+    int64_t batch = begin / each, at = begin % each, column = at * most;
+    const uint16_t *b = (const uint16_t *)args[0] + batch * k * n;
+    if (!p->tb) {
+      int64_t first = at / groups * p->depth, row = at % groups * GEMM_PACK_ROWS;
+      if (first + row < k) pack_pair_rows(p, b, batch, first, row, args[1]);
+      continue;
+    }
+    for (int64_t first = 0; first < k; first += p->depth) {
+      PairPart part = {first, k - first < p->depth ? k - first : p->depth, 0};
+      int64_t columns = n - column < most ? n - column : most;
+      part.words = pair_words(part.depth);
+      pack_pairs_right(p, b, column, columns, gemm_width(columns), &part,
+                       (uint32_t *)args[1] + gemm_panel_at(p, batch, first, part.depth, at));
+    }
+  }
   return true;
 }
 #else
+int gemm_bf16_found(void) { return 0; }
 bool gemm_bf16_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
   (void)p, (void)args, (void)begin, (void)end;
   return false;
+}
+bool gemm_bf16_pack_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
+  return gemm_bf16_run(p, args, begin, end);
 }
 #endif

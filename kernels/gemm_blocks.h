@@ -29,12 +29,26 @@ ALWAYS Block gemm_block(const GemmProduct *p, int64_t item) {
   return block;
 }
 
+/* The lines of what the epilogue of a tile reads and writes, which is seldom in a near cache: the processor waits for few of
+ * them at once, so that they come while the tile is summed. Their number in ahead[]; two more fit behind them. */
+enum { GEMM_MOST_AHEAD = GEMM_NEAR * GEMM_MAX_VECTORS + 2 };
+ALWAYS int gemm_ahead(const GemmProduct *p, void *const *args, int64_t batch, int64_t row, int64_t rows, int64_t column,
+                      int64_t columns, GemmAhead *ahead) {
+  int count = 0;
+  for (int i = 0; i < GEMM_NEAR && p->near[i]; i++) {
+    int64_t bytes = p->near[i] % 16;
+    const char *at = (const char *)args[p->near[i] / 16] + ((batch * p->m + row) * p->n + column) * bytes;
+    for (int64_t j = 0; j < columns * bytes; j += 64) ahead[count++] = (GemmAhead){at + j, p->n * bytes, rows};
+  }
+  return count;
+}
+
 /* What becomes of `rows` rows of sums at (row, column), `width` apart. */
 ALWAYS void gemm_x86_finish(const GemmProduct *p, void *const *args, int64_t batch, int64_t row,
                             int64_t rows, int64_t column, int64_t columns, const float *tile,
                             int64_t width) {
   if (p->epilogue) {
-    p->epilogue(args, batch, row, column, rows, columns, tile, width);
+    p->epilogue(args + p->is_packed, batch, row, column, rows, columns, tile, width);
     return;
   }
   float *c = (float *)args[p->arg_c] + (batch * p->m + row) * p->n + column;

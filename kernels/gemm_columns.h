@@ -12,8 +12,8 @@
 int gemm_column_threads(void); /* of a block of gemm_column */
 /* The shifts of columns 4 * group to 4 * group + 3: what the epilogue makes of these elements of a
  * row. */
-void gemm_shift4(void *const *args, REAL *columns, int batch, int row, int group, REAL a, REAL b,
-                 REAL c, REAL d);
+void gemm_shift4(void *const *args, REAL *columns, int batch, int row, int group, VALUE a, VALUE b,
+                 VALUE c, VALUE d);
 /* Makes results of a column's numbers, once they cover all rows. */
 void gemm_finish_column(void *const *args, const REAL *numbers, int column);
 

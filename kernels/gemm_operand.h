@@ -37,13 +37,17 @@ int gemm_period_height(void), gemm_period_width(void); /* stride / gcd(stride, d
 const void *gemm_pointer_a(void *const *args);
 const void *gemm_pointer_b(void *const *args);
 REAL *gemm_workspace(void *const *args);
+/* What an epilogue gets of a sum: it itself, but of whole numbers (gemm_whole.h). */
+#ifndef VALUE
+#define VALUE REAL
+#endif
 int gemm_steps(void);            /* of k in a panel */
 REAL gemm_sum_lanes(REAL value); /* over eight neighbouring lanes, in a fixed order */
 /* The epilogue: of one finished sum, or of columns 4 * group to 4 * group + 3, which it also adds
  * to the thread's `columns`. */
-void gemm_finish(void *const *args, int batch, int row, int column, REAL value);
-void gemm_finish4(void *const *args, REAL *columns, int batch, int row, int group, REAL a, REAL b,
-                  REAL c, REAL d);
+void gemm_finish(void *const *args, int batch, int row, int column, VALUE value);
+void gemm_finish4(void *const *args, REAL *columns, int batch, int row, int group, VALUE a, VALUE b,
+                  VALUE c, VALUE d);
 int gemm_by_four(void); /* gemm_finish4 may be used */
 
 /* Sums of columns (gemm_columns.h): how many plain ones, and how many pairs of moments. There are
@@ -55,6 +59,7 @@ int gemm_totals(void), gemm_moments(void);
 #define GLOBAL __attribute__((address_space(1)))
 typedef REAL Four __attribute__((vector_size(4 * sizeof(REAL)), aligned(16)));
 typedef REAL Two __attribute__((vector_size(2 * sizeof(REAL)), aligned(8)));
+typedef VALUE Values __attribute__((vector_size(4 * sizeof(VALUE)), aligned(16)));
 
 enum { MAX_NUMBERS = 8 };
 typedef struct {
@@ -299,6 +304,15 @@ ALWAYS Where where(int row0, int column0, int batch_split, int thread) {
   return w;
 }
 
+#ifdef WHOLE
+#include "kernels/gemm_whole.h"
+#else
+ALWAYS Values values_of(void *const *args, int batch, int row, int column, Four sums) {
+  (void)args, (void)batch, (void)row, (void)column;
+  return sums;
+}
+#endif
+
 /* Gives four neighbours (column is a multiple of 4; some may lie outside) to the epilogue, or
  * stores them in this split's part of the workspace. */
 ALWAYS void finish_group(void *const *args, const Where *w, int row, int column, Four total,
@@ -317,19 +331,20 @@ ALWAYS void finish_group(void *const *args, const Where *w, int row, int column,
   }
   row = result_row(&w->class, row);
   if (row < 0) return;
+  Values values = values_of(args, w->batch, row, column, total);
   if (gemm_by_four()) {
-    gemm_finish4(args, columns->at[0], w->batch, row, column / 4, total[0], total[1], total[2],
-                 total[3]);
+    gemm_finish4(args, columns->at[0], w->batch, row, column / 4, values[0], values[1], values[2],
+                 values[3]);
     return;
   }
 #pragma clang loop unroll(disable)
   for (int e = 0; e < 4; e++) {
     if (gemm_n() % 4 && column + e >= gemm_n()) break;
     gemm_finish(args, w->batch, row, column + e,
-                e == 0   ? total[0]
-                : e == 1 ? total[1]
-                : e == 2 ? total[2]
-                         : total[3]);
+                e == 0   ? values[0]
+                : e == 1 ? values[1]
+                : e == 2 ? values[2]
+                         : values[3]);
   }
 }
 
@@ -359,9 +374,10 @@ __attribute__((always_inline)) void gemm_combine(void *const *args, int thread) 
   int batch = part / classes(), row = result_row(&class, place / across);
   if (!is_inside || lane || row < 0) return;
   Columns none;
+  Values values = values_of(args, batch, row, place % across * wide, sum);
   if (gemm_by_four())
-    gemm_finish4(args, none.at[0], batch, row, place % across, sum[0], sum[1], sum[2], sum[3]);
+    gemm_finish4(args, none.at[0], batch, row, place % across, values[0], values[1], values[2], values[3]);
   else
-    gemm_finish(args, batch, row, place % across, sum[0]);
+    gemm_finish(args, batch, row, place % across, values[0]);
 }
 #endif

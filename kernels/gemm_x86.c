@@ -3,29 +3,75 @@
  * linked into the artifacts that need it: one copy of the code serves all products. What is
  * particular to one, its epilogue, is called through its GemmProduct. A register tile sums over all
  * of k; then the epilogue has it: bias, activation, casts and stores are its, and reach memory
- * once. The work item is a tile, and a is read where it lies; or, where k is long, a block of tiles
- * that shares copies of both operands. Any split of the items gives the same bits: an element is
- * one sum, in the order of k. */
+ * once.
+ *
+ * Small products: the work item is a tile, a is read where it lies, and b too or from a panel. Large ones
+ * (gemm_is_deep): the item is a block of tiles, with a packed for it. b is packed strip by strip beside
+ * it, or, where many rows multiply by it, before, once for all threads (gemm_pack_run). The order of loops and copies is that of
+ * Goto and van de Geijn: Anatomy of high-performance matrix multiplication, TOMS 34(3), 2008.
+ * Any split of the items gives the same bits: an element is one sum, in the order of k. */
 #include "kernels/gemm_blocks.h"
 #include "kernels/panel_x86.h"
 #include "kernels/tile_x86.h"
 
 /* ── register tiles ─────────────────────────────────────────────────────────────────────────── */
-/* k is at least 1. */
+/* Does `body` so many times, each with a line of `ahead`. */
+#define WITH_LINES(times, ahead, body)                                                             \
+  for (int64_t left = times; left > 0; ahead++) {                                                  \
+    const char *line = ahead->at;                                                                  \
+    int64_t count = ahead->count < left ? ahead->count : left;                                     \
+    left -= count;                                                                                 \
+    _Pragma("clang loop unroll(disable)") do {                                                     \
+      body __builtin_prefetch(line);                                                               \
+      line += ahead->step;                                                                         \
+    } while (--count);                                                                             \
+  }
 ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const float *restrict a,
                      const float *restrict b, int64_t b_k, int64_t k, float *restrict tile,
-                     int64_t stride, bool adds, const char *ahead, int64_t ahead_step) {
+                     int64_t stride, bool adds, const GemmAhead *ahead) {
   TileSums sum;
   tile_begin(rows, vectors, sum);
   if (adds) tile_resume(rows, vectors, sum, tile, stride);
-#pragma clang loop unroll(disable)
-  do {
-    tile_add(rows, vectors, sum, a, a_row, b);
-    __builtin_prefetch(ahead, 0, 2);
-    ahead += ahead_step;
-    a += a_k;
-    b += b_k;
-  } while (--k);
+  WITH_LINES(k, ahead, tile_add(rows, vectors, sum, a, a_row, b); a += a_k; b += b_k;)
+  tile_end(rows, vectors, sum, tile, stride);
+}
+
+/* The same of a packed a, [k][LEFT_STEP]. A processor that shares its core with another program is short of instructions rather
+ * than of multiply-adds; so most elements of a are memory operands of the multiply-adds, which takes none to load them. The
+ * compiler would load each once for all vectors; it does not know that both pointers are the same, nor that they keep step, as
+ * an address of two registers would be an instruction again. All of them as memory operands would be more than two loads
+ * a cycle, which is what AMD's processors do. */
+#ifdef __AVX512F__
+enum { LEFT_STEP = GEMM_LEFT_STEP, MOST_ROWS = GEMM_MAX_ROWS };
+#define UNKNOWN(pointer) __asm__("" : "+r"(pointer))
+#else
+enum { LEFT_STEP = GEMM_LEFT_STEP_NARROW, MOST_ROWS = 6 };
+#define UNKNOWN(pointer) (void)(pointer)
+#endif
+ALWAYS void add_packed(int rows, int vectors, TileSums sum, const float *restrict a, const float *restrict twin,
+                       const float *restrict b) {
+  Lanes right[GEMM_MAX_VECTORS];
+  tile_right(vectors, b, right);
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows; i++) {
+    Lanes first = (Lanes)a[i], other = (Lanes)(i % 3 == 1 ? a : twin)[i];
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++) sum[i][j] += (j == 0 ? first : other) * right[j];
+  }
+}
+ALWAYS void sum_packed(int rows, int vectors, const float *restrict a, const float *restrict b, int64_t k,
+                       float *restrict tile, int64_t stride, bool adds, const GemmAhead *ahead) {
+  TileSums sum;
+  tile_begin(rows, vectors, sum);
+  if (adds) tile_resume(rows, vectors, sum, tile, stride);
+  const float *twin = a;
+  if (k & 1) {
+    add_packed(rows, vectors, sum, a, a, b);
+    a += LEFT_STEP, twin += LEFT_STEP, b += vectors * GEMM_LANES;
+  }
+  WITH_LINES(k >> 1, ahead, UNKNOWN(a); UNKNOWN(twin); UNKNOWN(b); add_packed(rows, vectors, sum, a, twin, b);
+             add_packed(rows, vectors, sum, a + LEFT_STEP, twin + LEFT_STEP, b + vectors * GEMM_LANES);
+             a += 2 * LEFT_STEP; twin += 2 * LEFT_STEP; b += 2 * vectors * GEMM_LANES;)
   tile_end(rows, vectors, sum, tile, stride);
 }
 
@@ -34,14 +80,21 @@ ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const fl
   GemmTileKernel gemm_tile_t##rows##x##vectors;                                                    \
   void gemm_tile_t##rows##x##vectors(const float *a, int64_t a_step, const float *b, int64_t b_k,  \
                                      int64_t k, float *tile, int64_t stride, bool adds,            \
-                                     const char *ahead, int64_t ahead_step) {                      \
-    sum_tile(rows, vectors, 1, a_step, a, b, b_k, k, tile, stride, adds, ahead, ahead_step);       \
+                                     const GemmAhead *ahead) {                                     \
+    sum_tile(rows, vectors, 1, a_step, a, b, b_k, k, tile, stride, adds, ahead);                   \
   }                                                                                                \
   GemmTileKernel gemm_tile_n##rows##x##vectors;                                                    \
   void gemm_tile_n##rows##x##vectors(const float *a, int64_t a_step, const float *b, int64_t b_k,  \
                                      int64_t k, float *tile, int64_t stride, bool adds,            \
-                                     const char *ahead, int64_t ahead_step) {                      \
-    sum_tile(rows, vectors, a_step, 1, a, b, b_k, k, tile, stride, adds, ahead, ahead_step);       \
+                                     const GemmAhead *ahead) {                                     \
+    sum_tile(rows, vectors, a_step, 1, a, b, b_k, k, tile, stride, adds, ahead);                   \
+  }                                                                                                \
+  GemmTileKernel gemm_tile_p##rows##x##vectors;                                                    \
+  void gemm_tile_p##rows##x##vectors(const float *a, int64_t a_step, const float *b, int64_t b_k,  \
+                                     int64_t k, float *tile, int64_t stride, bool adds,            \
+                                     const GemmAhead *ahead) {                                     \
+    (void)a_step, (void)b_k;                                                                       \
+    sum_packed(rows, vectors, a, b, k, tile, stride, adds, ahead);                                 \
   }
 #include "kernels/tiles_x86.h"
 
@@ -94,7 +147,7 @@ static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t bat
   int64_t m = p->m, n = p->n, k = p->k, rows = p->rows, column = strip * p->vectors * GEMM_LANES;
   bool is_right = n - column < p->vectors * GEMM_LANES;
   int64_t columns = is_right ? n - column : p->vectors * GEMM_LANES;
-  int64_t width = (columns + GEMM_LANES - 1) / GEMM_LANES * GEMM_LANES, b_k = n;
+  int64_t width = gemm_width(columns), b_k = n;
   const float *a = (const float *)args[p->arg_a] + batch * m * k;
   const float *b = (const float *)args[p->arg_b] + batch * k * n, *right = b + column;
   float *c = p->epilogue ? tile : (float *)args[p->arg_c] + batch * m * n + column;
@@ -107,153 +160,179 @@ static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t bat
   for (int64_t i = first; i < end; i++) {
     int64_t row = i * rows;
     bool is_bottom = m - row < rows;
+    GemmAhead ahead[GEMM_MOST_AHEAD];
+    int count = gemm_ahead(p, args, batch, row, is_bottom ? m - row : rows, column, columns, ahead);
+    ahead[count] = (GemmAhead){(const char *)right, 0, k};
     p->tile[is_bottom + 2 * is_right](a + row * (p->ta ? 1 : k), p->ta ? m : k, right, b_k, k,
-                                      is_direct ? c + row * n : tile, is_direct ? n : width, false,
-                                      (const char *)right, 0);
+                                      is_direct ? c + row * n : tile, is_direct ? n : width, false, ahead);
     if (!is_direct)
       gemm_x86_finish(p, args, batch, row, is_bottom ? m - row : rows, column, columns, tile, width);
   }
 }
 
 /* ── blocks of tiles ────────────────────────────────────────────────────────────────────────── */
+#ifdef __AVX512F__
+enum { LEFT_ROOM = GEMM_LEFT, RIGHT_ROOM = 1 << 16, SUMS_ROOM = GEMM_SUM_ROWS * GEMM_SUM_COLUMNS };
+_Static_assert(GEMM_PACKED_DEPTH * GEMM_MAX_VECTORS * GEMM_LANES <= (int)RIGHT_ROOM, "there is room for a strip");
+#else
+enum { LEFT_ROOM = GEMM_LEFT_NARROW, RIGHT_ROOM = 1 << 14, SUMS_ROOM = GEMM_SUM_ROWS_NARROW * GEMM_SUM_COLUMNS_NARROW };
+_Static_assert(GEMM_PACKED_DEPTH_NARROW * GEMM_MAX_VECTORS * GEMM_LANES <= (int)RIGHT_ROOM, "there is room for a strip");
+#endif
 typedef struct {
-  _Alignas(
-      64) float left[GEMM_BLOCK_TILES][GEMM_BLOCK_DEPTH][GEMM_LANES]; /* of a, if it is [k, m] */
-  _Alignas(64) float right[GEMM_BLOCK_DEPTH * GEMM_BLOCK_COLUMNS];    /* a panel for each strip */
-  _Alignas(64) float sums[GEMM_BLOCK_TILES * GEMM_MAX_ROWS * GEMM_BLOCK_COLUMNS];
+  _Alignas(64) float left[LEFT_ROOM];   /* of a: each tile [depth][LEFT_STEP], left_pitch behind that before */
+  _Alignas(64) float right[RIGHT_ROOM]; /* of b, if it is not packed before: each strip [depth][its width] */
+  _Alignas(64) float sums[SUMS_ROOM];   /* where k has parts: each tile [rows][its width] */
 } BlockRoom;
-_Static_assert(GEMM_MAX_ROWS <= (int)GEMM_LANES, "a row of `left` holds what a tile reads");
-enum {
-  AHEAD = 8
-}; /* rows of an operand that are prefetched: hardware does not see the pattern */
+_Static_assert((int)MOST_ROWS <= (int)LEFT_STEP, "a copy has what a tile reads");
+ALWAYS int64_t left_pitch(int64_t depth) { return depth * LEFT_STEP + GEMM_LEFT_APART; }
+enum { AHEAD = 8 }; /* rows of an operand that are prefetched: hardware does not see the pattern */
 
-/* Packs a: left[tile] is what the tile's kernel reads. If a is [k, m] that is [depth][16], and all
- * tiles are packed row by row, since rows are far apart; else it is [rows][depth]. is_end: this is
- * the last batch of a, behind which nothing may be read. */
-ALWAYS void pack_left_as(int type, const GemmProduct *p, const void *a, bool is_end, int64_t first,
-                         int64_t depth, const Block *block, BlockRoom *room) {
+ALWAYS void left_store(float *to, Lanes value) {
+#ifdef __AVX512F__
+  *(Lanes *)to = value;
+#else
+  *(HalfLanes *)to = FIRST_HALF(value);
+#endif
+}
+
+/* Columns [row, row + LEFT_STEP) of a [k, m]. All tiles are packed row by row, since rows are far apart. is_end: this is the last
+ * batch of a, behind which nothing may be read. */
+ALWAYS void pack_left_rows(int type, const GemmProduct *p, const void *a, bool is_end, int64_t first,
+                           int64_t depth, const Block *block, float *left) {
   int64_t m = p->m, rows = p->rows;
-  for (int64_t k = 0; k < depth && p->ta; k++) {
+  for (int64_t k = 0; k < depth; k++) {
     int64_t from = (first + k) * m, ahead = from + (k + AHEAD < depth ? AHEAD * m : 0);
-    bool is_last = is_end && first + k + 1 == p->k; /* nothing behind it may be read */
-    for (int64_t i = block->tile_row; i < block->last_row; i++) {
-      float *to = room->left[i - block->tile_row][k];
+    int64_t there = (p->k - first - k) * m; /* elements of this batch from row k on */
+    float *to = left + k * LEFT_STEP;
+    for (int64_t i = block->tile_row; i < block->last_row; i++, to += left_pitch(depth)) {
       int64_t row = i * rows;
       __builtin_prefetch(operand_address(p, a, ahead + row));
-      if (m - row >= GEMM_LANES || !is_last)
-        *(Lanes *)to = lanes_load_as(type, a, from + row);
+      if (there - row >= GEMM_LANES || !is_end)
+        left_store(to, lanes_load_as(type, a, from + row));
       else
-        for (int64_t j = row; j < m; j++) to[j - row] = lanes_at(type, a, from + j);
+        for (int64_t j = row; j < m && j < row + LEFT_STEP; j++) to[j - row] = lanes_at(type, a, from + j);
     }
   }
-  int64_t begin = block->tile_row * rows;
-  int64_t end = block->last_row * rows < m ? block->last_row * rows : m;
-  for (int64_t row = begin; row < end && !p->ta; row++) {
-    float *to = room->left[(row - begin) / rows][0] + (row - begin) % rows * depth;
-    int64_t from = row * p->k + first, k = 0;
-    for (; k + GEMM_LANES <= depth; k += GEMM_LANES)
-      *(LooseLanes *)(to + k) = lanes_load_as(type, a, from + k);
-    for (; k < depth; k++) to[k] = lanes_at(type, a, from + k);
+}
+
+/* LEFT_STEP rows of an a [m, k] for each tile, turned; where there are fewer, the last one again. */
+ALWAYS void pack_left_turned(int type, const GemmProduct *p, const void *a, int64_t first, int64_t depth,
+                             const Block *block, float *left) {
+  for (int64_t i = block->tile_row; i < block->last_row; i++, left += left_pitch(depth)) {
+    int64_t from[LEFT_STEP], k = 0;
+    for (int64_t r = 0; r < LEFT_STEP; r++) {
+      int64_t row = i * p->rows + r < p->m ? i * p->rows + r : p->m - 1;
+      from[r] = row * p->k + first;
+    }
+    for (; k + GEMM_LANES <= depth; k += GEMM_LANES) {
+      Lanes row[LEFT_STEP];
+#pragma clang loop unroll(full)
+      for (int r = 0; r < LEFT_STEP; r++) row[r] = lanes_load_as(type, a, from[r] + k);
+#ifdef __AVX512F__
+      transpose_rows(row, left + k * LEFT_STEP, LEFT_STEP);
+#else
+      transpose_eight(row, left + k * LEFT_STEP);
+#endif
+    }
+    for (; k < depth; k++)
+      for (int r = 0; r < LEFT_STEP; r++) left[k * LEFT_STEP + r] = lanes_at(type, a, from[r] + k);
   }
 }
 
-static void pack_left(const GemmProduct *p, const void *a, bool is_end, int64_t first,
-                      int64_t depth, const Block *block, BlockRoom *room) {
-  if (p->type == OPERAND_F32)
-    pack_left_as(OPERAND_F32, p, a, is_end, first, depth, block, room);
-  else if (p->type == OPERAND_BF16)
-    pack_left_as(OPERAND_BF16, p, a, is_end, first, depth, block, room);
+ALWAYS void pack_left_as(int type, const GemmProduct *p, const void *a, int64_t first, int64_t depth,
+                         const Block *block, float *left) {
+  a = operand_address(p, a, block->batch * p->m * p->k);
+  if (p->ta)
+    pack_left_rows(type, p, a, block->batch + 1 == p->batch, first, depth, block, left);
   else
-    pack_left_as(OPERAND_F16, p, a, is_end, first, depth, block, room);
+    pack_left_turned(type, p, a, first, depth, block, left);
 }
 
-/* Panels of b for all strips: each is [depth][width of the strip]. Those that are whole and lie in
+/* Panels of b for strips [strip, last), one behind the other. Those that are whole and lie in
  * rows of b are copied row by row. */
-ALWAYS void pack_right_as(int type, const GemmProduct *p, const void *b, int64_t first,
-                          int64_t depth, const Block *block, BlockRoom *room) {
+ALWAYS void pack_right_as(int type, const GemmProduct *p, const void *b, int64_t first, int64_t depth,
+                          int64_t strip, int64_t last, float *right) {
   int64_t most = p->vectors * GEMM_LANES, n = p->n;
-  int64_t whole = p->tb ? block->strip : n / most;
-  if (whole > block->last_strip) whole = block->last_strip;
-  for (int64_t k = 0; k < depth && block->strip < whole; k++) {
+  int64_t whole = p->tb ? strip : n / most;
+  if (whole > last) whole = last;
+  for (int64_t k = 0; k < depth && strip < whole; k++) {
     int64_t from = (first + k) * n, ahead = from + (k + AHEAD < depth ? AHEAD * n : 0);
-    float *to = room->right + k * most;
-    for (int64_t j = block->strip; j < whole; j++, to += depth * most)
+    float *to = right + k * most;
+    for (int64_t j = strip; j < whole; j++, to += depth * most)
       for (int64_t at = 0; at < most; at += GEMM_LANES) {
         __builtin_prefetch(operand_address(p, b, ahead + j * most + at));
         *(Lanes *)(to + at) = lanes_load_as(type, b, from + j * most + at);
       }
   }
-  for (int64_t j = whole; j < block->last_strip; j++) {
+  for (int64_t j = whole > strip ? whole : strip; j < last; j++) {
     int64_t column = j * most, columns = n - column < most ? n - column : most;
-    int64_t width = (columns + GEMM_LANES - 1) / GEMM_LANES * GEMM_LANES;
-    pack_as(type, p, b, &(Part){first, depth, column, columns, width},
-            room->right + (j - block->strip) * depth * most);
+    pack_as(type, p, b, &(Part){first, depth, column, columns, gemm_width(columns)}, right + (j - strip) * depth * most);
   }
 }
 
-static void pack_right(const GemmProduct *p, const void *b, int64_t first, int64_t depth,
-                       const Block *block, BlockRoom *room) {
+static __attribute__((noinline)) void pack_left(const GemmProduct *p, const void *a, int64_t first, int64_t depth,
+                                                const Block *block, float *left) {
   if (p->type == OPERAND_F32)
-    pack_right_as(OPERAND_F32, p, b, first, depth, block, room);
+    pack_left_as(OPERAND_F32, p, a, first, depth, block, left);
   else if (p->type == OPERAND_BF16)
-    pack_right_as(OPERAND_BF16, p, b, first, depth, block, room);
+    pack_left_as(OPERAND_BF16, p, a, first, depth, block, left);
   else
-    pack_right_as(OPERAND_F16, p, b, first, depth, block, room);
+    pack_left_as(OPERAND_F16, p, a, first, depth, block, left);
+}
+/* b is the batch's. */
+static __attribute__((noinline)) void pack_right(const GemmProduct *p, const void *b, int64_t first, int64_t depth,
+                                                 int64_t strip, int64_t last, float *right) {
+  if (p->type == OPERAND_F32)
+    pack_right_as(OPERAND_F32, p, b, first, depth, strip, last, right);
+  else if (p->type == OPERAND_BF16)
+    pack_right_as(OPERAND_BF16, p, b, first, depth, strip, last, right);
+  else
+    pack_right_as(OPERAND_F16, p, b, first, depth, strip, last, right);
 }
 
-/* The cache lines of both operands that the block's next `depth` steps of k need. Each tile of the
- * current steps prefetches one column of them, so that packing finds them in the cache. */
-typedef struct {
-  const char *at;
-  int64_t step; /* bytes */
-} Ahead;
+/* Of a packed b the next panel comes into the cache while the tiles of a strip are summed: each has its share. */
+ALWAYS GemmAhead panel_ahead(const GemmProduct *p, const float *panel, int64_t depth, int64_t strip, int64_t tile, int64_t tiles) {
+  int64_t most = p->vectors * GEMM_LANES, share = (depth * p->vectors + tiles - 1) / tiles;
+  if (!p->is_packed || (strip + 2) * most > p->n) return (GemmAhead){0};
+  return (GemmAhead){(const char *)(panel + most * depth + tile * share * GEMM_LANES), 64, share};
+}
 
-static Ahead line_ahead(const GemmProduct *p, const void *a, const void *b, int64_t next,
-                        const Block *block, int64_t number) {
-  int64_t from = block->tile_row * p->rows, to = block->last_row * p->rows;
-  int64_t size = p->type == OPERAND_F32 ? 4 : 2, line = 64 / size;
-  if (p->ta && next < p->k) {
-    int64_t lines = ((to < p->m ? to : p->m) - from + line - 1) / line;
-    if (number < lines)
-      return (Ahead){operand_address(p, a, next * p->m + from + number * line), p->m * size};
-    number -= lines;
+/* Steps [first, first + depth) of k, of which the operands are packed: the tiles of a strip by its panel. */
+static void run_strip(const GemmProduct *p, void *const *args, const Block *block, int64_t strip, int64_t first,
+                      int64_t depth, const float *panel, BlockRoom *room) {
+  int64_t m = p->m, n = p->n, rows = p->rows, most = p->vectors * GEMM_LANES, tiles = block->last_row - block->tile_row;
+  int64_t column = strip * most, columns = n - column < most ? n - column : most, width = gemm_width(columns);
+  bool is_last = first + depth == p->k, is_whole = is_last && first == 0;
+  bool is_direct = !p->epilogue && columns == width; /* the tile goes where it belongs */
+  for (int64_t i = 0; i < tiles; i++) {
+    int64_t row = (block->tile_row + i) * rows, height = m - row < rows ? m - row : rows;
+    float *sums = room->sums + (is_whole ? 0 : ((strip - block->strip) * p->down + i) * rows * most);
+    if (is_direct) sums = (float *)args[p->arg_c] + (block->batch * m + row) * n + column;
+    GemmAhead ahead[GEMM_MOST_AHEAD];
+    int count = is_last || is_direct ? gemm_ahead(p, args, block->batch, row, height, column, columns, ahead) : 0;
+    ahead[count] = panel_ahead(p, panel, depth, strip, i, tiles);
+    if (ahead[count].count) count++;
+    ahead[count] = (GemmAhead){(const char *)panel, 0, depth};
+    p->tile[(height < rows) + 2 * (columns < most)](room->left + i * left_pitch(depth), LEFT_STEP, panel, width, depth,
+                                                    sums, is_direct ? n : width, first > 0, ahead);
+    if (is_last && !is_direct) gemm_x86_finish(p, args, block->batch, row, height, column, columns, sums, width);
   }
-  int64_t most = p->vectors * GEMM_LANES, column = block->strip * most + number * line;
-  if (p->tb || next >= p->k || column >= p->n || column >= block->last_strip * most)
-    return (Ahead){b, 0};
-  return (Ahead){operand_address(p, b, next * p->n + column), p->n * size};
 }
 
-static void gemm_run_block(const GemmProduct *p, void *const *args, const Block *block,
-                           BlockRoom *room) {
-  int64_t batch = block->batch, m = p->m, n = p->n, k = p->k, rows = p->rows, most = p->vectors * GEMM_LANES;
-  const void *a = operand_address(p, args[p->arg_a], batch * m * k);
-  const void *b = operand_address(p, args[p->arg_b], batch * k * n);
-  bool is_copied = p->ta || p->type != OPERAND_F32;
-  for (int64_t first = 0; first < k; first += p->depth) {
-    int64_t depth = k - first < p->depth ? k - first : p->depth, number = 0;
-    if (is_copied) pack_left(p, a, batch + 1 == p->batch, first, depth, block, room);
-    pack_right(p, b, first, depth, block, room);
-    for (int64_t j = block->strip; j < block->last_strip; j++) {
-      int64_t column = j * most, columns = n - column < most ? n - column : most;
-      int64_t width = (columns + GEMM_LANES - 1) / GEMM_LANES * GEMM_LANES;
-      const float *right = room->right + (j - block->strip) * depth * most;
-      for (int64_t i = block->tile_row; i < block->last_row; i++) {
-        int64_t row = i * rows, at = (j - block->strip) * GEMM_BLOCK_TILES + i - block->tile_row;
-        float *sums = room->sums + at * rows * most;
-        const float *left =
-            is_copied ? room->left[i - block->tile_row][0] : (const float *)a + row * k + first;
-        Ahead ahead = line_ahead(p, a, b, first + depth, block, number++);
-        p->tile[(m - row < rows) + 2 * (columns < most)](left,
-                                                         p->ta       ? (int64_t)GEMM_LANES
-                                                         : is_copied ? depth
-                                                                     : k,
-                                                         right, width, depth, sums, width,
-                                                         first > 0, ahead.at, ahead.step);
-        if (first + depth == k)
-          gemm_x86_finish(p, args, batch, row, m - row < rows ? m - row : rows, column, columns, sums,
-                          width);
-      }
+static void gemm_run_block(const GemmProduct *p, void *const *args, const Block *block, BlockRoom *room) {
+  int64_t most = p->vectors * GEMM_LANES;
+  const void *b = operand_address(p, args[p->arg_b], block->batch * p->k * p->n);
+  for (int64_t first = 0; first < p->k; first += p->depth) {
+    int64_t depth = p->k - first < p->depth ? p->k - first : p->depth, strips = RIGHT_ROOM / (depth * most);
+    pack_left(p, args[p->arg_a], first, depth, block, room->left);
+    for (int64_t strip = block->strip, last; strip < block->last_strip; strip = last) {
+      last = block->last_strip - strip < strips || p->is_packed ? block->last_strip : strip + strips;
+      if (!p->is_packed) pack_right(p, b, first, depth, strip, last, room->right);
+      for (int64_t j = strip; j < last; j++)
+        run_strip(p, args, block, j, first, depth,
+                  p->is_packed ? (const float *)args[0] + gemm_panel_at(p, block->batch, first, depth, j)
+                               : room->right + (j - strip) * depth * most,
+                  room);
     }
   }
 }
@@ -263,12 +342,55 @@ static __attribute__((noinline)) void run_blocks(const GemmProduct *p, void *con
   BlockRoom room;
   for (; begin < end; begin++) {
     Block all = gemm_block(p, begin), block = all;
+    int64_t most = LEFT_ROOM / left_pitch(p->depth); /* tiles that there is room for: those of bf16 may be more */
     for (; block.tile_row < all.last_row; block.tile_row = block.last_row) {
-      int64_t last = block.tile_row + GEMM_BLOCK_TILES;
-      block.last_row = last < all.last_row ? last : all.last_row;
+      block.last_row = all.last_row - block.tile_row < most ? all.last_row : block.tile_row + most;
       gemm_run_block(p, args, &block, &room);
     }
   }
+}
+
+/* ── packing b for all threads ──────────────────────────────────────────────────────────────── */
+ALWAYS void pack_item_as(int type, const GemmProduct *p, const void *b, float *packed, int64_t item) {
+  int64_t n = p->n, k = p->k, most = p->vectors * GEMM_LANES, each = gemm_pack_items(p) / p->batch;
+  int64_t batch = item / each, at = item % each;
+  b = operand_address(p, b, batch * k * n);
+  if (p->tb) { /* strip `at` */
+    int64_t columns = n - at * most < most ? n - at * most : most;
+    for (int64_t first = 0; first < k; first += p->depth) {
+      int64_t depth = k - first < p->depth ? k - first : p->depth;
+      Part part = {first, depth, at * most, columns, gemm_width(columns)};
+      pack_as(type, p, b, &part, packed + gemm_panel_at(p, batch, first, depth, at));
+    }
+    return;
+  }
+  int64_t groups = (p->depth + GEMM_PACK_ROWS - 1) / GEMM_PACK_ROWS; /* of rows, of each part of k */
+  int64_t first = at / groups * p->depth, depth = k - first < p->depth ? k - first : p->depth;
+  int64_t row = at % groups * GEMM_PACK_ROWS, last = row + GEMM_PACK_ROWS < depth ? row + GEMM_PACK_ROWS : depth;
+  for (int64_t column = 0; column < n; column += most) {
+    int64_t columns = n - column < most ? n - column : most, width = gemm_width(columns);
+    float *to = packed + gemm_panel_at(p, batch, first, depth, column / most) + row * width;
+    for (int64_t i = row; i < last; i++, to += width) {
+      int64_t from = (first + i) * n + column, j = 0;
+      for (; j + GEMM_LANES <= columns; j += GEMM_LANES) lanes_store(to + j, lanes_load_as(type, b, from + j));
+      for (; j < width; j++) to[j] = j < columns ? lanes_at(type, b, from + j) : 0.0f;
+    }
+  }
+}
+
+static __attribute__((noinline)) void pack_items(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
+  for (; begin < end; begin++)
+    if (p->type == OPERAND_F32)
+      pack_item_as(OPERAND_F32, p, args[0], args[1], begin);
+    else if (p->type == OPERAND_BF16)
+      pack_item_as(OPERAND_BF16, p, args[0], args[1], begin);
+    else
+      pack_item_as(OPERAND_F16, p, args[0], args[1], begin);
+}
+
+void gemm_pack_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
+  if (p->type == OPERAND_BF16 && gemm_bf16_pack_run(p, args, begin, end)) return;
+  pack_items(p, args, begin, end);
 }
 
 static __attribute__((noinline)) void run_tiles(const GemmProduct *p, void *const *args,

@@ -76,10 +76,12 @@ ALWAYS float lanes_sum(Lanes x) {
   return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 ALWAYS Lanes lanes_larger(Lanes x, Lanes y) { return x > y ? x : y; } /* y if one is NaN */
+/* None is NaN. */
 ALWAYS float lanes_most(Lanes x) {
-  float most = x[0];
-  for (int i = 1; i < LANES; i++) most = x[i] > most ? x[i] : most;
-  return most;
+  x = lanes_larger(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  x = lanes_larger(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  x = lanes_larger(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+  return x[0] > x[1] ? x[0] : x[1];
 }
 
 /* e^x for x <= 0 and some above, within 2 ulp; 0 below -87, where the result would be subnormal. */

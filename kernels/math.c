@@ -73,18 +73,26 @@ HELPER ReducedF32 reduce_ln2_f32(float x) {
   return (ReducedF32){r, (int32_t)(bits_f32(shifted) - bits_f32(ROUND_F32))};
 }
 
-MATH float ft_exp_f32(float x) {
-  float clamped = x > 89.0f ? 89.0f : x; /* NaN passes both */
-  clamped = clamped < -104.0f ? -104.0f : clamped;
-  ReducedF32 reduced = reduce_ln2_f32(clamped);
-  float r = reduced.r;
+HELPER float exp_of_rest_f32(float r) {
   float tail = 0x1.6dbc3ap-10f;
   tail = tail * r + 0x1.124146p-7f;
   tail = tail * r + 0x1.555454p-5f;
   tail = tail * r + 0x1.555486p-3f;
   tail = tail * r + 0.5f;
-  float value = (tail * r) * r + r + 1.0f;
-  return value * half_power_f32(reduced.n, 0) * half_power_f32(reduced.n, 1);
+  return (tail * r) * r + r + 1.0f;
+}
+
+MATH float ft_exp_f32(float x) {
+  float clamped = x > 89.0f ? 89.0f : x; /* NaN passes both */
+  clamped = clamped < -104.0f ? -104.0f : clamped;
+  ReducedF32 reduced = reduce_ln2_f32(clamped);
+  return exp_of_rest_f32(reduced.r) * half_power_f32(reduced.n, 0) * half_power_f32(reduced.n, 1);
+}
+
+/* The same for x >= -87, and e^40 for all x above 40. */
+HELPER float exp_to_40_f32(float x) {
+  ReducedF32 reduced = reduce_ln2_f32(x > 40.0f ? 40.0f : x);
+  return exp_of_rest_f32(reduced.r) * f32_bits(((uint32_t)reduced.n + 127) << 23);
 }
 
 MATH float ft_expm1_f32(float x) {
@@ -266,7 +274,7 @@ MATH float ft_tanh_f32(float x) {
   tail = tail * z + 0x1.11106ap-3f;
   tail = tail * z - 0x1.555554p-2f;
   float small = (tail * z) * x + x;
-  float large = 1.0f - 2.0f / (ft_exp_f32(2.0f * magnitude) + 1.0f);
+  float large = 1.0f - 2.0f / (exp_to_40_f32(2.0f * magnitude) + 1.0f);
   /* the sign of small: 0 * x + x loses that of -0 when z underflows to +0 and the tail is negative
    */
   return copy_sign_f32(magnitude < 0.625f ? small : large, x);

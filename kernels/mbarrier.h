@@ -106,6 +106,14 @@ MBARRIER_INLINE void mbarrier_arrive_expect(Mbarrier at, int bytes) {
       "r"(bytes)
       : "memory");
 }
+/* The same if `does`: predicated, as mbarrier_arrive_if. */
+MBARRIER_INLINE void mbarrier_arrive_expect_if(Mbarrier at, int bytes, int does) {
+  __asm__ volatile(
+      "{\n\t.reg .pred does;\n\tsetp.ne.b32 does, %2, 0;\n\t"
+      "@does mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n\t}" ::"r"(mbarrier_address(at)),
+      "r"(bytes), "r"(does)
+      : "memory");
+}
 /* Starts the copy of a box of a three-dimensional tensor to shared memory; the box begins at x, y,
  * z (fastest first), and `at` counts its bytes as they arrive. By one thread. */
 MBARRIER_INLINE void mbarrier_box(Mbarrier at, __attribute__((address_space(3))) void *to,
@@ -116,7 +124,17 @@ MBARRIER_INLINE void mbarrier_box(Mbarrier at, __attribute__((address_space(3)))
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(mbarrier_address(at))
       : "memory");
 }
-/* The same for `bytes` of memory side by side; both places are multiples of 16 bytes, as is `bytes`. */
+/* The same if `does`. */
+MBARRIER_INLINE void mbarrier_box_if(Mbarrier at, __attribute__((address_space(3))) void *to,
+                                     const void *map, int x, int y, int z, int does) {
+  __asm__ volatile(
+      "{\n\t.reg .pred does;\n\tsetp.ne.b32 does, %6, 0;\n\t"
+      "@does cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, %3, %4}], [%5];\n\t}" ::"r"((unsigned)(uintptr_t)to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(mbarrier_address(at)), "r"(does)
+      : "memory");
+}
+/* As mbarrier_box for `bytes` of memory side by side; both places are multiples of 16 bytes, as is `bytes`. */
 MBARRIER_INLINE void mbarrier_copy(Mbarrier at, __attribute__((address_space(3))) void *to,
                                    const void *from, int bytes) {
   __asm__ volatile(

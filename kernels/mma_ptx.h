@@ -1,5 +1,6 @@
-/* mma_ptx: the body of kernels/mma16_ptx.c (f16, bf16), mma32_ptx.c (f32 rounded to tf32) and mma8_ptx.c (8-bit
- * floats, sm_89): products and convolutions on tensor cores (mma.sync, sm_80 and later), summed in f32. Constants
+/* mma_ptx: the body of kernels/mma16_ptx.c (f16, bf16), mma32_ptx.c (f32 rounded to tf32), mma8_ptx.c (8-bit
+ * floats, sm_89) and mma_whole_ptx.c (8-bit integers): products and convolutions on tensor cores (mma.sync, sm_80 and
+ * later), summed in f32, or of integers (WHOLE is defined) in 32-bit integers. Constants
  * and callbacks as in kernels/gemm_operand.h and gemm_panel.h.
  *
  * A block makes tile_m x tile_n results; its warps form `slices`, each of which sums its own part
@@ -12,14 +13,16 @@
  *
  * Tensor cores add products of 8-bit floats in fewer bits than f32 has (DeepSeek-V3 Technical Report, 2024, 3.3.2, counts
  * 14 on an H800). So each panel's part is summed by itself, and added to the whole in f32. */
+#ifndef REAL
 #define REAL float
+#endif
 #include "kernels/gemm_operand.h"
 
 #define SUM_PAD 8 /* pairs of sums are stored without bank conflicts */
 #include "kernels/gemm_panel.h"
 
 /* sum[4] += a[4] b[2], fragments of one warp: 16 x 8 results, over 16 (32-bit: 8, 8-bit: 32) steps of k. */
-void gemm_mma(float *sum, const unsigned *a, const unsigned *b);
+void gemm_mma(REAL *sum, const unsigned *a, const unsigned *b);
 /* Four 8 x 8 matrices of 16 bits: lane i names row i % 8 of matrix i / 8. */
 void gemm_matrices(unsigned *four, SHARED void *row);
 void gemm_matrices_across(unsigned *four, SHARED void *row); /* transposed */
@@ -27,8 +30,13 @@ unsigned gemm_round(unsigned element);                       /* 32-bit: f32 to t
 
 enum { IS_WORD = sizeof(ELEMENT) == 4, IS_BYTE = sizeof(ELEMENT) == 1, MAX_HIGH = 4, MAX_WIDE = 8 };
 enum { DEPTH = 32 / sizeof(ELEMENT) };
+#ifdef WHOLE
+enum { HAS_PARTS = 0 };
+#else
+enum { HAS_PARTS = IS_BYTE };
+#endif
 typedef struct {
-  float at[MAX_HIGH][MAX_WIDE][4]; /* of the fragments of a warp */
+  REAL at[MAX_HIGH][MAX_WIDE][4]; /* of the fragments of a warp */
 } Total;
 #include "kernels/gemm_loop.h"
 
@@ -156,8 +164,8 @@ ALWAYS void clear(Total *sum) {
 ALWAYS void multiply(Panel a, Panel b, int thread, Total *sum) {
   int high = gemm_micro_m() / 16, across = gemm_micro_n() / 8, lane = thread % 32;
   int depth = gemm_steps() / gemm_slices(), slice = thread / 32 / warps();
-  Total part, *to = IS_BYTE ? &part : sum;
-  if (IS_BYTE) clear(&part);
+  Total part, *to = HAS_PARTS ? &part : sum;
+  if (HAS_PARTS) clear(&part);
 #pragma clang loop unroll(full)
   for (int s = 0; s < depth / DEPTH; s++) {
     int k = slice * depth + s * DEPTH;
@@ -183,7 +191,7 @@ ALWAYS void multiply(Panel a, Panel b, int thread, Total *sum) {
       for (int j = 0; j < across; j++) gemm_mma(to->at[i][j], left[i], right[j]);
   }
 #pragma clang loop unroll(full)
-  for (int i = 0; i < high && IS_BYTE; i++)
+  for (int i = 0; i < high && HAS_PARTS; i++)
 #pragma clang loop unroll(full)
     for (int j = 0; j < across; j++)
 #pragma clang loop unroll(full)
@@ -208,7 +216,7 @@ ALWAYS void stage_sums(Sums memory, int thread, int pass, const Total *sum) {
     for (int j = 0; j < across; j += 2)
 #pragma clang loop unroll(full)
       for (int h = 0; h < 2; h++) {
-        const float *one = sum->at[i][j] + h * 2, *other = sum->at[i][j + 1] + h * 2;
+        const REAL *one = sum->at[i][j] + h * 2, *other = sum->at[i][j + 1] + h * 2;
         int at = row + i % some * 16 + fragment_place(h, lane / 4, gemm_a_deep());
         Sums to = memory + at * wide + column + j * 8;
         if (IS_BYTE && !gemm_b_deep()) {

@@ -14,30 +14,53 @@
 #define EVEN_QUARTERS 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27
 #define ODD_QUARTERS 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31
 
-/* Sixteen rows become sixteen columns, `width` apart: first elements and pairs are exchanged within
- * quarters of four rows, then whole quarters are. */
-ALWAYS void transpose_rows(const Lanes row[16], float *to, int64_t width) {
-  Lanes x[16], y[16];
+/* Of so many rows, a multiple of four, elements and pairs are exchanged within quarters of four rows: y[i + 4 g] has
+ * columns i, i + 4, i + 8, i + 12 of rows 4 g ... */
+ALWAYS void exchange_in_quarters(int rows, const Lanes *row, Lanes *y) {
+  Lanes x[16];
 #pragma clang loop unroll(full)
-  for (int i = 0; i < 8; i++) {
+  for (int i = 0; i < rows / 2; i++) {
     x[2 * i] = CHOOSE(row[2 * i], row[2 * i + 1], LOW_SINGLES);
     x[2 * i + 1] = CHOOSE(row[2 * i], row[2 * i + 1], HIGH_SINGLES);
   }
 #pragma clang loop unroll(full)
-  for (int i = 0; i < 16; i += 4) {
+  for (int i = 0; i < rows; i += 4) {
     y[i] = CHOOSE(x[i], x[i + 2], LOW_PAIRS);
     y[i + 1] = CHOOSE(x[i], x[i + 2], HIGH_PAIRS);
     y[i + 2] = CHOOSE(x[i + 1], x[i + 3], LOW_PAIRS);
     y[i + 3] = CHOOSE(x[i + 1], x[i + 3], HIGH_PAIRS);
   }
+}
+
+/* Sixteen rows become sixteen columns, `width` apart: whole quarters are exchanged, too. */
+ALWAYS void transpose_rows(const Lanes row[16], float *to, int64_t width) {
+  Lanes y[16];
+  exchange_in_quarters(16, row, y);
 #pragma clang loop unroll(full)
-  for (int i = 0; i < 4; i++) { /* y[i + 4 g] has columns i, i + 4, i + 8, i + 12 of rows 4 g ... */
+  for (int i = 0; i < 4; i++) {
     Lanes a = CHOOSE(y[i], y[i + 4], LOW_HALVES), c = CHOOSE(y[i + 8], y[i + 12], LOW_HALVES);
     Lanes d = CHOOSE(y[i], y[i + 4], HIGH_HALVES), e = CHOOSE(y[i + 8], y[i + 12], HIGH_HALVES);
     *(LooseLanes *)(to + i * width) = CHOOSE(a, c, EVEN_QUARTERS);
     *(LooseLanes *)(to + (i + 4) * width) = CHOOSE(a, c, ODD_QUARTERS);
     *(LooseLanes *)(to + (i + 8) * width) = CHOOSE(d, e, EVEN_QUARTERS);
     *(LooseLanes *)(to + (i + 12) * width) = CHOOSE(d, e, ODD_QUARTERS);
+  }
+}
+
+typedef float HalfLanes __attribute__((vector_size(32)));
+#define FIRST_HALF(x) __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7)
+#define QUARTERS(x, y, q) __builtin_shufflevector(x, y, 4 * q, 4 * q + 1, 4 * q + 2, 4 * q + 3, 4 * q + 16, 4 * q + 17, 4 * q + 18, 4 * q + 19)
+
+/* Eight rows of 16 elements become sixteen columns of eight, one behind the other. */
+ALWAYS void transpose_eight(const Lanes row[8], float *to) {
+  Lanes y[8];
+  exchange_in_quarters(8, row, y);
+#pragma clang loop unroll(full)
+  for (int i = 0; i < 4; i++) {
+    *(HalfLanes *)(to + 8 * i) = QUARTERS(y[i], y[i + 4], 0);
+    *(HalfLanes *)(to + 8 * (i + 4)) = QUARTERS(y[i], y[i + 4], 1);
+    *(HalfLanes *)(to + 8 * (i + 8)) = QUARTERS(y[i], y[i + 4], 2);
+    *(HalfLanes *)(to + 8 * (i + 12)) = QUARTERS(y[i], y[i + 4], 3);
   }
 }
 

@@ -296,9 +296,10 @@ static void rounded_item_panels(const RoundedProduct *p, void *const *args, cons
     depth = rounded_unpack(p, strip, first, room->panel);
     for (int64_t row = 0; row < item->rows; row += p->rows) {
       const float *left = a + row * (p->ta ? 1 : p->k) + first * (p->ta ? p->m : 1);
+      GemmAhead nothing = {(const char *)room->panel, 0, depth};
       p->tile[(item->rows - row < p->rows) + 2 * is_right](
           left, p->ta ? p->m : p->k, room->panel, width, depth, room->sums + row * item->stride,
-          item->stride, first > 0, (const char *)room->panel, 0);
+          item->stride, first > 0, &nothing);
     }
   }
   rounded_finish(p, args, item, room->sums);

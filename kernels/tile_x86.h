@@ -24,12 +24,17 @@ ALWAYS void tile_resume(int rows, int vectors, TileSums sum, const float *restri
       sum[i][j] = *(const LooseLanes *)(tile + i * stride + j * GEMM_LANES);
 }
 
+/* The vectors of b in a step of k. */
+ALWAYS void tile_right(int vectors, const float *restrict b, Lanes right[GEMM_MAX_VECTORS]) {
+#pragma clang loop unroll(full)
+  for (int j = 0; j < vectors; j++) right[j] = *(const LooseLanes *)(b + j * GEMM_LANES);
+}
+
 /* One step of k: a[i * a_row] of row i, and the vectors at b. */
 ALWAYS void tile_add(int rows, int vectors, TileSums sum, const float *restrict a, int64_t a_row,
                      const float *restrict b) {
   Lanes right[GEMM_MAX_VECTORS];
-#pragma clang loop unroll(full)
-  for (int j = 0; j < vectors; j++) right[j] = *(const LooseLanes *)(b + j * GEMM_LANES);
+  tile_right(vectors, b, right);
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows; i++) {
     Lanes left = (Lanes)a[i * a_row];

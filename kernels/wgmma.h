@@ -13,8 +13,9 @@
  * eight rows to the next eight. At bit 62: the swizzle. */
 WGMMA_INLINE uint64_t wgmma_descriptor(__attribute__((address_space(3))) const void *panel,
                                        int block) {
-  uint64_t at = (uint32_t)(uintptr_t)panel, bytes = (uint64_t)block, eight_rows = 8 * 128;
-  return (at & 0x3ffff) >> 4 | bytes >> 4 << 16 | eight_rows >> 4 << 32 | (uint64_t)1 << 62;
+  uint32_t at = (uint32_t)(uintptr_t)panel, bytes = (uint32_t)block, eight_rows = 8 * 128;
+  uint32_t low = (at & 0x3ffff) >> 4 | bytes >> 4 << 16, high = eight_rows >> 4 | (uint32_t)1 << 30;
+  return (uint64_t)high << 32 | low;
 }
 
 /* The fence before the first instruction, after its registers were written. */

@@ -23,8 +23,11 @@
  * for both, each loads a half of it, and the copy engine stores it in both. So a panel is empty when
  * the consumers of both blocks have waited.
  *
- * By cp.async (convolutions, with their paddings and strides, and operands that are computed): all
- * threads load panels. Panel t + stages - 2 is loaded into the place of panel t - 2 while panel t
+ * By cp.async (convolutions, with their paddings and strides, and products with an operand that is computed): all
+ * threads load panels. Where one operand lies in memory as it is multiplied (weights; the gradient of a convolution's
+ * result, for that of its weights), it still comes by boxes of a tensor map, which one of the threads starts; each stage
+ * has an mbarrier that is complete when the box is there. That saves its addresses and its way through the first-level cache. Convolutions with
+ * a stride of 1 may load a region of the images once for all places of the window: wgmma_region.h. Panel t + stages - 2 is loaded into the place of panel t - 2 while panel t
  * is multiplied: every warpgroup has waited for its instructions on t - 2 before the barrier at the
  * start of the iteration. wgmma reads what threads write through another path, the async proxy:
  * each thread's fence before the barrier makes it visible there (NVIDIA, PTX ISA 8.0: wgmma,
@@ -37,8 +40,8 @@
 #include "kernels/mbarrier.h"
 #include "kernels/wgmma.h"
 
-int gemm_maps(void);  /* both operands come by tensor maps; */
-int gemm_stays(void); /* and a block, alone on its multiprocessor, makes several tiles */
+int gemm_a_mapped(void), gemm_b_mapped(void); /* these operands come by tensor maps; */
+int gemm_stays(void); /* both do, and a block, alone on its multiprocessor, makes several tiles */
 int gemm_pair(void);  /* and two blocks share panels of b (1: tiles below each other) or a (2) */
 int gemm_sums(void), gemm_barriers(void); /* where finished sums and mbarriers lie: bytes */
 int gemm_wait_polls(void), gemm_wait_kernel(void); /* ftc --debug-waits: kernels/mbarrier.h */
@@ -85,6 +88,38 @@ ALWAYS int panel_place(int tile, int deep, int along, int k) {
   return deep ? swizzled(along, k) : swizzled(along / ROW * gemm_steps() + k, along % ROW);
 }
 
+ALWAYS int is_mapped(int is_a) { return is_a ? gemm_a_mapped() : gemm_b_mapped(); }
+ALWAYS int gemm_maps(void) { return gemm_a_mapped() && gemm_b_mapped(); }
+
+/* The mbarriers: of full stages, and where both operands come by maps, each beside that of the empty stage. */
+ALWAYS Mbarrier full_of(Panel memory, int stage) {
+  return (Mbarrier)((SHARED char *)memory + gemm_barriers()) + 2 * stage;
+}
+ALWAYS Mbarrier empty_of(Panel memory, int stage) { return full_of(memory, stage) + 1; }
+ALWAYS Wait gemm_wait(int barrier, int stage) {
+  return (Wait){gemm_wait_polls(), gemm_wait_kernel(), barrier, stage,
+                gemm_pair() && barrier == WAIT_EMPTY};
+}
+
+/* The panel of the one operand that has a map: its boxes are started by the first thread. Flat operands of convolutions
+ * are [k][part of k or batch][along] there: of weights, output channels and places of the window. */
+ALWAYS void load_one_mapped(void *const *args, const Where *w, int is_a, int k0, Panel panel, Mbarrier full) {
+  const void *map = is_a ? gemm_map_a(args) : gemm_map_b(args);
+  int tile = is_a ? gemm_tile_m() : gemm_tile_n(), along = is_a ? w->row0 : w->column0;
+  int does = w->thread == 0;
+  mbarrier_arrive_expect_if(full, (int)sizeof(ELEMENT) * gemm_steps() * tile, does);
+  if (is_a ? gemm_a_deep() : gemm_b_deep()) {
+    mbarrier_box_if(full, panel, map, k0, along, w->batch, does);
+    return;
+  }
+  Step step = step_of(k0, 0);
+  int y = gemm_kind() == 2 ? window_of(&w->class, step.tap) : gemm_kind() == 3 ? w->batch : k0;
+  int z = gemm_kind() == 2 ? w->batch * gemm_out_channels() + step.channel : gemm_kind() == 3 ? k0 : w->batch;
+#pragma clang loop unroll(full)
+  for (int i = 0; i < tile / ROW; i++)
+    mbarrier_box_if(full, panel + i * ROW * gemm_steps(), map, along + i * ROW, y, z, does);
+}
+
 /* Loads a panel of one operand: starts its copies, or, where elements are computed, computes and
  * stores them now, while the tensor cores are busy with another panel. */
 ALWAYS void load_one(void *const *args, const Where *w, int is_a, int k0, Panel panel) {
@@ -110,9 +145,15 @@ ALWAYS void load_one(void *const *args, const Where *w, int is_a, int k0, Panel 
       __attribute__((vector_size(16))) *)(panel + panel_place(tile, deep, along, k)) = whole;
   }
 }
+ALWAYS void load_operand(void *const *args, const Where *w, int is_a, int k0, Panel panel, Mbarrier full) {
+  if (is_mapped(is_a))
+    load_one_mapped(args, w, is_a, k0, panel, full);
+  else
+    load_one(args, w, is_a, k0, panel);
+}
 ALWAYS void load_panel(void *const *args, const Where *w, int k0, Panel memory, int stage) {
-  load_one(args, w, 1, k0, panel_of(memory, stage, 1));
-  load_one(args, w, 0, k0, panel_of(memory, stage, 0));
+  load_operand(args, w, 1, k0, panel_of(memory, stage, 1), full_of(memory, stage));
+  load_operand(args, w, 0, k0, panel_of(memory, stage, 0), full_of(memory, stage));
 }
 
 /* ── multiplying ─────────────────────────────────────────────────────────────────────────────── */
@@ -176,10 +217,22 @@ ALWAYS int panels_of(const Where *w) {
   return (w->end - w->begin + gemm_steps() - 1) / gemm_steps();
 }
 
+ALWAYS void open_full(Panel memory, int thread) {
+  if (thread == 0)
+#pragma clang loop unroll(full)
+    for (int s = 0; s < gemm_stages(); s++) mbarrier_open(full_of(memory, s), 1);
+  __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  show_to_wgmma();
+  __nvvm_bar_sync(0);
+}
+
+#include "kernels/wgmma_region.h"
+
 /* All threads load panels. */
 ALWAYS void multiply_panels(void *const *args, Panel memory, const Where *w, Total *sum) {
   int steps = gemm_steps(), stages = gemm_stages(), ahead = gemm_stages() - 2, at = 0;
-  int count = panels_of(w);
+  int count = panels_of(w), is_boxed = is_mapped(0) || is_mapped(1), parity = 0;
+  if (is_boxed) open_full(memory, w->thread);
   if (IS_BYTE) clear(sum);
 #pragma clang loop unroll(disable)
   for (int t = 0; t < ahead; t++) {
@@ -190,6 +243,7 @@ ALWAYS void multiply_panels(void *const *args, Panel memory, const Where *w, Tot
   for (int t = 0; t < count; t++) {
     async_wait(stages - 3);
     show_to_wgmma();
+    if (is_boxed) mbarrier_wait(full_of(memory, at), parity, gemm_wait(WAIT_FULL, at));
     __nvvm_bar_sync(0);
     Total part; /* the first step sets it */
     multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), w->thread, !IS_BYTE && t > 0, IS_BYTE ? &part : sum);
@@ -199,18 +253,9 @@ ALWAYS void multiply_panels(void *const *args, Panel memory, const Where *w, Tot
     wgmma_wait(!IS_BYTE);
     if (IS_BYTE) add_part(sum, &part);
     at = at + 1 == stages ? 0 : at + 1;
+    parity ^= at == 0;
     ahead = ahead + 1 == stages ? 0 : ahead + 1;
   }
-}
-
-/* Two mbarriers for each stage: full, and empty. */
-ALWAYS Mbarrier full_of(Panel memory, int stage) {
-  return (Mbarrier)((SHARED char *)memory + gemm_barriers()) + 2 * stage;
-}
-ALWAYS Mbarrier empty_of(Panel memory, int stage) { return full_of(memory, stage) + 1; }
-ALWAYS Wait gemm_wait(int barrier, int stage) {
-  return (Wait){gemm_wait_polls(), gemm_wait_kernel(), barrier, stage,
-                gemm_pair() && barrier == WAIT_EMPTY};
 }
 
 /* A panel of one operand: a deep one is one box, a flat one a box for each 64 neighbours. Of one
@@ -394,6 +439,9 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
    * wait for one another. */
   if (classes() > 1 && !panels_of(&w)) {
     clear(&sum);
+  } else if (gemm_region()) {
+    multiply_region(args, (Panel)shared, &w, &sum);
+    wgmma_wait(0);
   } else { /* the first step sets it */
     multiply_panels(args, (Panel)shared, &w, &sum);
     wgmma_wait(0);

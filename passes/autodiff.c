@@ -266,7 +266,7 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
                  "parameter '%s' is %s: parameters must be f32", node_str(params.at[i], ATTR_NAME),
                  dtype_text(params.at[i]->type.dtype));
   if (context->diag->errors > errors) return false;
-  if (params.count == 0) elements = param_align(context->settings);
+  if (params.count == 0) elements = autodiff_param_room(context->settings, 1);
   Node *grads = autodiff_pack(context, graph, objective ? objective : loss, params, elements);
   if (!grads) return false;
   graph_add_root(graph, ROOT_GRADIENTS, OWN_GRADS, grads);

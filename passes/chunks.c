@@ -7,6 +7,7 @@
  * that is the output's matrix too) belongs to the first of them, and the others get it once a step. */
 #include "passes/chunks.h"
 #include "passes/min_cut.h"
+#include "passes/prune.h"
 #include "plan/machine.h"
 #include <string.h>
 
@@ -162,6 +163,8 @@ typedef struct {
   double *work;     /* by node: seconds of all nodes up to it */
   double *crossing; /* by node: seconds that what lies across a cut before it takes to be sent */
   VEC(int) before;  /* nodes that a chunk may begin with, in order; the first is node 0 */
+  bool *is_within;  /* by node: params before it and behind are pruned together */
+  VEC(int) not_before; /* so a chunk may not begin with these */
 } Choice;
 
 static double choice_seconds(const Machine *machine, const Node *node) {
@@ -187,6 +190,30 @@ static size_t block_length(const char *name) {
   return dot ? (size_t)(dot - name) : strlen(name);
 }
 
+/* By leaf: the first node that is made of it; the number of nodes: none. */
+static int *first_readers(const Chunks *c) {
+  int nodes = c->graph->nodes.count, *first = ARENA_ARRAY(c->arena, int, nodes);
+  for (int i = 0; i < nodes; i++) first[i] = nodes;
+  for (int i = nodes - 1; i >= 0; i--)
+    for (int k = 0; c->kind[i] == VALUE_DATA && k < c->leaves[i].count; k++) first[c->leaves[i].at[k]->id] = i;
+  return first;
+}
+
+/* The rank that chooses what of a matrix is pruned has the vectors that become 0 with it (train.prune). */
+static void find_pruned_together(Choice *choice) {
+  const Graph *graph = choice->c.graph;
+  int nodes = graph->nodes.count;
+  const int *first = first_readers(&choice->c);
+  choice->is_within = ARENA_ARRAY(choice->c.arena, bool, nodes);
+  for (int i = 0; i < nodes; i++) {
+    const char *by = node_str(graph->nodes.at[i], ATTR_PRUNED);
+    const Node *leader = by ? graph_find_leaf(graph, OP_PARAM, by) : NULL;
+    int begin = leader ? first[leader->id] : nodes, end = first[i];
+    if (end < begin) begin = first[i], end = leader ? first[leader->id] : begin;
+    for (int k = begin + 1; k <= end && end < nodes; k++) choice->is_within[k] = true;
+  }
+}
+
 /* Prefix sums, and where the first reader of a block's params stands. */
 static void measure(Choice *choice) {
   const Chunks *c = &choice->c;
@@ -210,7 +237,10 @@ static void measure(Choice *choice) {
       lookup_add(&blocks, name, block_length(name), i);
       begins = true; /* so each chunk has a param */
     }
-    if (begins) VEC_PUSH(c->arena, choice->before, i);
+    if (begins && choice->is_within[i])
+      VEC_PUSH(c->arena, choice->not_before, i);
+    else if (begins)
+      VEC_PUSH(c->arena, choice->before, i);
     if (c->kind[i] == VALUE_DATA) {
       work += choice_seconds(machine, node);
       if (last[i] > i) bytes += (double)type_bytes(&node->type);
@@ -257,14 +287,26 @@ static bool is_of_block(const char *name, const char *block, size_t length) {
   return !strncmp(name, block, length) && (name[length] == '.' || !name[length]);
 }
 
+static bool begins_block(const Chunks *c, int node, const char *block, size_t length) {
+  for (int k = 0; k < c->leaves[node].count; k++)
+    if (is_of_block(node_str(c->leaves[node].at[k], ATTR_NAME), block, length)) return true;
+  return false;
+}
+
 static int candidate_of(const Choice *choice, const char *block, size_t length) {
-  const Chunks *c = &choice->c;
-  for (int b = 0; b < choice->before.count; b++) {
-    const Node *node = c->graph->nodes.at[choice->before.at[b]];
-    for (int k = 0; k < c->leaves[node->id].count; k++)
-      if (is_of_block(node_str(c->leaves[node->id].at[k], ATTR_NAME), block, length)) return b;
-  }
+  for (int b = 0; b < choice->before.count; b++)
+    if (begins_block(&choice->c, choice->before.at[b], block, length)) return b;
   return -1;
+}
+
+static void refuse_block(const Choice *choice, const char *block, size_t length) {
+  bool is_within = false;
+  for (int i = 0; i < choice->not_before.count; i++) is_within |= begins_block(&choice->c, choice->not_before.at[i], block, length);
+  diag_error(choice->context->diag, (Loc){0},
+             is_within ? "distributed.stages: no stage begins with block '%.*s', since train.prune makes its vectors 0 with the channels of the layer "
+                         "before: begin it with that layer"
+                       : "distributed.stages: no block '%.*s' has parameters",
+             (int)length, block);
 }
 
 /* "h.3, h.6": the blocks that the second chunk and those behind it begin with. */
@@ -275,8 +317,7 @@ static int *as_said(const Choice *choice, const char *text, int chunks) {
     size_t length = strcspn(at, ", ");
     int b = candidate_of(choice, at, length);
     if (b < 0) {
-      diag_error(diag, (Loc){0}, "distributed.stages: no block '%.*s' has parameters", (int)length,
-                 at);
+      refuse_block(choice, at, length);
       return NULL;
     }
     if (found < chunks) begin[found] = b;
@@ -355,13 +396,14 @@ static bool chunks_choose(PassContext *context, Graph *graph, int chunks) {
                    .c = find_kinds(graph, chunks, arena),
                    .work = ARENA_ARRAY(arena, double, nodes + 1),
                    .crossing = ARENA_ARRAY(arena, double, nodes + 1)};
+  find_pruned_together(&choice);
   measure(&choice);
   if (choice.before.count < chunks) {
     diag_error(
         context->diag, (Loc){0},
-        "a pipeline of %d parts needs as many layers with parameters, and this model has %d: "
+        "a pipeline of %d parts needs as many layers with parameters, and this model has %d%s: "
         "take a smaller distributed.pipeline or distributed.interleave",
-        chunks, choice.before.count);
+        chunks, choice.before.count, choice.not_before.count ? " with their norms, which train.prune keeps together" : "");
     return false;
   }
   const char *said = setting_text(context->settings, "distributed.stages");
@@ -426,5 +468,6 @@ Graph *pass_chunks(PassContext *context, Graph *old) {
   note_readers(&c, graph);
   copy_chunks(graph, graph);
   note_evaluation(context, graph, chunks);
+  prune_note_order(graph, context->settings);
   return graph;
 }

@@ -17,7 +17,7 @@ enum { INTEGERS_SURE = 4, INTEGERS_COUNT = 5 };
 /* Those of the attribute `rounded`: the least and the largest number, and how many share a scale. */
 enum { ROUNDED_LOW, ROUNDED_HIGH, ROUNDED_GROUP, ROUNDED_COUNT };
 
-/* Is there a kernel of integers for this contraction in its layout, on the CPU? */
+/* Is there a kernel of integers for this contraction in its layout, of the CPU; of products, of GPUs, too? */
 bool integers_have_kernel(const Node *contraction);
 /* Can that kernel make the pooling of its convolution, in place of all that is pooled? */
 bool integers_have_pool(const Node *pool);

@@ -23,6 +23,7 @@ typedef struct {
       cache_end; /* caches lie at the start of the place work, alike in all graphs that have them */
   int64_t frozen; /* the least offset of a frozen param: where their place begins */
   int *slot_of;   /* by base value; -1 */
+  int64_t apart;  /* bytes of the small values that share their memory with no other */
   VEC(MemSlot) slots;
   LifetimeIds *read_in;   /* by leaf: the steps that read it */
   LifetimeIds *leaves_of; /* by state: what is a part of it */
@@ -279,7 +280,6 @@ static void place_prepared(MemPlan *plan) {
 static int slot_to_reuse(const MemPlan *plan, const Node *result) {
   const Node *maker = result->op == OP_RESULT ? result->input[0] : result;
   int step = plan->times.step[result->id];
-  if (plan->context->is_plain) return -1;
   for (int k = 0; k < maker->input_count; k++) {
     const Node *base = lifetime_base(maker->input[k]);
     int slot = plan->slot_of[base->id];
@@ -322,14 +322,30 @@ static void keep_operands(MemPlan *plan) {
   }
 }
 
+/* A step that writes where another value lay waits for all that read it. So that small launches can be joined
+ * (codegen/join.h) small values lie apart, the first ones of the step. */
+static bool takes_apart(MemPlan *plan, const Node *value) {
+  enum { SMALL = 256 << 10, MOST = 4 << 20 };
+  const PassContext *context = plan->context;
+  int64_t bytes = aligned(type_bytes(&value->type));
+  if (context->is_plain) return true;
+  if (!context->for_gpu || !pass_trains(context) || pass_is_listed(context->left_out, "join_launches") ||
+      bytes > SMALL || plan->apart + bytes > MOST)
+    return false;
+  plan->apart += bytes;
+  return true;
+}
+
 static void make_slots(MemPlan *plan) {
   for (int i = 0; i < plan->graph->nodes.count; i++) {
     const Node *node = node_at(plan, i);
     plan->slot_of[i] = -1;
     if (!lifetime_is_value(node) || plan->where[i]) continue;
-    int slot = slot_to_reuse(plan, node), last = plan->times.last[i];
+    bool is_apart = takes_apart(plan, node);
+    int slot = is_apart ? -1 : slot_to_reuse(plan, node), last = plan->times.last[i];
     if (slot < 0) {
       MemSlot fresh = {plan->times.first[i], last, aligned(type_bytes(&node->type)), 0};
+      if (is_apart) fresh.first = 0, fresh.last = plan->times.count;
       slot = plan->slots.count;
       VEC_PUSH(plan->arena, plan->slots, fresh);
     } else {
@@ -342,10 +358,6 @@ static void make_slots(MemPlan *plan) {
 
 static void place_work(MemPlan *plan) {
   make_slots(plan);
-  for (int i = 0; i < plan->slots.count && plan->context->is_plain; i++) {
-    plan->slots.at[i].first = 0; /* all live throughout: no two share a byte */
-    plan->slots.at[i].last = plan->times.count;
-  }
   memplan_pack(plan->slots.at, plan->slots.count, plan->arena);
   for (int i = 0; i < plan->graph->nodes.count; i++)
     if (plan->slot_of[i] >= 0)

@@ -34,11 +34,12 @@ static int find_pass(const char *name, size_t length) {
  * result by its own kernel, and of rows by the kernel that reads or makes them, an epilogue of the kernel of a convolution's input's gradient; on the CPU,
  * loops of their own for the parts of a concat, poolings in the kernels of convolutions of integers, and
  * processors' instructions for products of 8-bit integers and of bf16 (widened: multiplying bf16 as f32 where the processor is faster at that);
- * on the GPU, numbers of elements in 32 bits where they fit. */
+ * on the GPU, regions of images that a convolution loads once for all places of its window, numbers of elements in 32 bits where they fit, kernels that are begun before the one before has ended, and
+ * launches that need not wait for each other made as one. */
 const char *const pass_choices[] = {
     "wgmma",       "attention_wgmma", "tma",          "transpose_tiles",
     "column_sums", "row_sums", "slope_epilogues", "concat_parts", "vnni", "index32",
-    "amx",         "dpbf16",          "widened",      "integer_pools", "clusters", NULL};
+    "amx",         "dpbf16",          "widened",      "integer_pools", "clusters", "conv_regions", "early_launch", "join_launches", NULL};
 
 bool pass_is_listed(const char *list, const char *name) {
   size_t length = strlen(name);

@@ -11,6 +11,9 @@
 void prune_gradients(Update *u);
 /* Behind it: the new parameters with what is dead at 0; u->alive is the mask behind this step. */
 Node *prune_params(Update *u, Node *params);
+/* distributed.pipeline, before the graph is cut: notes on its params where the units of each stand among those of all stages, if they are
+ * chosen together. */
+void prune_note_order(Graph *graph, const SettingValue *settings);
 /* x where u->alive, else 0, of all elements or the first ones; x itself if nothing is pruned. */
 Node *prune_masked(Update *u, Node *x);
 #endif

@@ -46,13 +46,11 @@ static Node *value_at(Graph *graph, Node *u) {
   return make_select(graph, negative, make_unary(graph, OP_NEG, size), size);
 }
 
-/* How many of what is true along the last axis of [c, t, n], as f64[c, t]. */
+/* How many of what is true along the last axis of [c, t, n], as i32[c, t]. */
 static Node *count_true(Graph *graph, Node *is) {
   const int64_t *dim = is->type.shape.dim, axis = 2;
-  Node *ones = make_cast(graph, is, DT_I32);
-  Node *sum = make_reduce(graph, OP_SUM, ones, &axis, 1);
-  sum = make_reshape(graph, sum, shape_of(2, (int64_t[]){dim[0], dim[1]}));
-  return make_cast(graph, sum, DT_F64);
+  Node *sum = make_reduce(graph, OP_SUM, make_cast(graph, is, DT_I32), &axis, 1);
+  return make_reshape(graph, sum, shape_of(2, (int64_t[]){dim[0], dim[1]}));
 }
 
 static Node *along_candidates(Graph *graph, Node *x, int64_t n) {
@@ -84,46 +82,120 @@ static Node *with_digit(Graph *graph, Node *u, Node *is_within, double weight) {
                      make_binary(graph, OP_MUL, digit, make_like(graph, digit, weight)));
 }
 
-static Node *of_many(Graph *graph, Node *score, Node *keep) {
-  int64_t c = score->type.shape.dim[0], n = score->type.shape.dim[1];
-  Shape one = shape_of(2, (int64_t[]){c, 1});
-  Shape three = shape_of(2, (int64_t[]){c, DIGITS});
-  Node *u = make_const(graph, DT_F64, one, 0), *scores = along_thresholds(graph, score);
+/* ── of many ────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  Graph *graph;
+  PruneRows *rows; /* several such, whose rows lie behind each other where they are one tensor */
+  int count;
+  int64_t all, longest; /* rows, candidates of one */
+  PruneJoin *join;
+  void *user;
+} Many;
+
+/* Of the rows of all, those of one: [c, t]. */
+static Node *rows_of_one(const Many *m, Node *x, int which) {
+  int64_t start[] = {0, 0}, dim[] = {m->rows[which].score->type.shape.dim[0], x->type.shape.dim[1]};
+  for (int i = 0; i < which; i++) start[0] += m->rows[i].score->type.shape.dim[0];
+  return make_slice(m->graph, x, start, shape_of(2, dim));
+}
+
+static Node *all_rows(const Many *m, Node **parts) {
+  Attr axis = attr_int(ATTR_AXIS, 0);
+  return m->count == 1 ? parts[0] : graph_node(m->graph, OP_CONCAT, parts, m->count, &axis, 1, NULL);
+}
+
+/* is: bool[c, t, n] by rows. f64[all, t], on every rank. */
+static Node *counts_of(const Many *m, Node **is) {
+  for (int i = 0; i < m->count; i++) {
+    const Shape *shape = &is[i]->type.shape;
+    Node *here = m->rows[i].is_here;
+    Shape as_three = shape_of(3, (int64_t[]){shape->dim[0], 1, shape->dim[2]});
+    if (here) here = make_broadcast(m->graph, make_reshape(m->graph, here, as_three), *shape);
+    is[i] = count_true(m->graph, here ? make_binary(m->graph, OP_AND, is[i], here) : is[i]);
+  }
+  Node *counts = all_rows(m, is);
+  if (m->join) counts = m->join(m->user, counts);
+  return make_cast(m->graph, counts, DT_F64);
+}
+
+/* The place in the order of all f32 of each row's last score that is kept, f64[all, 1]. */
+static Node *last_kept(const Many *m, Node *keep, Node **is) {
+  Graph *graph = m->graph;
+  Node *u = make_const(graph, DT_F64, shape_of(2, (int64_t[]){m->all, 1}), 0);
+  Shape three = shape_of(2, (int64_t[]){m->all, DIGITS});
   double weight = 4294967296.0;
   for (int round = 0; round < 16; round++) {
     weight /= DIGITS + 1;
-    Node *above = three_above(graph, u, weight);
-    Node *threshold = make_cast(graph, value_at(graph, above), DT_F32);
-    Node *is = make_binary(graph, OP_GE, scores, along_candidates(graph, threshold, n));
-    Node *is_within =
-        make_binary(graph, OP_GE, count_true(graph, is), make_broadcast(graph, keep, three));
+    Node *threshold = make_cast(graph, value_at(graph, three_above(graph, u, weight)), DT_F32);
+    for (int i = 0; i < m->count; i++) {
+      Node *score = m->rows[i].score, *limit = rows_of_one(m, threshold, i);
+      limit = along_candidates(graph, limit, score->type.shape.dim[1]);
+      is[i] = make_binary(graph, OP_GE, along_thresholds(graph, score), limit);
+    }
+    Node *is_within = make_binary(graph, OP_GE, counts_of(m, is), make_broadcast(graph, keep, three));
     u = with_digit(graph, u, is_within, weight);
   }
-  Node *last = make_broadcast(graph, make_cast(graph, value_at(graph, u), DT_F32), score->type.shape);
-  Node *above = make_binary(graph, OP_GT, score, last);
-  Node *is_tied = make_binary(graph, OP_EQ, score, last);
-  Shape as_three = shape_of(3, (int64_t[]){c, 1, n});
-  Node *more = count_true(graph, make_reshape(graph, above, as_three));
-  Node *wanted = make_binary(graph, OP_SUB, keep, more);
-  Node *tied = along_thresholds(graph, is_tied);
-  Node *index = make_iota(graph, DT_I32, shape_of(3, (int64_t[]){c, DIGITS, n}), 2);
-  Node *end = make_const(graph, DT_F64, one, 0);
-  for (weight = 1; weight <= (double)n;) weight *= DIGITS + 1;
-  while (weight > 1) {
-    weight /= DIGITS + 1;
-    Node *ends = three_above(graph, end, weight);
-    Node *limit = along_candidates(graph, make_cast(graph, ends, DT_I32), n);
-    Node *is = make_binary(graph, OP_AND, tied, make_binary(graph, OP_LT, index, limit));
-    Node *is_within =
-        make_binary(graph, OP_LE, count_true(graph, is), make_broadcast(graph, wanted, three));
-    end = with_digit(graph, end, is_within, weight);
-  }
-  Node *place = make_iota(graph, DT_I32, score->type.shape, 1);
-  Node *before = make_broadcast(graph, make_cast(graph, end, DT_I32), score->type.shape);
-  Node *is_first = make_binary(graph, OP_LT, place, before);
-  return make_binary(graph, OP_OR, above, make_binary(graph, OP_AND, is_tied, is_first));
+  return u;
 }
 
+/* Before which number a tied score is kept, f64[all, 1]. */
+static Node *end_of_ties(const Many *m, Node *wanted, Node **is_tied, Node **is) {
+  Graph *graph = m->graph;
+  Node *end = make_const(graph, DT_F64, shape_of(2, (int64_t[]){m->all, 1}), 0);
+  Shape three = shape_of(2, (int64_t[]){m->all, DIGITS});
+  double weight = 1;
+  while (weight <= (double)m->longest) weight *= DIGITS + 1;
+  while (weight > 1) {
+    weight /= DIGITS + 1;
+    Node *ends = make_cast(graph, three_above(graph, end, weight), DT_I32);
+    for (int i = 0; i < m->count; i++) {
+      Node *number = along_thresholds(graph, m->rows[i].number);
+      Node *limit = along_candidates(graph, rows_of_one(m, ends, i), number->type.shape.dim[2]);
+      Node *is_before = make_binary(graph, OP_LT, number, limit);
+      is[i] = make_binary(graph, OP_AND, along_thresholds(graph, is_tied[i]), is_before);
+    }
+    Node *is_within = make_binary(graph, OP_LE, counts_of(m, is), make_broadcast(graph, wanted, three));
+    end = with_digit(graph, end, is_within, weight);
+  }
+  return end;
+}
+
+static void of_many(const Many *m) {
+  Graph *graph = m->graph;
+  Node **is = ARENA_ARRAY(graph->arena, Node *, m->count), **is_tied = ARENA_ARRAY(graph->arena, Node *, m->count);
+  Node **is_above = ARENA_ARRAY(graph->arena, Node *, m->count), **keeps = ARENA_ARRAY(graph->arena, Node *, m->count);
+  for (int i = 0; i < m->count; i++) {
+    int64_t one[] = {m->rows[i].score->type.shape.dim[0], 1};
+    keeps[i] = make_broadcast(graph, m->rows[i].keep, shape_of(2, one));
+  }
+  Node *keep = all_rows(m, keeps);
+  Node *last = make_cast(graph, value_at(graph, last_kept(m, keep, is)), DT_F32);
+  for (int i = 0; i < m->count; i++) {
+    Node *score = m->rows[i].score, *limit = make_broadcast(graph, rows_of_one(m, last, i), score->type.shape);
+    const int64_t *dim = score->type.shape.dim;
+    is_above[i] = make_binary(graph, OP_GT, score, limit);
+    is_tied[i] = make_binary(graph, OP_EQ, score, limit);
+    is[i] = make_reshape(graph, is_above[i], shape_of(3, (int64_t[]){dim[0], 1, dim[1]}));
+  }
+  Node *wanted = make_binary(graph, OP_SUB, keep, counts_of(m, is));
+  Node *end = make_cast(graph, end_of_ties(m, wanted, is_tied, is), DT_I32);
+  for (int i = 0; i < m->count; i++) {
+    Node *before = make_broadcast(graph, rows_of_one(m, end, i), is_tied[i]->type.shape);
+    Node *is_first = make_binary(graph, OP_LT, m->rows[i].number, before);
+    m->rows[i].kept = make_binary(graph, OP_OR, is_above[i], make_binary(graph, OP_AND, is_tied[i], is_first));
+  }
+}
+
+void prune_select_ranks(Graph *graph, PruneRows *rows, int count, PruneJoin *join, void *user) {
+  Many m = {.graph = graph, .rows = rows, .count = count, .join = join, .user = user};
+  for (int i = 0; i < count; i++) {
+    m.all += rows[i].score->type.shape.dim[0];
+    if (rows[i].all > m.longest) m.longest = rows[i].all;
+  }
+  of_many(&m);
+}
+
+/* ── of few ─────────────────────────────────────────────────────────────────────────────────── */
 /* A candidate's rank is how many are better: a greater score, or the same at a lower index. */
 static Node *of_few(Graph *graph, Node *score, Node *keep) {
   int64_t c = score->type.shape.dim[0], n = score->type.shape.dim[1];
@@ -137,13 +209,17 @@ static Node *of_few(Graph *graph, Node *score, Node *keep) {
   Node *is_tied = make_binary(graph, OP_EQ, own, other);
   Node *is_better = make_binary(graph, OP_OR, make_binary(graph, OP_GT, other, own),
                                 make_binary(graph, OP_AND, is_tied, is_earlier));
-  Node *rank = count_true(graph, is_better);
-  return make_binary(graph, OP_LT, rank, make_broadcast(graph, keep, score->type.shape));
+  Node *rank = make_cast(graph, count_true(graph, is_better), DT_F64);
+  Node *is_kept = make_binary(graph, OP_LT, rank, make_broadcast(graph, keep, score->type.shape));
+  return make_binary(graph, OP_AND, is_kept, make_binary(graph, OP_EQ, score, score)); /* no NaN */
 }
 
 Node *prune_select(Graph *graph, Node *score, Node *keep) {
   int64_t c = score->type.shape.dim[0], n = score->type.shape.dim[1];
   keep = make_broadcast(graph, keep, shape_of(2, (int64_t[]){c, 1}));
   bool is_few = n <= 512 && c * n * n <= MOST_PAIRS;
-  return is_few || n <= 8 ? of_few(graph, score, keep) : of_many(graph, score, keep);
+  if (is_few || n <= 8) return of_few(graph, score, keep);
+  PruneRows rows = {.score = score, .number = make_iota(graph, DT_I32, score->type.shape, 1), .keep = keep, .all = n};
+  prune_select_ranks(graph, &rows, 1, NULL, NULL);
+  return rows.kept;
 }

@@ -14,6 +14,7 @@
  *
  * A part has part_elements(elements, ranks) elements in the order of memory; the last ones are
  * padded with zeros, which the rules of all optimizers leave at zero. */
+#include "passes/prune_ranks.h"
 #include "passes/shard_matrices.h"
 #include "passes/shard_private.h"
 #include "passes/shard_random.h"
@@ -236,6 +237,19 @@ static Node *flat_slice(Shard *s, const Node *node) {
   return make_slice(s->fresh, whole, &start, flat_shape(node->type.shape.dim[0] / s->ranks));
 }
 
+/* This rank's part of a param, of a flat value; NULL: the node is none. */
+static const Node *part_source(const Shard *s, const Node *node, int64_t *begin) {
+  const Node *flat = prune_part_source(node, begin);
+  return flat && s->is_shared[flat->id] ? flat : NULL;
+}
+
+static Node *part_of_flat(Shard *s, const Node *node, const Node *flat, int64_t begin) {
+  int64_t start = begin / s->ranks;
+  Node *whole = shard_get(s, flat, FLAT);
+  s->fresh->origin = node->origin;
+  return make_slice(s->fresh, whole, &start, node->type.shape);
+}
+
 static bool shard_is_joined(const Node *node) {
   return node->op == OP_PACK || node->op == OP_CONCAT;
 }
@@ -269,6 +283,7 @@ static Node *make_flat(Shard *s, const Node *node) {
   const Node *directions = shard_matrices_directions(node);
   if (directions)
     return shard_matrices_part(s->fresh, node, shard_get(s, directions->input[0], PLAIN));
+  if (prune_part_placed(node)) return shard_get(s, prune_part_placed(node), PLAIN);
   if (node->op == OP_SLICE) return flat_slice(s, node);
   if (node->op == OP_STATE && s->is_shared[node->id]) return shard_leaf(s, node, elements);
   if (node->op == OP_PACK && s->is_shared[node->id]) return flat_pack(s, node);
@@ -324,6 +339,8 @@ static Node *shard_whole(Shard *s, const Node *node, Form form) {
   int64_t begin;
   const Node *flat = matrices_source(s, node, &begin);
   if (flat) return shard_matrices_own(s->fresh, node, shard_get(s, flat, FLAT), begin, s->ranks);
+  flat = part_source(s, node, &begin);
+  if (flat) return part_of_flat(s, node, flat, begin);
   if (node == gathered_for(s, node)) return shard_gather(s, node, form);
   if (node->op == OP_ASSIGN && s->is_shared[node->id]) return shard_assign(s, node);
   if (op_info[node->op].op_class == CLASS_REDUCE && s->is_shared[node->input[0]->id])
@@ -371,6 +388,8 @@ static void ask_for_flat(Shard *s, const Node *node) {
   bool is_point = op_info[node->op].op_class == CLASS_POINTWISE;
   if (directions)
     ask(s, directions->input[0], PLAIN);
+  else if (prune_part_placed(node))
+    ask(s, prune_part_placed(node), PLAIN);
   else if (node->op == OP_PACK && s->is_shared[node->id])
     ask_for_gradients(s, node);
   else if (is_point || shard_is_joined(node) || node->op == OP_SLICE)
@@ -382,6 +401,7 @@ static void ask_for_flat(Shard *s, const Node *node) {
 static void ask_for_whole(Shard *s, const Node *node) {
   int64_t begin;
   const Node *flat = matrices_source(s, node, &begin);
+  if (!flat) flat = part_source(s, node, &begin);
   bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
   if (flat)
     ask(s, flat, FLAT);
@@ -463,7 +483,7 @@ static void make_in_order(Shard *s) {
   }
 }
 
-/* All params have their places in every graph. Of those that are trained. */
+/* All params have their places in every graph. Of those that are trained; a pipeline's stage that trains none has room for one. */
 static int64_t shard_elements(const Shard *s) {
   int64_t end = 0;
   for (int i = 0; i < s->old->nodes.count; i++) {
@@ -472,7 +492,8 @@ static int64_t shard_elements(const Shard *s) {
     int64_t last = node_int(param, ATTR_OFFSET, 0) + s->ranks * shard_part(s, param);
     if (last > end) end = last;
   }
-  return end;
+  const Node *pack = graph_find_gradients(s->old);
+  return end || !pack ? end : pack->type.shape.dim[0];
 }
 
 Graph *pass_shard(PassContext *context, Graph *graph) {

@@ -5,7 +5,7 @@
 #include "passes/shard_matrices.h"
 
 const Node *shard_matrices_source(const Node *gather, int64_t *begin) {
-  if (gather->op != OP_GATHER) return NULL;
+  if (gather->op != OP_GATHER || gather->type.shape.rank != 2) return NULL;
   const Node *flat = gather->input[0];
   if (flat->op != OP_RESHAPE || flat->type.shape.rank != 2) return NULL;
   flat = flat->input[0];

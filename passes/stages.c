@@ -208,6 +208,19 @@ static bool states_go_forward(const Stages *s, PassContext *context) {
   return true;
 }
 
+/* What is pruned together is on one rank (chunks.c). */
+static bool has_leaders(const Stages *s, PassContext *context) {
+  for (int i = 0; i < s->fresh->nodes.count && pass_trains(context); i++) {
+    const Node *param = s->fresh->nodes.at[i];
+    const char *by = node_str(param, ATTR_PRUNED);
+    if (param->op != OP_PARAM || !by || graph_find_leaf(s->fresh, OP_PARAM, by)) continue;
+    diag_error(context->diag, param->origin.loc, "'%s' is pruned with '%s', which is in another stage: name the stages' blocks (distributed.stages)",
+               node_str(param, ATTR_NAME), by);
+    return false;
+  }
+  return true;
+}
+
 Graph *pass_stages(PassContext *context, Graph *old) {
   int ranks = context->settings ? (int)setting_pipeline(context->settings) : 1;
   if (ranks == 1) return old;
@@ -234,5 +247,5 @@ Graph *pass_stages(PassContext *context, Graph *old) {
   }
   stages_add_roots(&s, pass_trains(context));
   s.fresh->origin = (Origin){0};
-  return s.fresh;
+  return has_leaders(&s, context) ? s.fresh : NULL;
 }

@@ -9,7 +9,7 @@ enum { LANES = 32, REGISTER_UNIT = 256, SHARED_OF_A_BLOCK = 1024 };
 static const Gpu gpu_table[] = {
 #define GPU(name, schedulers, f32, multiply, integer, special, shared_width, warps, registers,     \
             shared, blocks, l2, l2_rate, memory_share, mma_share, clock, l1_cycles, shared_cycles, \
-            l2_cycles, memory_cycles, launch)                                                      \
+            l2_cycles, memory_cycles, launch, early_launch)                                        \
   {NULL,                                                                                           \
    name,                                                                                           \
    schedulers,                                                                                     \
@@ -31,7 +31,8 @@ static const Gpu gpu_table[] = {
    shared_cycles,                                                                                  \
    l2_cycles,                                                                                      \
    memory_cycles,                                                                                  \
-   (launch) * 1e-9},
+   (launch) * 1e-9,                                                                                \
+   (early_launch) * 1e-9},
 #include "plan/gpus.def"
 #undef GPU
 };
@@ -136,10 +137,10 @@ void gpu_time(const Gpu *gpu, const GpuWork *work, GpuTime *out) {
   out->part[GPU_PATH] = all_rounds(gpu, work, resident, 0, work->path, longest) / clock;
   out->part[GPU_L2] = work->l2 / gpu->l2_rate;
   out->part[GPU_MEMORY] = work->memory / (machine->memory_rate * gpu->memory_share);
-  out->part[GPU_LAUNCH] = gpu->launch;
+  out->part[GPU_LAUNCH] = work->is_early ? gpu->early_launch : gpu->launch;
   for (int i = 0; i < GPU_BOUNDS; i++)
     if (out->part[i] > out->part[out->bound]) out->bound = (GpuBound)i;
   double shared = hypot(out->part[GPU_PATH], fmax(out->part[GPU_L2], out->part[GPU_MEMORY]));
-  out->seconds = fmax(all / clock, shared) + gpu->launch;
+  out->seconds = fmax(all / clock, shared) + out->part[GPU_LAUNCH];
   out->floor = least_time(gpu, work);
 }

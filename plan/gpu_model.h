@@ -28,7 +28,7 @@ typedef struct {
   double memory_share, mma_share;             /* of the peaks */
   double busy_clock;                          /* Hz, with tensor cores busy */
   int l1_cycles, shared_cycles, l2_cycles, memory_cycles;
-  double launch; /* seconds */
+  double launch, early_launch; /* seconds */
 } Gpu;
 const Gpu *gpu_find(const char *name);    /* NULL: no such GPU, or a machine that is none */
 const char *gpu_nearest(const char *name); /* for "did you mean", or NULL */
@@ -50,6 +50,7 @@ typedef struct {
   double path, longest_path; /* cycles of a block, at the mean and of the longest; 0: not known */
   double flops, bytes;   /* the least, as the plan has it; 0: not known */
   bool is_half, is_tf32; /* tensor cores may do the flops, of such operands */
+  bool is_early;         /* it begins before the kernel before it has ended (plan_begins_early) */
   bool is_float8;        /* is_half, of operands of 8 bits: twice the rate */
 } GpuWork;
 

@@ -211,7 +211,7 @@ typedef struct {
  * device makes (CUDA: cuTensorMapEncodeTiled) when it knows the argument's address. Dimensions
  * begin with the fastest. Boxes go to shared memory as they are or in one of Hopper's swizzles;
  * what they have outside of the tensor is zero there. */
-enum { MAP_RANK = 5, STEP_MAPS = 8 };
+enum { MAP_RANK = 5, STEP_MAPS = 8, STEP_PARTS = 8 };
 typedef struct {
   int arg; /* position among the step's args; in no place that is the host's for each batch */
   int64_t offset; /* bytes */
@@ -276,6 +276,11 @@ typedef struct {
   int64_t stays; /* LAUNCH for ptx, not 0: so many blocks fit a multiprocessor, and where fewer
                     than grid[0] fit the GPU, a launch of these does the same */
   int64_t cluster; /* LAUNCH for ptx, not 0: blocks of a cluster, which divide grid[0] */
+  const int64_t *parts; /* LAUNCH for ptx: the blocks of each of the kernels that it joins, one behind the
+                           other along grid[0]; none touches what another one writes */
+  int part_count;
+  bool is_early; /* LAUNCH for ptx: its threads wait for what comes before it, so that it may be
+                    begun before that has ended: plan_begins_early (plan_order.h) */
   const PlanMap *maps; /* LAUNCH for ptx */
   int map_count;
   const PlanInt *ints; /* CALL, BEGIN */

@@ -34,19 +34,21 @@ const Type *body_type(const PlanGraph *graph, const PlanBody *body, int value) {
   return &body->ops.at[value - body->input_count].type;
 }
 
-const PlanBody *body_of_step(const PlanGraph *graph, int index) {
-  int low = 0, high = graph->bodies.count;
-  while (low < high) {
-    int middle = low + (high - low) / 2;
-    const PlanBody *body = &graph->bodies.at[middle];
-    if (index < body->first)
-      high = middle;
-    else if (index >= body->end)
-      low = middle + 1;
-    else
-      return body->results ? body : NULL;
+static bool gives_buffer(const PlanBody *body, int buffer) {
+  for (int i = body->input_count; i < body->arg_count; i++)
+    if (body->args[i] == buffer) return true;
+  return false;
+}
+
+const PlanBody *body_of_step(const PlanGraph *graph, int index, int buffer) {
+  const PlanBody *found = NULL;
+  for (int i = 0; i < graph->bodies.count && graph->bodies.at[i].first <= index; i++) {
+    const PlanBody *body = &graph->bodies.at[i];
+    if (index >= body->end || !body->results) continue;
+    if (gives_buffer(body, buffer)) return body;
+    found = body;
   }
-  return NULL;
+  return found;
 }
 
 /* ── printing ─────────────────────────────────────────────────────────────────────────────── */
@@ -130,7 +132,7 @@ static bool body_read_numbers(Words *words, int below, Numbers *out) {
 
 bool body_read(Words *words, PlanGraph *graph) {
   if (!graph) return words_fail(words, "a step outside of a graph");
-  int before = graph->bodies.count ? graph->bodies.at[graph->bodies.count - 1].end : 0;
+  int before = graph->bodies.count ? graph->bodies.at[graph->bodies.count - 1].first : 0;
   int64_t first, end, most = graph->steps.count;
   Numbers args = {0};
   PlanBody body = {0};

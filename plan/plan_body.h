@@ -25,8 +25,9 @@ bool body_read(Words *words, PlanGraph *graph);
 bool body_read_op(Words *words, PlanGraph *graph);
 bool body_read_results(Words *words, PlanGraph *graph);
 bool bodies_are_whole(const PlanGraph *graph); /* does the last one have all of its lines? */
-/* What computes step `index`; NULL: the plan does not tell. */
-const PlanBody *body_of_step(const PlanGraph *graph, int index);
+/* What computes step `index`; NULL: the plan does not tell. Of several, where a launch joins kernels, the one that
+ * gives this buffer, if any. */
+const PlanBody *body_of_step(const PlanGraph *graph, int index, int buffer);
 /* Of layers, functions, files: NULL is a name, too, that of none. */
 bool body_is_same_name(const char *a, const char *b);
 /* The type of a value. */

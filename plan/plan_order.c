@@ -7,6 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool plan_begins_early(const PlanStep *step, const PlanStep *before) {
+  return step->is_early && before && before->is_early;
+}
+
 bool plan_buffers_overlap(const PlanBuffer *a, const PlanBuffer *b) {
   int64_t a_end = a->offset + type_bytes(&a->type), b_end = b->offset + type_bytes(&b->type);
   int64_t first = a->offset > b->offset ? a->offset : b->offset;

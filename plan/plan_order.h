@@ -9,6 +9,13 @@
 #define FT_PLAN_PLAN_ORDER_H
 #include "plan/plan.h"
 
+/* May a launch of `step` be begun while `before`, the only step that it waits for, is under way? NULL: it
+ * waits for none or for several. Only between two kernels that keep the rule in codegen/ptx_text.h. What is no
+ * kernel (a copy, a fill, a library call in the place of launches, what goes on between ranks) keeps no rule, so what
+ * waits for it waits for its end. Which of several edges of a CUDA graph are programmatic if a launch is
+ * said to be early, CUDA does not say; so with several all of them are ordinary. */
+bool plan_begins_early(const PlanStep *step, const PlanStep *before);
+
 bool plan_buffers_overlap(const PlanBuffer *a, const PlanBuffer *b);
 /* Does one of them write what the other reads or writes? */
 bool plan_steps_conflict(const PlanGraph *graph, const PlanStep *a, const PlanStep *b);

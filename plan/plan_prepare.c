@@ -145,11 +145,10 @@ static bool is_of_text(const Plan *plan, int graph) {
 static const char *check_graph_of(Prepared *p, int graph, int user) {
   const PlanGraph *at = &p->plan->graphs.at[graph];
   const char *why = NULL;
-  if (at->prepare || at->outputs.count || at->insteads.count ||
-      strcmp(p->plan->target, "cpu") != 0)
+  if (at->prepare || at->outputs.count || at->insteads.count)
     return arena_printf(p->arena,
                         "graph \"%s\" prepares weights, and has outputs, other calls or another "
-                        "graph before it, or is not for the target cpu",
+                        "graph before it",
                         at->name);
   bool is_for_text = is_of_text(p->plan, user);
   for (int i = 0; i < at->steps.count && !why; i++) why = check_step_of(p, graph, i, is_for_text);

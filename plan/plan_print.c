@@ -238,6 +238,9 @@ static void print_step_body(Text *out, const PlanStep *step, bool is_instead) {
   if (step->shared) text_printf(out, " shared=%" PRId64, step->shared);
   if (step->stays) text_printf(out, " stays=%" PRId64, step->stays);
   if (step->cluster) text_printf(out, " cluster=%" PRId64, step->cluster);
+  for (int i = 0; i < step->part_count; i++)
+    text_printf(out, "%s%" PRId64, i ? "," : " parts=", step->parts[i]);
+  if (step->is_early) text_printf(out, " early");
   for (int i = 0; i < step->map_count; i++) map_print(out, &step->maps[i]);
   if (step->flops) text_printf(out, " flops=%" PRId64, step->flops);
   if (step->bytes) text_printf(out, " moves=%" PRId64, step->bytes);

@@ -91,6 +91,25 @@ static bool read_maps(Reader *p, PlanStep *step) {
   return true;
 }
 
+/* The blocks of the kernels that a launch joins: all of its blocks. */
+static bool read_parts(Reader *p, PlanStep *step) {
+  VEC(int64_t) parts = {0};
+  int64_t blocks, all = 0;
+  if (!words_take(p->words, "parts=")) return true;
+  do {
+    if (!words_integer(p->words, "the blocks of a part", 1, step->grid[0], &blocks)) return false;
+    if (parts.count == STEP_PARTS)
+      return words_fail(p->words, "a launch joins at most %d kernels", STEP_PARTS);
+    VEC_PUSH(p->words->arena, parts, blocks);
+    all += blocks;
+  } while (words_take(p->words, ","));
+  step->parts = parts.at;
+  step->part_count = parts.count;
+  bool is_row = step->kind == STEP_LAUNCH && step->grid[1] == 1 && step->grid[2] == 1;
+  return (is_row && all == step->grid[0]) ||
+         words_fail(p->words, "the parts of a launch are not all of its blocks");
+}
+
 /* How a kernel is launched: optional numbers, in the printer's order. */
 static bool plan_step_read_launch(Reader *p, PlanStep *step) {
   if (words_take(p->words, "work=") &&
@@ -113,6 +132,10 @@ static bool plan_step_read_launch(Reader *p, PlanStep *step) {
   if (step->cluster && step->grid[0] % step->cluster)
     return words_fail(p->words, "a grid of %" PRId64 " blocks is no multiple of cluster=%" PRId64,
                       step->grid[0], step->cluster);
+  if (!read_parts(p, step)) return false;
+  step->is_early = words_take(p->words, "early");
+  if (step->is_early && (step->kind != STEP_LAUNCH || strcmp(p->plan->target, "ptx") != 0))
+    return words_fail(p->words, "only a launch for ptx is early");
   return read_maps(p, step);
 }
 

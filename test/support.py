@@ -85,6 +85,12 @@ def read_safetensors(path):
     return tensors
 
 
+def has_its_turn(number):
+    """Of many cases every fifth, with FT_TURN, the number of commits, which scripts/test gives; without it each."""
+    turn = os.environ.get("FT_TURN")
+    return not turn or number % 5 == int(turn) % 5
+
+
 def read_log(path):
     """All that a log of JSON lines holds, but for its events (read_events) and statistics by layer."""
     with open(path) as file:

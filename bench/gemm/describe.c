@@ -5,7 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { VECTOR_BYTES = __AVX512F__ + 0 ? 64 : 32 };
+#ifdef __AVX512F__
+enum { VECTOR_BYTES = 64 };
+#else
+enum { VECTOR_BYTES = 32 };
+#endif
 
 int main(int count, char **word) {
   if (count != 8) return 2;
@@ -19,7 +23,7 @@ int main(int count, char **word) {
   printf("#include \"kernels/gemm_host.h\"\n");
   for (int i = 0; i < 4; i++)
     if (rows[i & 1] && vectors[i >> 1])
-      printf("GemmTileKernel gemm_tile_%c%dx%d;\n", ta ? 't' : 'n', rows[i & 1], vectors[i >> 1]);
+      printf("GemmTileKernel gemm_tile_%c%dx%d;\n", tile.depth ? 'p' : ta ? 't' : 'n', rows[i & 1], vectors[i >> 1]);
   printf("static const GemmProduct product = {\n"
          "    .batch = 1, .m = %ld, .n = %ld, .k = %ld, .ta = %d, .tb = %d,\n",
          m, n, k, ta, tb);
@@ -28,16 +32,20 @@ int main(int count, char **word) {
       (int)tile.rows, (int)tile.vectors, (int)gemm_in_place(n, k, tb), (long)tile.depth,
       (long)tile.down, (long)tile.across);
   printf("    .type = %d, .may_use = GEMM_AMX | GEMM_DPBF16 | GEMM_WIDENED,\n", type);
-  printf("    .arg_a = 0, .arg_b = 1, .arg_c = 2, .tile = {");
+  printf("    .is_packed = %d, .arg_a = 1, .arg_b = 2, .arg_c = 3, .near = {%ld}, .tile = {", tile.is_packed, (long)gemm_near(3, m * n, 4));
   for (int i = 0; i < 4; i++)
     if (rows[i & 1] && vectors[i >> 1])
-      printf("gemm_tile_%c%dx%d, ", ta ? 't' : 'n', rows[i & 1], vectors[i >> 1]);
+      printf("gemm_tile_%c%dx%d, ", tile.depth ? 'p' : ta ? 't' : 'n', rows[i & 1], vectors[i >> 1]);
     else
       printf("0, ");
   printf("}};\nvoid gemm_%s(void *const *args, int64_t begin, int64_t end) {\n"
          "  gemm_run(&product, args, begin, end);\n}\n",
          word[1]);
   printf("int64_t gemm_work_%s(void) { return %ld; }\n", word[1], (long)tile.work);
+  printf("void gemm_pack_%s(void *const *args, int64_t begin, int64_t end) {\n"
+         "  gemm_pack_run(&product, args, begin, end);\n}\n"
+         "int64_t gemm_packs_%s(void) { return product.is_packed ? gemm_pack_items(&product) : 0; }\n",
+         word[1], word[1]);
   fprintf(stderr, "%s: tile %dx%d\n", word[1], (int)tile.rows, (int)tile.vectors);
   return 0;
 }

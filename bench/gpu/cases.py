@@ -55,6 +55,7 @@ VARIANTS = {
     "no-clusters": dict(gpu="sm_90a", disable="clusters", is_spare=True),
     "no-tma": dict(gpu="sm_90a", disable="tma", is_spare=True),
     "no-attention-wgmma": dict(gpu="sm_90a", disable="attention_wgmma", is_spare=True),
+    "no-joins": dict(gpu="sm_90a", disable="join_launches", is_spare=True),
     "no-transposes": dict(gpu="sm_90a", disable="transpose_tiles", is_spare=True),
     "no-wgmma": dict(gpu="sm_90a", disable="wgmma,attention_wgmma,tma,transpose_tiles", is_spare=True),
     "no-attention": dict(gpu="sm_80", disable="attention", is_spare=True),
@@ -118,6 +119,7 @@ PROBES = {
     "fp16": dict(model=DENSE, batch=64, precision="fp16", gpu="sm_80", way=OWN),
     "adamw, clipped": dict(model=DENSE, batch=64, precision="f32", gpu="sm_80", way=OWN, recipe="optimizer = adamw(lr=0.01); clip = norm(0.5)"),
     "muon": dict(model=DENSE, batch=64, precision="f32", gpu="sm_80", way=OWN, recipe="optimizer = muon(lr=0.01)"),
+    "joined launches": dict(model=DENSE, batch=64, precision="f32", gpu="sm_80", way=OWN, needs=".entry join"),
     "convolution": dict(model=CONVOLUTION, batch=16, precision="f32", gpu="sm_80", way=OWN),
     "convolution bf16": dict(model=CONVOLUTION, batch=16, precision="bf16", gpu="sm_90a", way=OWN),
     "cuBLASLt": dict(model=DENSE, batch=64, precision="f32", gpu="sm_80", way=LIBRARY, otherwise=dict(FT_CUBLASLT="own")),
@@ -132,7 +134,7 @@ def apart(losses, truth):
     return max(abs(a - b) / max(abs(b), 0.1) / 2 ** max(0, step - 1) for step, (a, b) in enumerate(zip(losses, truth)))
 
 
-TINY_PROBES = ("one kernel", "graph", "kept data", "mma.sync", "cuBLASLt")  # enough for a rehearsal
+TINY_PROBES = ("one kernel", "graph", "kept data", "mma.sync", "joined launches", "cuBLASLt")  # enough for a rehearsal
 TOLERANCE = {"f32": 1e-3, "bf16": 1e-2, "fp16": 1e-2}
 # ways of one model at full size, where roundings average out
 NEAR = {"mlp": 3e-4, "cnn": 3e-4, "resnet18": 1e-2, "gpt2": 2e-3}

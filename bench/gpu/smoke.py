@@ -142,6 +142,7 @@ def kinds_of(artifact):
         is_attention, is_wgmma = "_attention" in kernel.split("(", 1)[0], "wgmma.mma_async" in kernel
         found |= {("attention sm_90a" if is_wgmma else "attention")} if is_attention else {"wgmma"} if is_wgmma else {"mma.sync"} if "mma.sync" in kernel else set()
         found |= {"tma"} if "cp.async.bulk" in kernel else set()
+        found |= {"joined launches"} if kernel.startswith("join") else set()
         found |= {"clusters"} if "multicast::cluster" in kernel else set()
     target = re.search(r"^\.target (\w+)", text, re.M)
     return target[1] if target else "", found

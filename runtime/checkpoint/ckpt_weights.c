@@ -3,6 +3,7 @@
 #include "runtime/checkpoint/ckpt_file.h"
 #include "runtime/checkpoint/ckpt_places.h"
 #include "runtime/checkpoint/weight_files.h"
+#include "runtime/checkpoint/weight_prefix.h"
 #include "base/text.h"
 #include <errno.h>
 #include <stdio.h>
@@ -68,27 +69,24 @@ static bool is_harmless(const Exec *exec, const Safetensors *file, const SafeTen
 }
 
 /* Weights that another program saved as a part of something larger, such as
- * "transformer.wte.weight" for wte.weight, lose what stands in front, if it is the same for all
- * parameters. The first parameter that is not there by its own name tells what that is. */
-static void drop_prefix(const Plan *plan, Safetensors *file) {
-  const char *prefix = NULL;
-  size_t length = 0;
-  for (int p = 0; p < plan->params.count && !prefix; p++) {
-    const char *wanted = plan->params.at[p].name;
-    size_t tail = strlen(wanted);
-    if (safetensors_find(file, wanted)) continue;
-    for (int i = 0; i < file->tensor_count && !prefix; i++) {
-      const char *name = file->tensor[i].name;
-      size_t all = strlen(name);
-      if (all > tail + 1 && name[all - tail - 1] == '.' && strcmp(name + all - tail, wanted) == 0)
-        prefix = name, length = all - tail;
-    }
-  }
-  for (int i = 0; i < file->tensor_count && prefix; i++) {
+ * "transformer.wte.weight" for wte.weight, lose what stands in front. */
+static Status drop_prefix(const Exec *exec, const CkptInit *init, WeightFiles *files) {
+  const PlanStages *stages = exec_stages(exec);
+  VEC(const char *) names = {0};
+  WeightPrefix prefix;
+  Safetensors *file = &files->all;
+  for (int s = 0; s < stages->count; s++)
+    for (int i = 0; i < stages->at[s]->params.count; i++) VEC_PUSH(files->arena, names, stages->at[s]->params.at[i].name);
+  STATUS_TRY(weight_prefix(file, names.at, names.count, &prefix));
+  if (prefix.rival)
+    return status_fail(STATUS_USER, "%s has the model's parameters behind %.*s and behind %.*s%s", files->named, (int)prefix.length, prefix.text,
+                       (int)prefix.rival_length, prefix.rival, init->has_flags ? ": --init-rename \"PREFIX.*=*\" says which are meant" : "");
+  for (int i = 0; i < file->tensor_count && prefix.length; i++) {
     const char *name = file->tensor[i].name;
-    if (strncmp(name, prefix, length) == 0 && !safetensors_find(file, name + length))
-      file->tensor[i].name += length;
+    if (strncmp(name, prefix.text, prefix.length) == 0 && !weights_is_expected(exec, name) && !safetensors_find(file, name + prefix.length))
+      file->tensor[i].name += prefix.length;
   }
+  return STATUS_OK;
 }
 
 /* How the files and the model fit, name by name. */
@@ -212,8 +210,8 @@ static Status load_from(Exec *exec, const CkptInit *init, WeightFiles *files, Te
   const Plan *plan = exec_plan(exec);
   CkptPlaces places = {0};
   Comparison c = {0};
-  drop_prefix(plan, &files->all);
-  Status status = compare_names(exec, &files->all, &c);
+  Status status = drop_prefix(exec, init, files);
+  if (status == STATUS_OK) status = compare_names(exec, &files->all, &c);
   if (status == STATUS_OK) status = must_fit(init, files, &c);
   if (status == STATUS_OK) status = ckpt_places_new(exec, &places);
   for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)

@@ -3,6 +3,7 @@
 #include "runtime/checkpoint/ckpt.h"
 #include "runtime/checkpoint/safetensors_sum.h"
 #include "runtime/checkpoint/weight_files.h"
+#include "runtime/checkpoint/weight_prefix.h"
 #include "runtime/data/spool.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -59,24 +60,16 @@ void given_files(const Exec *exec, Text *out) {
     if (is_new_file(exec, i)) text_printf(out, "%s%s", out->count ? ", " : "", state->file);
 }
 
-/* How much stands in front of the names in the file, told by the first that is not there by its own. */
-static size_t prefix_of(const GivenLoad *load, const Safetensors *file, const char *name,
-                        const char **prefix) {
+/* Of the names of one file. */
+static Status find_prefix(const GivenLoad *load, WeightFiles *files, const char *name, const char *path, WeightPrefix *out) {
   const PlanTensor *state;
-  *prefix = "";
-  for (int i = 0; (state = given_at(load->exec, i)) != NULL; i++) {
-    size_t tail = strlen(state->file_name);
-    if (strcmp(state->file, name) || safetensors_find(file, state->file_name)) continue;
-    for (int k = 0; k < file->tensor_count; k++) {
-      const char *has = file->tensor[k].name;
-      size_t all = strlen(has);
-      if (all <= tail + 1 || has[all - tail - 1] != '.' || strcmp(has + all - tail, state->file_name))
-        continue;
-      *prefix = has;
-      return all - tail;
-    }
-  }
-  return 0;
+  VEC(const char *) names = {0};
+  for (int i = 0; (state = given_at(load->exec, i)) != NULL; i++)
+    if (!strcmp(state->file, name)) VEC_PUSH(files->arena, names, state->file_name);
+  STATUS_TRY(weight_prefix(&files->all, names.at, names.count, out));
+  return out->rival ? status_fail(STATUS_USER, "%s has what its frozen layer needs behind %.*s and behind %.*s", path, (int)out->length, out->text,
+                                  (int)out->rival_length, out->rival)
+                    : STATUS_OK;
 }
 
 static Status given_missing(const Safetensors *file, const char *path, const PlanTensor *state) {
@@ -112,12 +105,12 @@ static Status given_put(GivenLoad *load, const PlanTensor *state, const SafeTens
 }
 
 static Status given_set(GivenLoad *load, const PlanTensor *state, const Safetensors *file,
-                        const char *prefix, size_t prefix_length, const char *path) {
+                        const WeightPrefix *prefix, const char *path) {
   char have[TYPE_TEXT], want[TYPE_TEXT];
   const SafeTensor *from = safetensors_find(file, state->file_name);
-  if (!from && prefix_length) {
+  if (!from && prefix->length) {
     Text name = {0};
-    text_append(&name, prefix, prefix_length);
+    text_append(&name, prefix->text, prefix->length);
     text_printf(&name, "%s", state->file_name);
     from = safetensors_find(file, text_cstr(&name));
     text_free(&name);
@@ -138,13 +131,13 @@ static Status given_set(GivenLoad *load, const PlanTensor *state, const Safetens
 static Status given_read(GivenLoad *load, const char *name, const char *path) {
   WeightFiles files;
   const PlanTensor *state;
-  const char *prefix;
+  WeightPrefix prefix;
   int count = 0;
   Status status = weight_files_open(&path, 1, NULL, 0, &files);
-  size_t length = status == STATUS_OK ? prefix_of(load, &files.all, name, &prefix) : 0;
+  if (status == STATUS_OK) status = find_prefix(load, &files, name, path, &prefix);
   for (int i = 0; status == STATUS_OK && (state = given_at(load->exec, i)) != NULL; i++) {
     if (strcmp(state->file, name) || !is_needed(load, state)) continue;
-    status = given_set(load, state, &files.all, prefix, length, path);
+    status = given_set(load, state, &files.all, &prefix, path);
     count++;
   }
   weight_files_close(&files);

@@ -2,13 +2,15 @@
 #include "runtime/command/bench_model.h"
 #include "runtime/command/bench_count.h"
 #include "plan/plan_calls.h"
+#include "plan/plan_order.h"
 #include <stdlib.h>
 #include <string.h>
 
 /* Launches that are alike, and take the same time. */
 typedef struct {
   GpuTime time;
-  int step, count; /* the first; how many */
+  int step, count; /* the first; how many, */
+  bool is_early;   /* each begun early */
 } Row;
 
 static int model_longest_first(const void *a, const void *b) {
@@ -48,6 +50,10 @@ static bool is_second(const PlanGraph *graph, int index) {
          !memcmp(before->args, step->args, sizeof *step->args * (size_t)step->arg_count);
 }
 
+static bool is_early(const PlanGraph *graph, const PlanStep *step) {
+  return plan_begins_early(step, step->after_count == 1 ? &graph->steps.at[step->after[0]] : NULL);
+}
+
 static double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
 static void model_print_row(const PlanStep *step, const Row *row, double total, FILE *out) {
@@ -68,10 +74,11 @@ static void model_print_row(const PlanStep *step, const Row *row, double total, 
 
 static void model_print(const Exec *exec, const PlanGraph *graph, const Gpu *gpu, Row *rows,
                         int count, FILE *out) {
-  int launches = 0;
+  int launches = 0, early = 0;
   double total = 0, floor = 0;
   for (int i = 0; i < count; i++) {
     launches += rows[i].count;
+    early += rows[i].is_early ? rows[i].count : 0;
     total += rows[i].time.seconds * rows[i].count;
     floor += rows[i].time.floor * rows[i].count;
   }
@@ -84,8 +91,8 @@ static void model_print(const Exec *exec, const PlanGraph *graph, const Gpu *gpu
   for (int i = 0; i < count; i++)
     model_print_row(&graph->steps.at[rows[i].step], &rows[i], total, out);
   double batch = setting_number(exec_plan(exec)->settings, "train.batch") * (double)exec_parts(exec);
-  fprintf(out, "%9.2f us a step of %d launches, %.2fx its floor of %.2f us: %.0f samples/s\n",
-          total * 1e6, launches, floor > 0 ? total / floor : 0, floor * 1e6,
+  fprintf(out, "%9.2f us a step of %d launches, %d of them early, %.2fx its floor of %.2f us: %.0f samples/s\n",
+          total * 1e6, launches, early, floor > 0 ? total / floor : 0, floor * 1e6,
           total > 0 ? batch / total : 0);
   if (launches < graph->steps.count)
     fprintf(out, "without %d steps that are no kernel of the artifact, of which nothing is known\n",
@@ -93,12 +100,14 @@ static void model_print(const Exec *exec, const PlanGraph *graph, const Gpu *gpu
 }
 
 /* The row of a launch that takes as long as one before, or a new one. */
-static Row *model_row(const PlanGraph *graph, Row *rows, int *count, int step, const GpuTime *time) {
+static Row *model_row(const PlanGraph *graph, Row *rows, int *count, int step, const GpuTime *time,
+                      bool is_early) {
   for (int i = 0; i < *count; i++)
     if (bench_are_alike(&graph->steps.at[rows[i].step], &graph->steps.at[step]) &&
-        rows[i].time.seconds == time->seconds && rows[i].time.floor == time->floor)
+        rows[i].is_early == is_early && rows[i].time.seconds == time->seconds &&
+        rows[i].time.floor == time->floor)
       return &rows[i];
-  rows[*count] = (Row){*time, step, 0};
+  rows[*count] = (Row){*time, step, 0, is_early};
   return &rows[(*count)++];
 }
 
@@ -110,9 +119,10 @@ Status bench_model(Exec *exec, const Gpu *gpu, GpuWork *work, FILE *out) {
   for (int i = 0; i < graph->steps.count; i++) {
     GpuTime time;
     set_operands(graph, i, &work[i]);
+    work[i].is_early = is_early(graph, &graph->steps.at[i]);
     if (is_second(graph, i)) work[i].flops = work[i].bytes = 0;
     gpu_time(gpu, &work[i], &time);
-    if (time.seconds > 0) model_row(graph, rows, &count, i, &time)->count++;
+    if (time.seconds > 0) model_row(graph, rows, &count, i, &time, work[i].is_early)->count++;
   }
   model_print(exec, graph, gpu, rows, count, out);
   free(rows);

@@ -79,10 +79,6 @@ static Status folder_add_file(Folder *folder, uint32_t at, uint32_t label, const
   return folder_add_name(folder, name, &entry->name);
 }
 
-static int folder_by_name(const void *a, const void *b) {
-  return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 typedef VEC(char *) Names;
 
 static bool folder_is_folder(const char *path) {
@@ -91,7 +87,7 @@ static bool folder_is_folder(const char *path) {
 }
 
 static void sort_names(Names *names) {
-  if (names->count) qsort(names->at, (size_t)names->count, sizeof *names->at, folder_by_name);
+  if (names->count) qsort(names->at, (size_t)names->count, sizeof *names->at, text_compare);
 }
 
 /* What is in a folder, each in order. */

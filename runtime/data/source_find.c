@@ -87,10 +87,6 @@ static bool try_folder_of(const char *sibling, const char *file, Text *tried, ch
                         out);
 }
 
-static int by_name(const void *a, const void *b) {
-  return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Every folder in /usr/share/datasets, in the order of their names. *error: why it was not read, if
  * it is there. */
 static bool try_datasets(const char *file, Text *tried, char **out, int *error) {
@@ -103,7 +99,7 @@ static bool try_datasets(const char *file, Text *tried, char **out, int *error) 
     if (entry->d_name[0] != '.')
       names[count++] = join_path(datasets_folder, sizeof datasets_folder - 1, entry->d_name);
   if (folder) closedir(folder);
-  qsort(names, (size_t)count, sizeof *names, by_name);
+  qsort(names, (size_t)count, sizeof *names, text_compare);
   bool found = false;
   Text ignored = {0};
   for (int i = 0; i < count; i++) {
@@ -244,7 +240,7 @@ static Status match_files(const SourcePlaces *places, const char *name, const ch
   }
   globfree(&found);
   if (status == STATUS_OK)
-    qsort(out->path + before, (size_t)(out->count - before), sizeof *out->path, by_name);
+    qsort(out->path + before, (size_t)(out->count - before), sizeof *out->path, text_compare);
   return status;
 }
 

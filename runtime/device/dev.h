@@ -108,8 +108,8 @@ typedef struct DeviceType {
    * run_kept of so many steps (0: run). So that the first steps take no longer than others, and what
    * there is no memory for is known before. NULL: there is nothing to do. */
   Status (*make_ready)(DeviceGraph *graph, int ahead, int steps);
-  /* Runs one step on a batch; the batch may be overwritten when it returns. Results are complete
-   * after the next read or sync. */
+  /* Runs one step on a batch (NULL: the graph reads none); the batch may be overwritten when it returns. Results are
+   * complete after the next read or sync. */
   Status (*run)(DeviceGraph *graph, const char *batch);
   /* The same, and a thread that has nothing to do meanwhile may call idle(context): once or not at
    * all, and until the next sync. NULL: the device has no such threads. */

@@ -275,9 +275,9 @@ Status replay_look(Replay *replay, ReplaySpot *out) {
   return replay_agree_on(replay, out);
 }
 
-/* The step that asks of all gradients whether they are finite; -1: there is none. */
-static int find_asking(const PlanGraph *graph) {
-  int found = -1;
+/* What asks of all gradients whether they are finite; NULL: nothing does. */
+static const PlanBody *find_asking(const PlanGraph *graph) {
+  const PlanBody *found = NULL;
   int64_t most = 0;
   for (int b = 0; b < graph->bodies.count; b++) {
     const PlanBody *body = &graph->bodies.at[b];
@@ -285,7 +285,7 @@ static int find_asking(const PlanGraph *graph) {
       const PlanOp *op = &body->ops.at[i];
       int64_t elements = shape_elements(&op->type.shape);
       if (op->op == OP_ISFINITE && op->phase == PHASE_UPDATE && elements > most)
-        found = body->first, most = elements;
+        found = body, most = elements;
     }
   }
   return found;
@@ -294,12 +294,12 @@ static int find_asking(const PlanGraph *graph) {
 Status replay_look_at_gradients(Replay *replay, ReplaySpot *out) {
   int last = replay->run_count - 1;
   const PlanGraph *graph = replay_graph(replay, last);
-  int asking = find_asking(graph);
+  const PlanBody *body = find_asking(graph);
+  int asking = body ? body->first : -1;
   *out = (ReplaySpot){0};
   STATUS_TRY(replay_to(replay, last, asking < 0 ? 0 : asking));
-  const PlanStep *step = asking < 0 ? NULL : &graph->steps.at[asking];
-  for (int i = 0; step && i < step->input_count && !out->what[0]; i++) {
-    const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
+  for (int i = 0; body && i < body->input_count && !out->what[0]; i++) {
+    const PlanBuffer *buffer = &graph->buffers.at[body->args[i]];
     STATUS_TRY(replay_look_at(replay, buffer->place, buffer->offset, &buffer->type, out));
     if (out->what[0]) snprintf(out->what, sizeof out->what, "a gradient"), out->step = asking;
   }

@@ -30,10 +30,10 @@ static Status pack_operand(Kernel *kernel, int operand) {
   return STATUS_OK;
 }
 
-/* Runs the step again up to it. */
-static Status kernel_open(Replay *replay, int run, int index, Kernel *out) {
+/* Runs the step again up to the kernel that gives its argument `arg`. */
+static Status kernel_open(Replay *replay, int run, int index, int arg, Kernel *out) {
   const PlanGraph *graph = replay_graph(replay, run);
-  const PlanBody *of = body_of_step(graph, index);
+  const PlanBody *of = body_of_step(graph, index, graph->steps.at[index].args[arg]);
   int first = of ? of->first : index;
   *out = (Kernel){replay, graph, &graph->steps.at[index], of, run, first};
   out->args = of ? of->args : out->step->args;
@@ -190,7 +190,7 @@ static Status look_back(Replay *replay, ReplayTrail *trail, ReplayCause *out, bo
   if (step->kind == STEP_BEGIN && replay_comm(replay))
     return look_over(replay, run, index, arg, trail, out, is_done);
   Kernel kernel;
-  Status status = kernel_open(replay, run, index, &kernel);
+  Status status = kernel_open(replay, run, index, arg, &kernel);
   if (status == STATUS_OK) status = look_through(&kernel, trail, out, is_done);
   kernel_close(&kernel);
   return status;

@@ -29,7 +29,7 @@ def some(models):
 class Assemble(support.Case):
     def assemble(self, source, gpu, *flags):
         """Kernels that do not keep all in registers."""
-        artifact = self.compile(os.path.join(support.EXAMPLES, source + ".ft"), "--gpu", gpu, *flags, name="model.ptx")
+        artifact = self.compile(source if "\n" in source else os.path.join(support.EXAMPLES, source + ".ft"), "--gpu", gpu, *flags, name="model.ptx")
         done = subprocess.run(["ptxas", "-v", f"-arch={gpu}", artifact, "-o", self.path("model.cubin")], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr[:2000])
         kernel, bad, seen = None, [], 0
@@ -55,6 +55,20 @@ class Assemble(support.Case):
                 source, flags = "gpt2", [*flags, "--preset", model, "-D", "L=2", "--set", "train.batch=4"]
             with self.subTest(model=model, gpu=gpu, precision=precision):
                 self.assertEqual(self.assemble(source, gpu, *flags), [])
+
+    def test_whole_numbers(self):
+        """Products of integers: of few rows, in parts of k, and of tiles with as many sums as a thread has room for."""
+        text = """model M(x: f32[B, 1024], y: f32[B, 4]) {
+  z = QuantLinear(4, signed_input=false, name="b")(relu(QuantLinear(2048, bits=4, name="a")(x)))
+  output z
+  loss = mean((z - y) ** 2)
+}
+data D { train = npy("x.npy", "y.npy") }
+train { model = M; data = D; batch = BATCH; optimizer = sgd(lr=0.1) }
+"""
+        for gpu, batch in ("sm_80", 4096), ("sm_89", 16), ("sm_90a", 1024):
+            with self.subTest(gpu=gpu, batch=batch):
+                self.assertEqual(self.assemble(text.replace("BATCH", str(batch)), gpu), [])
 
     def test_examples(self):
         self.check(some(EXAMPLES))

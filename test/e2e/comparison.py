@@ -109,7 +109,7 @@ class Comparison(unittest.TestCase):
 
 
 class Switches(unittest.TestCase):
-    RESULT = {"features": {"one kernel": "", "graph": "losses 1.0 apart", "wgmma": "CUDA_ERROR_LAUNCH_FAILED", "cuBLASLt": ""},
+    RESULT = {"features": {"one kernel": "", "graph": "losses 1.0 apart", "wgmma": "CUDA_ERROR_LAUNCH_FAILED", "joined launches": "losses 0.1 apart", "cuBLASLt": ""},
               "machine": {"seen by ftrun": "NVIDIA H100 80GB HBM3, sm_90, 132 processors"}}
 
     def may_use(self, target, *kernels):
@@ -123,6 +123,7 @@ class Switches(unittest.TestCase):
         self.assertTrue(self.may_use("sm_90a", ("k0_loop", "add.f32"), ("k1_one_attention", "wgmma.mma_async.sync")))
         self.assertFalse(self.may_use("sm_90a", ("k0_loop", "add.f32"), ("k1_one_dot", "wgmma.mma_async.sync")))
         self.assertTrue(self.may_use("sm_90a", ("k1_one_dot", "mma.sync")))
+        self.assertFalse(self.may_use("sm_90a", ("join0_k0_k1", "add.f32")))
         self.assertFalse(self.may_use("sm_100a", ("k0_loop", "add.f32")))
         self.assertTrue(self.may_use("sm_80", ("k0_loop", "add.f32")))
 

@@ -23,6 +23,7 @@ DRIVER_NUMBERS = {
     "CUDA_LINK_ACCESS": "CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED", "CUDA_LINK_ATOMICS": "CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED",
     "CUDA_STREAM_NON_BLOCKING": "CU_STREAM_NON_BLOCKING", "CUDA_EVENT_NO_TIMING": "CU_EVENT_DISABLE_TIMING", "CUDA_HOST_PORTABLE": "CU_MEMHOSTALLOC_PORTABLE", "CUDA_HOST_MAPPED": "CU_MEMHOSTALLOC_DEVICEMAP",
     "CUDA_CAPTURE_THREAD_LOCAL": "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL", "CUDA_CAPTURE_SET_DEPENDENCIES": "CU_STREAM_SET_CAPTURE_DEPENDENCIES",
+    "CUDA_LAUNCH_EARLY": "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION",
     "CUDA_FUNCTION_SHARED_BYTES": "CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES", "CUDA_FUNCTION_LOCAL_BYTES": "CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES",
     "CUDA_FUNCTION_REGISTERS": "CU_FUNC_ATTRIBUTE_NUM_REGS", "CUDA_FUNCTION_SHARED_MOST": "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES",
     "CUDA_JIT_INFO_LOG": "CU_JIT_INFO_LOG_BUFFER", "CUDA_JIT_INFO_LOG_BYTES": "CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES", "CUDA_JIT_ERROR_LOG": "CU_JIT_ERROR_LOG_BUFFER", "CUDA_JIT_LOG_VERBOSE": "CU_JIT_LOG_VERBOSE",
@@ -35,11 +36,15 @@ DRIVER_NUMBERS = {
 COPY_FIELDS = dict(zip(
     "from_x from_y from_kind from_host from_device from_array from_pitch to_x to_y to_kind to_host to_device to_array to_pitch width height".split(),
     "srcXInBytes srcY srcMemoryType srcHost srcDevice srcArray srcPitch dstXInBytes dstY dstMemoryType dstHost dstDevice dstArray dstPitch WidthInBytes Height".split()))
+LAUNCH_FIELDS = dict(zip(
+    "grid_x grid_y grid_z block_x block_y block_z shared_bytes stream attributes attribute_count".split(),
+    "gridDimX gridDimY gridDimZ blockDimX blockDimY blockDimZ sharedMemBytes hStream attrs numAttrs".split()))
+ATTRIBUTE_FIELDS = {"id": "id", "value": "value", "value.number": "value.programmaticStreamSerializationAllowed"}
 # our type, or type and parameter, as NVIDIA writes it
 DRIVER_WORDS = [
     (r"\bCudaResult\b", "CUresult"), (r"\bCudaDevice\b", "CUdevice"), (r"\bCudaContext\b", "CUcontext"), (r"\bCudaAddress\b", "CUdeviceptr"),
     (r"\bCudaStream\b", "CUstream"), (r"\bCudaEvent\b", "CUevent"), (r"\bCudaModule\b", "CUmodule"), (r"\bCudaFunction\b", "CUfunction"),
-    (r"\bCudaGraphNode\b", "CUgraphNode"), (r"\bCudaGraphExec\b", "CUgraphExec"), (r"\bCudaGraph\b", "CUgraph"), (r"\bCudaCopy2d\b", "CUDA_MEMCPY2D_v2"), (r"\bCudaTensorMap\b", "CUtensorMap"), (r"\bCudaUuid\b", "CUuuid"),
+    (r"\bCudaGraphNode\b", "CUgraphNode"), (r"\bCudaGraphExec\b", "CUgraphExec"), (r"\bCudaGraph\b", "CUgraph"), (r"\bCudaCopy2d\b", "CUDA_MEMCPY2D_v2"), (r"\bCudaTensorMap\b", "CUtensorMap"), (r"\bCudaUuid\b", "CUuuid"), (r"\bCudaLaunch\b", "CUlaunchConfig"),
     (r"\bint type, unsigned rank\b", "CUtensorMapDataType type, cuuint32_t rank"), (r"\bint interleave\b", "CUtensorMapInterleave interleave"),
     (r"\bint swizzle\b", "CUtensorMapSwizzle swizzle"), (r"\bint promotion, int fill\b", "CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill"),
     (r"\bint mode\b", "CUstreamCaptureMode mode"), (r"\bint \*status\b", "CUstreamCaptureStatus *status"), (r"\bint \*options\b", "CUjit_option *options"),
@@ -106,20 +111,25 @@ class Abi(support.Case):
         with open(os.path.join(support.ROOT, "runtime", "device", "cuda", "cuda_driver.h")) as file:
             ours = dict(re.findall(r"\b(CUDA_[A-Z0-9_]+) = (\d+)", file.read()))
         ours.pop("CUDA_DRIVER_OLDEST")
+        ours.pop("CUDA_DRIVER_EARLY")
         self.assertEqual(set(ours), set(DRIVER_NUMBERS), "a number without its name here")
         numbers += [f"_Static_assert({theirs} == {ours[name]}, {name!r});".replace("'", '"') for name, theirs in DRIVER_NUMBERS.items()]
         with open(os.path.join(support.ROOT, "runtime", "device", "cuda", "cuda_driver.h")) as file:
             text = file.read()
         copy = re.search(r"typedef struct \{\n  size_t from_x.*?\} CudaCopy2d;", text, flags=re.S).group(0)
+        launch = re.search(r"typedef struct \{\n  int id.*?\} CudaLaunch;", text, flags=re.S).group(0).replace("CudaStream", "CUstream")
         tensor_map = re.search(r"typedef struct \{(\n  _Alignas.*?)\} CudaTensorMap;", text, flags=re.S).group(1)
         fields = [f'_Static_assert(offsetof(CudaCopy2d, {a}) == offsetof(CUDA_MEMCPY2D_v2, {b}), "{a}");' for a, b in COPY_FIELDS.items()]
+        for type_of_ours, theirs, names in (("CudaLaunch", "CUlaunchConfig", LAUNCH_FIELDS), ("CudaLaunchAttribute", "CUlaunchAttribute", ATTRIBUTE_FIELDS)):
+            fields += [f'_Static_assert(offsetof({type_of_ours}, {a}) == offsetof({theirs}, {b}), "{a}");' for a, b in names.items()]
+            fields.append(f'_Static_assert(sizeof({type_of_ours}) == sizeof({theirs}), "{theirs}");')
         entries = rows("cuda_driver.def", "DRIVER")
         self.assertGreater(len(entries), 40)
         for name, symbol, parameters in entries:
             for pattern, word in DRIVER_WORDS + DEVICE_WORDS:
                 parameters = re.sub(pattern, word, parameters)
             numbers_of.append(f'_Static_assert(__builtin_types_compatible_p(__typeof__({symbol}), CUresult {parameters}), "{symbol}");')
-        self.check("#define __CUDA_API_VERSION_INTERNAL\n#include <cuda.h>\n#include <stddef.h>\ntypedef CUdeviceptr CudaAddress;\n" + copy + "\n" +
+        self.check("#define __CUDA_API_VERSION_INTERNAL\n#include <cuda.h>\n#include <stddef.h>\ntypedef CUdeviceptr CudaAddress;\n" + copy + "\n" + launch + "\n" +
                    "\n".join(numbers + fields + numbers_of) + '\n_Static_assert(sizeof(CudaCopy2d) == sizeof(CUDA_MEMCPY2D_v2), "size");\n'
                    + 'typedef struct {' + tensor_map + '} OurMap;\n_Static_assert(sizeof(OurMap) == sizeof(CUtensorMap) && _Alignof(OurMap) >= _Alignof(CUtensorMap), "map");\n', folder)
 

@@ -383,7 +383,7 @@ train { model = Wide; data = D; batch = 2048; seed = 3; optimizer = sgd(lr=0.1);
         given, want, _ = self.compare("wide", text, "w.npy", "x", "z", gpu=("--gpu", "sm_90a"), rtol=3e-2, atol=3e-2)
         header = open(self.path("wide.h")).read()
         self.assertGreater(int(re.search("#define WIDE_MAPS ([0-9]+)", header)[1]), 1)
-        self.assertRegex(open(self.path("wide.ptx")).read(), r"(?s)stays=1 cluster=2 map .*cp\.async\.bulk\.tensor")
+        self.assertRegex(open(self.path("wide.ptx")).read(), r"(?s)stays=1 cluster=2 early map .*cp\.async\.bulk\.tensor")
         for processors in (1, 3):  # where fewer blocks fit than the launch has, whole clusters of them run
             numpy.testing.assert_array_equal(self.run_program(given, want, PROCESSORS=processors), self.run_program(given, want))
         if self.has_ptxas():
@@ -404,10 +404,19 @@ train { model = Wide; data = D; batch = 2048; seed = 3; optimizer = sgd(lr=0.1);
                      "s.npy", "x", "z")
 
     def test_quantised(self):
-        """Weights that are rounded to 4 and 8 bits, and inputs to 8: the GPU computes with these values in f32."""
+        """Weights that are rounded to 4 bits alone, which the GPU computes with in f32, and to 8 bits with the inputs: integers."""
         body = """h = relu(QuantLinear(70, bits=4, input_bits=none, name="a")(x))
   z = QuantLinear(3, bits=8, name="c")(h)"""
         self.compare("rnd", vectors("Rnd", "13", "x.npy", body), "x.npy", "x", "z")
+
+    def test_integers(self):
+        """Of products of integers the file of weights has a byte for each weight, and what is computed are the CPU's bits."""
+        body = """h = relu(QuantLinear(300, name="a")(x))
+  z = QuantLinear(3, signed_input=false, name="c")(relu(QuantLinear(200, signed_input=false, bits=4, name="b")(h)))"""
+        given, want, sim = self.compare("whole", vectors("Whole", "13", "x.npy", body), "x.npy", "x", "z", rtol=0, atol=0)
+        weights, rows = 300 * 16 + 200 * 304 + 3 * 208, 300 + 200 + 3  # a row has whole pieces of 16 bytes
+        size = os.path.getsize(self.path("whole.weights"))
+        self.assertLess(size, weights + 4 * 4 * rows + 10000)  # beside these: biases, scales, and a word for each row
 
     def test_large_weights(self):
         """More than the 4 MiB that are read at a time."""

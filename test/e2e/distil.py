@@ -156,6 +156,7 @@ class Distil(support.Case):
 
         refused("was trained with other weights of the frozen layers than there are now in t.safetensors", lambda t: t.update({"net.fc1.bias": t["net.fc1.bias"] + 1}), "--resume", folder)
         refused("lacks bn.running_var, which the frozen layer of teacher.bn.running_var needs", lambda t: t.pop("net.bn.running_var"))
+        refused("has what its frozen layer needs behind net. and behind other.", lambda t: t.update({k.replace("net.", "other."): v for k, v in good.items()}))
         refused("net.fc2.bias is f32[5], but the frozen layer's teacher.fc2.bias is f32[4]", lambda t: t.update({"net.fc2.bias": numpy.zeros(5, "f4")}))
         # under the layer's own names, in another type, they are as good
         support.write_safetensors(self.path("t.safetensors"), {k[len("net.") :]: v.astype("f8") for k, v in good.items()})

@@ -1,6 +1,7 @@
 """Every example trains to a stated result, through the commands that the README gives."""
 import os
 import sys
+import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import support
@@ -24,6 +25,7 @@ class Examples(support.Case):
     def test_fashion_mlp_reaches_87_percent(self):
         self.assertGreater(self.train("fashion_mlp.ft")[-1]["accuracy"], 0.87)
 
+    @unittest.skipUnless(os.environ.get("FT_SOAK"), "scripts/quickstart, which CI runs, trains it to 90 % and asks for that")
     def test_fashion_cnn_reaches_90_percent(self):
         self.assertGreater(self.train("fashion_cnn.ft", "--epochs", "3")[-1]["accuracy"], 0.90)
 

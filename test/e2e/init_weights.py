@@ -98,6 +98,37 @@ class InitWeights(support.Case):
         got, _ = self.start("--init", self.write("some", {("" if name.startswith("head") else "t.") + name: value for name, value in all_.items()}))
         self.same(got, all_)
 
+    def test_prefixes(self):
+        """What stands in front of names is that behind which most of them are, and never a name that the model has."""
+        one, two = tensors("online."), tensors("target.")
+        both = self.write("both.safetensors", {**one, **two})
+        self.refused("has the model's parameters behind online. and behind target.: --init-rename \"PREFIX.*=*\" says which", "--init", both)
+        got, _ = self.start("--init", both, "--init-rename", "target.*=*")
+        self.same(got, {name.removeprefix("target."): value for name, value in two.items()})
+        self.refused("behind online. and behind target.", "--init", both, "--init-missing", "keep")
+        less = {"a.backbone.fc1.weight": one["online.backbone.fc1.weight"], **two}  # in front of target, and of one name only
+        got, _ = self.start("--init", self.write("less.safetensors", less))
+        self.same(got, {name.removeprefix("target."): value for name, value in two.items()})
+
+        nameless = MODEL.replace("  logits", "  x = LayerNorm()(x)\n  logits").replace("Body(name=\"backbone\")(x)", "Linear(4, name=\"down\", bias=false)(x)")
+        nameless = self.compile(nameless.replace("classes, name", "4, bias=false, name"), name="nameless.so")
+        fresh, _ = self.start(artifact=nameless)
+        self.assertEqual(sorted(fresh), ["bias", "down.weight", "head.weight", "weight"])
+        values = {name: random.uniform(-1, 1, value.shape).astype("f4") for name, value in fresh.items()}
+        lacks = {name: value for name, value in values.items() if name != "weight"}
+        self.fails(1, "lacks 1 of the model's 4 parameters: weight", "ftrun", nameless, "--data", self.folder, "--steps", "0", "--init",
+                          self.write("lacks.safetensors", lacks))
+        got, _ = self.start("--init", self.write("lacks.safetensors", lacks), "--init-missing", "keep", artifact=nameless)
+        self.same(got, {**lacks, "weight": fresh["weight"]})
+        wrong = {f"m_{name}": value for name, value in values.items() if "." in name}  # two prefixes as good for `weight`, but for nothing else
+        self.fails(1, "lacks 4 of the model's 4 parameters", "ftrun", nameless, "--data", self.folder, "--steps", "0", "--init",
+                   self.write("wrong.safetensors", wrong))
+        lacks["other.weight"] = values["weight"]  # not a prefix: three names stand as they are
+        self.fails(1, "parameters: weight; not in the model: other.weight", "ftrun", nameless, "--data", self.folder, "--steps", "0", "--init",
+                   self.write("lacks.safetensors", lacks))
+        got, _ = self.start("--init", self.write("m.safetensors", {"m." + name: value for name, value in values.items()}), artifact=nameless)
+        self.same(got, values)
+
     def test_several_files(self):
         one, two = tensors(), tensors()
         a = self.write("a", {n: v for n, v in one.items() if n.startswith("backbone")})

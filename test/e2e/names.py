@@ -135,7 +135,8 @@ class Names(support.Case):
     def test_names(self):
         for kind, texts in KINDS.items():
             each, neutral = texts.get("each", 50), {}
-            words = self.accepted(kind, [word for word in WORDS if (kind, word) not in MEANT])
+            words = [word for word in KEYWORDS if self.accepted(kind, [word])]  # most are refused: halves of them would be, too
+            words += self.accepted(kind, [word for word in WORDS if (kind, word) not in MEANT and word not in KEYWORDS])
             self.assertGreater(len(words), 15, kind)
             for at in range(0, len(words), each):
                 some = words[at:at + each]

@@ -178,7 +178,7 @@ class Precision(support.Case):
         return [line for line in support.read_jsonl(self.path("log.jsonl")) if not line.get("eval")]
 
     def follow(self, example, make, precision, rate, steps):
-        images, labels = fashion()
+        images, labels = fashion(BATCH)
         images, labels = images[: steps * BATCH], labels[: steps * BATCH]
         torch.manual_seed(11)
         net = make()

@@ -139,6 +139,9 @@ int main(int argc, char **argv) { /* ARTIFACT FOLDER SEED IS_TEXT */
 
 
 class Prepared(embed.Programs):
+    ending, seeds, text_seeds, program_text = ".so", 6, 4, PROGRAM
+    device = []
+
     def artifacts(self, text, *flags):
         """The same program, with weights that are prepared and without."""
         with open(self.path("m.ft"), "w") as file:
@@ -148,7 +151,7 @@ class Prepared(embed.Programs):
         random = numpy.random.default_rng(1)
         numpy.save(self.path("x.npy"), random.normal(0, 1, (24, 3, 6, 7)).astype("f4"))
         numpy.save(self.path("label.npy"), random.integers(0, CLASSES, 24).astype("i4"))
-        with_, without = self.path("with.so"), self.path("without.so")
+        with_, without = self.path("with" + self.ending), self.path("without" + self.ending)
         support.run("ftc", self.path("m.ft"), *flags, "-o", with_)
         support.run("ftc", self.path("m.ft"), *flags, "--disable=prepare", "-o", without)
         info = [support.run("ftrun", "info", path).stdout for path in (with_, without)]
@@ -157,7 +160,7 @@ class Prepared(embed.Programs):
         return with_, without
 
     def program(self, artifacts, seed, is_text):
-        program = self.build(PROGRAM, "program")
+        program = self.build(self.program_text, "program")
         said = []
         for path in artifacts:
             folder = self.path("f" + os.path.basename(path))
@@ -172,12 +175,12 @@ class Prepared(embed.Programs):
 
     def test_images(self):
         artifacts = self.artifacts(IMAGES)
-        for seed in range(6):
+        for seed in range(self.seeds):
             self.program(artifacts, seed, False)
 
     def test_text(self):
         artifacts = self.artifacts(TEXT)
-        for seed in range(4):
+        for seed in range(self.text_seeds):
             self.assertTrue(any("scores" in line for line in self.program(artifacts, seed, True)))
 
     def test_trainings(self):
@@ -186,10 +189,10 @@ class Prepared(embed.Programs):
         logs, outputs = [], []
         for path in artifacts:
             log, weights = path + ".jsonl", path + ".safetensors"
-            support.run("ftrun", path, "--log-jsonl", log, "--save", weights, "--set", "train.log.every=1", "--deterministic", cwd=self.folder)
+            support.run("ftrun", path, "--log-jsonl", log, "--save", weights, "--set", "train.log.every=1", "--deterministic", *self.device, cwd=self.folder)
             logs.append([{k: v for k, v in line.items() if k not in ("samples_per_s", "seconds")} for line in support.read_jsonl(log)])
-            support.run("ftrun", "predict", path, "--weights", weights, "--input", f"x={self.path('x.npy')}", "--output", f"logits={path}.npy")
-            evaluated = support.run("ftrun", "eval", path, "--weights", weights, cwd=self.folder).stdout
+            support.run("ftrun", "predict", path, "--weights", weights, "--input", f"x={self.path('x.npy')}", "--output", f"logits={path}.npy", *self.device)
+            evaluated = support.run("ftrun", "eval", path, "--weights", weights, *self.device, cwd=self.folder).stdout
             outputs.append((numpy.load(path + ".npy").tobytes(), re.sub(r" in [\d.]+ \w+|[\d.]+ samples/s", "", evaluated)))
         evaluations = [line for line in logs[0] if line.get("eval")]
         self.assertGreaterEqual(len(evaluations), 6)
@@ -207,9 +210,29 @@ class Prepared(embed.Programs):
             self.assertEqual("\n  prepared  " in info, is_there)
             places = re.findall(r"^  \S+ +([\d.]+) (B|KiB|MiB)(?!  of )", re.search(r"\nmemory, by place\n(.*?)\n\n", info, re.S).group(1), re.M)
             totals.append(sum(float(number) * units[unit] for number, unit in places))
-            said.append(1000 * float(re.search(r"memory ([\d.]+) kB for the model", support.run("ftrun", path, "--dry-run", cwd=self.folder).stdout).group(1)))
+            said.append(1000 * float(re.search(r"memory ([\d.]+) kB for the model", support.run("ftrun", path, "--dry-run", *self.device, cwd=self.folder).stdout).group(1)))
         self.assertLess(abs((said[0] - said[1]) - (totals[0] - totals[1])), 300)
         self.assertGreater(totals[0] - totals[1], 3000)
+
+
+class PreparedOnGpu(Prepared):
+    """In the simulator: with fewer things to do, since these take longer there."""
+
+    ending, seeds, text_seeds, device = ".ptx", 1, 1, ["--device", "sim"]
+    program_text = PROGRAM.replace("i < 300", "i < 40").replace(".threads = ", '.device = "sim", .threads = ')
+
+    def test_driver(self):
+        """By the driver's functions (test/fake), which bring no batch to a graph that reads none."""
+        os.mkdir(self.path("driver"))
+        os.symlink(os.path.join(support.BUILD, "fake", "libfake_cuda.so"), self.path("driver", "libcuda.so.1"))
+        logs = []
+        for device in ("sim", "cuda"):
+            environment = {"LD_LIBRARY_PATH": self.path("driver"), "ASAN_OPTIONS": "detect_leaks=0"} if device == "cuda" else {}
+            for path in self.artifacts(IMAGES):
+                support.run("ftrun", path, "--device", device, "--log-jsonl", path + ".jsonl", "--set", "train.log.every=1", "--deterministic", cwd=self.folder, env=environment)
+                logs.append([(line["step"], line["loss"]) for line in support.read_jsonl(path + ".jsonl") if "loss" in line])
+        self.assertGreater(len(logs[0]), 20)
+        self.assertTrue(all(log == logs[0] for log in logs))
 
 
 if __name__ == "__main__":

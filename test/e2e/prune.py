@@ -359,9 +359,6 @@ train { batch = 8; epochs = 2; seed = 5; eval = none; optimizer = sgd(lr=0.001);
         ):
             with self.subTest(prune):
                 self.refused(prune, words)
-        for axis in ("data=2 zero=1", "tensor=2", "pipeline=2"):
-            flags = [w for s in axis.split() for w in ("--set", "distributed." + s)]
-            self.refused("magnitude", "leave out one of the two", *flags)
 
     def refused(self, prune, words, *flags):
         with open(self.path("bad.ft"), "w") as f:

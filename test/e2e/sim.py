@@ -25,19 +25,20 @@ class Sim(support.Case):
         return [line["loss"] for line in support.read_jsonl(log) if "loss" in line and not line.get("eval")]
 
     def follows(self, example, steps, worst, data=support.FASHION, smaller=()):
-        cpu, sim = self.losses(example, "so", steps, data, smaller), self.losses(example, "ptx", steps, data, smaller)
+        self.are_close(example, self.losses(example, "so", steps, data, smaller), self.losses(example, "ptx", steps, data, smaller), steps, worst)
+
+    def are_close(self, example, cpu, sim, steps, worst):
         self.assertEqual(len(cpu), steps)
         self.assertEqual(len(sim), steps)
         errors = [abs(a - b) / abs(a) for a, b in zip(cpu, sim)]
         print(f"{example}: {steps} steps, losses differ by {max(errors):.1e} at most", file=sys.stderr)
         self.assertLess(max(errors), worst)
 
-    def test_mlp_trains_hundreds_of_steps(self):
-        losses = self.losses("fashion_mlp", "ptx", 200)
+    def test_mlp_follows_the_processor_and_learns(self):
+        losses = self.losses("fashion_mlp", "ptx", 100)
+        self.are_close("fashion_mlp", self.losses("fashion_mlp", "so", 30), losses[:30], 30, 1e-5)
+        self.assertEqual(len(losses), 100)
         self.assertLess(sum(losses[-20:]) / 20, 0.75)
-
-    def test_mlp_follows_the_processor(self):
-        self.follows("fashion_mlp", 30, 1e-5)
 
     def test_autoencoder_follows_the_processor(self):
         self.follows("autoencoder", 10, 1e-5)

@@ -66,7 +66,7 @@ CASES = {
 
 class Traffic(support.Case):
     def counted(self, text, *flags):
-        artifact = self.compile(text, *flags, name="model.ptx")
+        artifact = self.compile(text, *flags, "--disable=join_launches", name="model.ptx")  # each kernel by itself
         return support.run("ftrun", "bench", artifact, "--device", "sim", "--made-up-data", "--steps", 1).stdout
 
     def moved(self, text, *flags):
@@ -88,8 +88,10 @@ class Traffic(support.Case):
                     continue
                 print(f"{name}, {columns} columns: {kernel} {times:.3f}", file=sys.stderr)
                 parts = SUM_BLOCKS * columns * SUMS * 4 // 32 if kernel + "_columns" in found else 0
+                # of the second launch two warps each read a half of a sector; the one that comes later may find it in L1
+                warps = 2 if kernel.endswith("_columns") else 1
                 with self.subTest(columns=columns, kernel=kernel):
-                    self.assertLessEqual(times * (1 - parts / sectors), WITHIN)
+                    self.assertLessEqual(times * (1 - parts / sectors), WITHIN * warps)
 
     def test_products_store_whole_sectors(self):
         """Four neighbours of a result are one store, also where a block computes tile after tile (setmaxnreg: sm_90a)."""

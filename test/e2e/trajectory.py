@@ -20,9 +20,9 @@ import torch.nn.functional as F
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import support
 
-STEPS, BATCH = 50, 64
+STEPS = 50
 torch.manual_seed(5)
-torch.set_num_threads(2)
+torch.set_num_threads(1)
 
 
 class ConvNorm(nn.Module):
@@ -81,10 +81,13 @@ class ResNet(nn.Module):
         return self.fc(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
 
 
-def fashion():
+BATCH = {Mlp: 64, Cnn: 32, ResNet: 32}  # PyTorch's convolutions in float64 are most of the time
+
+
+def fashion(batch):
     def read(name, header):
         with gzip.open(os.path.join(support.FASHION, name)) as file:
-            return numpy.frombuffer(file.read(header + STEPS * BATCH * (784 if header == 16 else 1)), numpy.uint8)[header:]
+            return numpy.frombuffer(file.read(header + STEPS * batch * (784 if header == 16 else 1)), numpy.uint8)[header:]
 
     return read("train-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28), read("train-labels-idx1-ubyte.gz", 8)
 
@@ -110,9 +113,10 @@ def state_of(net):
 def train(net, optimizer, images, labels, kind):
     """PyTorch's losses, in the floating point type `kind`; the net is trained in place."""
     net.to(kind).train()
+    count = BATCH[type(net)]
     optimizer, losses = OPTIMIZERS[optimizer][1](net.parameters(), RATES[type(net)][optimizer]), []
     for step in range(STEPS):
-        batch = slice(step * BATCH, (step + 1) * BATCH)
+        batch = slice(step * count, (step + 1) * count)
         loss = F.cross_entropy(net(torch.from_numpy(numpy.array(images[batch])).to(kind)), torch.from_numpy(labels[batch].astype(numpy.int64)))
         optimizer.zero_grad()
         loss.backward()
@@ -131,7 +135,7 @@ class Trajectory(support.Case):
         start = state_of(net)
         support.write_safetensors(self.path("start.safetensors"), start)
         settings = [f"train.optimizer={optimizer}", f"train.lr={RATES[make][optimizer]}", *OPTIMIZERS[optimizer][0]]
-        flags = [flag for s in [*settings, f"train.batch={BATCH}", "train.schedule=constant", "train.schedule.warmup=0"] for flag in ("--set", s)]
+        flags = [flag for s in [*settings, f"train.batch={BATCH[make]}", "train.schedule=constant", "train.schedule.warmup=0"] for flag in ("--set", s)]
         artifact = self.compile(os.path.join(support.EXAMPLES, example), *flags, *defines)
         support.run("ftrun", "train", artifact, "--data", data, "--no-shuffle", "--steps", STEPS, "--set", "train.log.every=1", "--set", "train.eval.every=0",
                     "--init", self.path("start.safetensors"), "--save", self.path("end.safetensors"), "--log-jsonl", self.path("log.jsonl"))
@@ -139,7 +143,7 @@ class Trajectory(support.Case):
         self.assertEqual(len(ours), STEPS)
 
         with torch.no_grad():
-            last = slice((STEPS - 1) * BATCH, STEPS * BATCH)
+            last = slice((STEPS - 1) * BATCH[make], STEPS * BATCH[make])
             untrained = float(F.cross_entropy(copy.deepcopy(net)(torch.from_numpy(numpy.array(images[last])).float()), torch.from_numpy(labels[last].astype(numpy.int64))))
         single_net = copy.deepcopy(net)
         single = train(single_net, optimizer, images, labels, torch.float32)
@@ -159,11 +163,11 @@ def add(example, make, which, *defines):
 
         def test(self, optimizer=optimizer):
             if which == "fashion":
-                images, labels = fashion()
+                images, labels = fashion(BATCH[make])
                 data = support.FASHION
             else:
                 data = self.path("shapes")
-                support.subprocess.run([sys.executable, os.path.join(support.EXAMPLES, "data", "make_shapes.py"), data, str(2 * BATCH)], check=True)
+                support.subprocess.run([sys.executable, os.path.join(support.EXAMPLES, "data", "make_shapes.py"), data, str(2 * BATCH[make])], check=True)
                 # the same two batches again and again: enough to be learnt at a small rate
                 images, labels = (numpy.concatenate([numpy.load(f"{data}/train-{what}.npy")] * (STEPS // 2)) for what in ("images", "labels"))
             self.follow(example, make, optimizer, images, labels, data, *defines)

@@ -119,9 +119,9 @@ class Waits(cuda.CudaCase):
     def test_which_kernel_it_is(self):
         done = self.ftrun(self.artifact, "--steps", 5, "--set", "train.timeout=0.5", check=False, HANG_AFTER=7, FT_CUDA_NO_GRAPH="wait")
         self.assertEqual(done.returncode, 3, done.stderr)
-        self.assertRegex(done.stderr, r"the GPU has not ended kernel k\d+_\w+ \(.*\) in steps? \d+.* for 0\.5 seconds")
+        self.assertRegex(done.stderr, r"the GPU has not ended kernel (k|join)\d+_\w+ \(.*\) in steps? \d+.* for 0\.5 seconds")
         done = self.ftrun(self.artifact, "--steps", 5, check=False, LOST_AFTER=7, FT_CUDA_NO_GRAPH="wait")
-        self.assertRegex(done.stderr, r"kernel k\d+_\w+ \(.*\): unspecified launch failure")
+        self.assertRegex(done.stderr, r"kernel (k|join)\d+_\w+ \(.*\): unspecified launch failure")
         self.assertEqual(self.losses("--steps", 10, FT_CUDA_NO_GRAPH="wait"), self.losses("--steps", 10, device="sim"))
 
 

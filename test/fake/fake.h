@@ -13,8 +13,8 @@
  *   FT_FAKE_CUDA_PROCESSORS=N multiprocessors (2)
  *   FT_FAKE_CUDA_SHARED=B     shared memory that a block may ask for (227 KiB)
  *   FT_FAKE_CUDA_NO_EDGES=1   capturing takes no dependencies from outside
- *   FT_FAKE_CUDA_GRAPH_FAILS=PART  making a CUDA graph fails: begin, launch, end, make (instantiating
- *                             it) or upload, from the graph of number FT_FAKE_CUDA_GRAPH_FAILS_FROM (1) on
+ *   FT_FAKE_CUDA_GRAPH_FAILS=PART  making a CUDA graph fails: begin, launch, early (a launch that
+ *                             may begin early), end, make (instantiating it) or upload, from the graph of number FT_FAKE_CUDA_GRAPH_FAILS_FROM (1) on
  *   FT_FAKE_CUDA_LINKS=TEXT   for each pair of GPUs N (NVLink), P (PCIe) or - (none), row by row
  *   FT_FAKE_CUDA_BUS=TEXT     where on the PCI bus all of them are
  *   FT_FAKE_CUDA_JIT=TEXT     module loading fails with this log
@@ -57,6 +57,7 @@ enum { /* results that ftrun does not tell apart */
   X(cubin)       /* modules loaded from one, */                                                    \
   X(compiled)    /* … and from PTX */                                                              \
   X(collective)  /* in graphs that were made */                                                    \
+  X(early)       /* launches in graphs that may begin early */                                      \
   X(beside)      /* pairs of a collective and a kernel of which neither waits for the other */
 typedef struct {
 #define X(name) long name;

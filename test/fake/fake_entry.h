@@ -14,6 +14,9 @@
 #define entry_graph_instantiate left_out_graph_instantiate
 #endif
 #ifdef FAKE_11 /* a driver from before CUDA 12 */
+#define entry_launch_ex left_out_launch_ex
+CudaResult entry_launch_ex(const CudaLaunch *launch, CudaFunction function, void **arguments,
+                           void **extra);
 #define entry_map_tiled left_out_map_tiled
 CudaResult entry_map_tiled(CudaTensorMap *map, int type, unsigned rank, void *address,
                            const uint64_t *dims, const uint64_t *strides, const unsigned *box,

@@ -195,24 +195,44 @@ CudaResult entry_function_get(int *value, int attribute, CudaFunction function) 
   return CUDA_SUCCESS;
 }
 
-CudaResult entry_launch(CudaFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                        CudaStream stream, void **arguments, void **extra) {
-  LIVE();
+/* CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". */
+static bool has_limits(const CudaLaunch *launch, const SimKernelInfo *info) {
+  int64_t threads = (int64_t)launch->block_x * launch->block_y * launch->block_z;
+  return launch->grid_x && launch->grid_y && launch->grid_z && threads && launch->block_x <= 1024 &&
+         launch->block_y <= 1024 && launch->block_z <= 64 && threads <= info->max_threads &&
+         launch->grid_x <= INT32_MAX && launch->grid_y <= 65535 && launch->grid_z <= 65535 &&
+         launch->grid_x % (unsigned)info->cluster == 0;
+}
+
+/* Is the launch to be begun early? Dies where that has no meaning that CUDA states: behind what is no kernel, or
+ * behind several things. */
+static bool is_early(const CudaLaunch *launch) {
+  if (!launch->attribute_count) return false;
+  const CudaLaunchAttribute *attribute = launch->attributes;
+  if (launch->attribute_count != 1 || attribute->id != CUDA_LAUNCH_EARLY || attribute->value.number != 1)
+    fake_die("an attribute of a launch: %d", attribute->id);
+  CudaStream stream = launch->stream;
+  if (!stream || !stream->capture) fake_die("a launch that may begin early, in no graph");
+  if (stream->wait_count != 1 || stream->wait[0]->op.kind != OP_KERNEL)
+    fake_die("a launch that may begin early, behind %s",
+             stream->wait_count == 1 ? "something that is no kernel" : "no one thing");
+  fake_counts.early++;
+  return true;
+}
+
+static CudaResult launch_any(const CudaLaunch *launch, CudaFunction function, void **arguments,
+                             void **extra) {
   const SimKernel *kernel = (const SimKernel *)(uintptr_t)function;
   SimKernelInfo info = sim_kernel_info(kernel);
-  int64_t threads = (int64_t)block_x * block_y * block_z;
+  int64_t threads = (int64_t)launch->block_x * launch->block_y * launch->block_z;
+  CudaStream stream = launch->stream;
   if (extra) fake_die("a launch with extra parameters");
-  if (stream && stream->capture && fake_graph_fails("launch")) {
+  if (stream && stream->capture && fake_graph_fails(launch->attribute_count ? "early" : "launch")) {
     stream->is_spoiled = true;
     return CUDA_ERROR_CAPTURE_UNSUPPORTED;
   }
-  /* CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" */
-  if (!grid_x || !grid_y || !grid_z || !threads || block_x > 1024 || block_y > 1024 ||
-      block_z > 64 || threads > info.max_threads || grid_x > INT32_MAX || grid_y > 65535 ||
-      grid_z > 65535 || grid_x % (unsigned)info.cluster)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!has_shared(function, (long)shared_bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (!has_limits(launch, &info)) return CUDA_ERROR_INVALID_VALUE;
+  if (!has_shared(function, (long)launch->shared_bytes)) return CUDA_ERROR_INVALID_VALUE;
   if ((threads + 31) / 32 * 32 * info.launch_registers > 65536) return CUDA_ERROR_LAUNCH_RESOURCES;
   char *params = calloc(1, (size_t)info.param_bytes + 1);
   for (int i = 0; i < info.params; i++) {
@@ -222,9 +242,25 @@ CudaResult entry_launch(CudaFunction function, unsigned grid_x, unsigned grid_y,
   }
   fake_counts.launch++;
   FakeOp op = {.kind = OP_KERNEL, .kernel = kernel, .params = params};
-  op.launch = (SimLaunch){.grid = {grid_x, grid_y, grid_z},
-                          .block = {block_x, block_y, block_z},
-                          .shared = shared_bytes,
+  op.launch = (SimLaunch){.grid = {launch->grid_x, launch->grid_y, launch->grid_z},
+                          .block = {launch->block_x, launch->block_y, launch->block_z},
+                          .shared = launch->shared_bytes,
+                          .is_early = is_early(launch),
                           .param_bytes = info.param_bytes};
   return fake_enqueue(stream, op);
+}
+
+CudaResult entry_launch(CudaFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                        CudaStream stream, void **arguments, void **extra) {
+  LIVE();
+  CudaLaunch plain = {grid_x,  grid_y,       grid_z, block_x, block_y,
+                      block_z, shared_bytes, stream, NULL,    0};
+  return launch_any(&plain, function, arguments, extra);
+}
+
+CudaResult entry_launch_ex(const CudaLaunch *given, CudaFunction function, void **arguments,
+                           void **extra) {
+  LIVE();
+  return launch_any(given, function, arguments, extra);
 }

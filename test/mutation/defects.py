@@ -163,7 +163,7 @@ defect("product-sums-batch", "passes/fuse_group.c", "return form.batch == 1 && d
 defect("turn-source", "codegen/nvptx_transpose.c", "turn->source[i] += place[j] < place[i];", "turn->source[i] += place[j] > place[i];", RANDOM)
 
 # ── kernels ──
-defect("attention-correction", "kernels/attention_x86.c", "f->sum[i] = f->sum[i] * correction + lanes_sum(sum);",
+defect("attention-correction", "kernels/attention_x86.c", "f->sum[i] = f->sum[i] * correction[i] + lanes_sum(sum);",
        "f->sum[i] = f->sum[i] + lanes_sum(sum);", "unit codegen_attention")
 defect("attention-hidden", "kernels/attention_x86.c", "      if (row[j]) return false;\n  }\n  return true;", "      if (row[j]) return false;\n    return true;\n  }\n  return true;",
        "unit codegen_attention")
@@ -178,7 +178,20 @@ defect("attention-numbers", "kernels/attention_ring.h", "(beside ? own : 0)", "0
 defect("attention-maps", "codegen/nvptx_attention.c", "(has_numbers && a->form.rows % a->cut.tile)", "false", "unit codegen_flash")
 defect("gpu-model-last-round", "plan/gpu_model.c", "if (!rest && full) full--, rest = at_once;", "if (false) full--, rest = at_once;", "unit plan_gpu_model")
 defect("math-contract", "CMakeLists.txt", "list(APPEND flags -ffp-contract=on)", "list(APPEND flags -ffp-contract=fast)", "lit codegen/math_contract.ft")
-defect("gemm-bottom", "kernels/gemm_x86.c", "row, is_bottom ? m - row : rows, column", "row, rows, column", "unit codegen_gemm")
+defect("gemm-bottom", "kernels/gemm_x86.c", "gemm_x86_finish(p, args, batch, row, is_bottom ? m - row : rows, column",
+       "gemm_x86_finish(p, args, batch, row, rows, column", "unit codegen_gemm")
+defect("gemm-packed-part", "kernels/gemm_host.h", "return (batch * p->k + first) * gemm_packed_columns(p)", "return batch * p->k * gemm_packed_columns(p)",
+       "unit codegen_gemm_shapes")
+defect("gemm-left-turned", "kernels/panel_x86.h", "QUARTERS(y[i], y[i + 4], 2)", "QUARTERS(y[i], y[i + 4], 1)", "unit codegen_gemm_shapes")
+defect("gemm-packed-odd", "kernels/gemm_x86.c", "  if (k & 1) {\n", "  if (k == 1) {\n", "unit codegen_gemm_shapes")
+defect("gemm-packed-sums", "kernels/gemm_x86.c", "((strip - block->strip) * p->down + i) * rows * most", "(strip - block->strip + i) * rows * most",
+       "unit codegen_gemm_shapes")
+defect("gemm-packed-batch", "kernels/gemm_x86.c", "  a = operand_address(p, a, block->batch * p->m * p->k);\n", "", "unit codegen_gemm_shapes")
+defect("gemm-pairs-end", "kernels/gemm_bf16_x86.c", "interleave(even, left > 1 ? even + n : NULL, 2 * most, left > 0 ? columns : 0, width,",
+       "interleave(even, even + n, 2 * most, columns, width,", "unit codegen_gemm_shapes")
+defect("gemm-pairs-there", "kernels/gemm_bf16_x86.c", "s->pitch = is_there ? p->k / 2 : PAIR_PITCH;", "s->pitch = is_there ? part->words : PAIR_PITCH;",
+       "unit codegen_gemm_shapes")
+defect("gemm-pairs-direct", "kernels/gemm_bf16_x86.c", "at->columns == s->width && rows % 16 == 0", "at->columns == s->width", "unit codegen_gemm_shapes")
 defect("gemm-panel", "kernels/gemm_x86.c", "panel[i * width + j + lane] = lanes_at(type, b, from + lane * k + i);",
        "panel[i * width + j + lane] = lanes_at(type, b, from + i * k + lane);", "unit codegen_gemm")
 defect("conv-stride", "codegen/nvptx_contract.c", "{\"gemm_stride_width\", f->stride[1]}", "{\"gemm_stride_width\", f->stride[0]}", "unit codegen_nvptx")
@@ -239,6 +252,15 @@ defect("ranks-first", "passes/fuse_body.c", "for (int i = 0; i < node->input_cou
 defect("ranks-rounding", "passes/shard_random.c", "(double)(param->alone - param->begin)", "(double)(-param->begin)", "unit passes_ranks")
 defect("ranks-matrices", "passes/optimizer_muon.c", "make_like(u->graph, first, (double)run->share)", "make_like(u->graph, first, 1)", "unit passes_ranks")
 defect("ranks-exchanged", "passes/shard_matrices.c", "x = make_transpose(fresh, x, exchange_two);", "(void)exchange_two;", "unit passes_ranks")
+PR = "py test/e2e/prune_ranks.py"
+defect("prune-number", "passes/prune_ranks.c", "times_number(u, all_of_rank(u, MESH_DATA, number), share->own)", "times_number(u, all_of_rank(u, MESH_DATA, number), share->local)", PR)
+defect("prune-counted-twice", "passes/prune_ranks.c", "if (ranks == 1) return is_here;", "if (ranks >= 1) return is_here;", PR)
+defect("prune-counts", "passes/prune_select.c", "if (m->join) counts = m->join(m->user, counts);", "", PR)
+defect("zero-frozen-stage", "passes/shard.c", "return end || !pack ? end : pack->type.shape.dim[0];", "return end;", "py test/e2e/freezing.py")
+defect("prune-frozen-stage", "passes/prune.c", "    count_for_others(u);\n", "    if (u->mask) count_for_others(u);\n", PR)
+defect("prune-cut", "passes/prune_ranks.c", "return row_of_rank(u, x, share->tensor, MESH_TENSOR);", "return row_of_rank(u, x, share->tensor, MESH_DATA);", PR)
+defect("prune-stages", "passes/prune.c", "(t->of_stages ? node_attr(one->param, ATTR_START)->ints[0] : before)", "before", PR)
+defect("prune-norms", "passes/chunks.c", "choice->is_within[k] = true;", "choice->is_within[k] = false;", PR)
 defect("ranks-statistics", "passes/totals_ranks.c", "inputs[k] = for_all_samples(s, old->input[k], inputs[k]);", "(void)for_all_samples;", "unit passes_ranks")
 defect("ranks-parts", "passes/totals_parts.c", "if (!totals_average_states(t)) return false;", "if (!p.is_micro && !totals_average_states(t)) return false;", "unit passes_ranks")
 defect("tensor-objective", "passes/tensor.c", "(t->fresh, objective, 1.0 / (double)t->cuts.ranks)", "(t->fresh, objective, 1.0)", "unit passes_ranks")
@@ -319,6 +341,17 @@ U8 = "unit codegen_float8"
 defect("float8-halves", "kernels/mma_ptx.h", "int even = swap ? 0x2064 : 0x6420,", "int even = swap ? 0x6420 : 0x6420,", U8)
 defect("float8-steps", "kernels/mma_ptx.h", "of / 2 * 4 + of % 2 + ((lane / 8 % 2) ^ upper) * 2;", "of / 2 * 4 + of % 2 + (lane / 8 % 2) * 2;", U8)
 defect("float8-rows", "kernels/mma_ptx.h", "return IS_BYTE && !deep ? 2 * i + group : group * 8 + i;", "return group * 8 + i;", U8)
+# ── products of whole numbers on GPUs ──
+GW, WN, NI = "kernels/gemm_whole.h", "unit codegen_whole", "py test/num/integers.py"
+defect("whole-signs", "codegen/nvptx_whole.c", "range[0] < 0, range[2] < 0);", "range[2] < 0, range[0] < 0);", WN)
+defect("whole-row-fault", GW, "if (!(row_fault | fault[0]", "if (!(fault[0]", WN)
+defect("whole-tail", GW, "x[e] = k + e < gemm_k() ? row[k + e] : 0;", "x[e] = row[k + e];", WN)
+defect("whole-across", GW, "fault |= memory[i * PACK_LANES + thread];", "fault |= memory[i * PACK_LANES];", WN)
+defect("whole-combine", "kernels/gemm_operand.h", "place % across * wide, sum);", "place % across, sum);", WN)
+defect("whole-range", GW, " || whole < low || whole > (is_a ? gemm_a_high() : gemm_b_high());", " || whole < low;", NI)
+defect("whole-nan", GW, "gemm_b_is_sure() && is_column_faulty ? __builtin_nanf(\"\") : 0;", "0;", NI)
+defect("whole-library", "codegen/library.c", "node_attr(p->product, ATTR_INTEGERS) ||", "(0 && node_attr(p->product, ATTR_INTEGERS)) ||", NI)
+defect("whole-sim-signs", "runtime/device/sim/sim_lanes_warp.inc", "int bit = is_b ? 1 : 2;", "int bit = is_b ? 2 : 1;", "unit runtime_sim_warp")
 STALLS = "py test/e2e/stalls.py"
 defect("stalls-blind", "runtime/common/watchdog.c", "|| now[1] != seen[1]) still", ") still", STALLS)
 defect("stalls-batch-unwatched", "runtime/execute/feed.c", 'watchdog_begin("a batch"', 'if (0) watchdog_begin("a batch"', STALLS)
@@ -349,7 +382,7 @@ defect("log-without-spills", "runtime/device/cuda/cuda_module.c", "(void *)(uint
 defect("log-without-end", "runtime/device/cuda/cuda_log.c", "Line left = {log, strnlen(log, size)};", "Line left = {log, strlen(log)};", "unit runtime_cuda_log")
 defect("log-name-of-another", "runtime/device/cuda/cuda_log.c", "if (log_find(line, properties)) copy_printable(", "if (log_find(line, properties) && !*kernel) copy_printable(", "unit runtime_cuda_log")
 defect("float8-columns", "kernels/mma_ptx.h", "(Four){one[0], other[0], one[1], other[1]};", "(Four){one[0], one[1], other[0], other[1]};", U8)
-defect("float8-part", "kernels/mma_ptx.h", "  if (IS_BYTE) clear(&part);\n", "  if (IS_BYTE) part = *sum;\n", U8)
+defect("float8-part", "kernels/mma_ptx.h", "  if (HAS_PARTS) clear(&part);\n", "  if (HAS_PARTS) part = *sum;\n", U8)
 defect("float8-formats", "codegen/nvptx_mma.c", "dtype_text(m->dtype), dtype_text(b));", "dtype_text(b), dtype_text(m->dtype));", U8)
 defect("float8-pairs", "codegen/emit_memory.c", "LLVMValueRef arguments[2] = {high, low};", "LLVMValueRef arguments[2] = {low, high};", U8)
 defect("float8-pitch", "passes/pitch.c", "dtype_bytes(dtype) == 1 ? 2 * UNIT : UNIT;", "dtype == DT_COUNT ? 2 * UNIT : UNIT;", U8)
@@ -373,10 +406,20 @@ defect("fp8-simplified", "passes/simplify.c", "if (!better && !is_left) better",
 defect("wgmma8-sim-formats", "runtime/device/sim/sim_lanes_wgmma.inc", "(in->mode - WGMMA_FLOAT8) & (is_b ? 1 : 2);", "(in->mode - WGMMA_FLOAT8) & (is_b ? 2 : 1);", "unit runtime_sim_hopper")
 defect("wgmma8-sim-registers", "runtime/device/sim/sim_lanes_wgmma.inc", "int k = (l % 4 + (i >> 1) * 4) * side + e;", "int k = (l % 4 + (i & 1) * 4) * side + e;", "unit runtime_sim_hopper")
 defect("wide-operand", "codegen/nvptx_contract.c", "int64_t most = (int64_t)INT32_MAX - 16;", "int64_t most = INT64_MAX / 2;", "py test/e2e/long_rows.py")
+REGION, CONV = "kernels/wgmma_region.h", "unit codegen_nvptx"
+defect("region-distance", REGION, "line * gemm_dilation_height(), across", "line, across", CONV)
+defect("region-back", REGION, "(more_lines() - down) * padded_width() + more_columns() - across;", "down * padded_width() + across;", CONV)
+defect("region-outside", REGION, "return is_inside ? ", "return is_inside || y < 0 ? ", CONV)
+defect("region-late", REGION, "gemm_kernel_width() - gemm_stages() + 2; }", "gemm_kernel_width(); }", CONV)
+defect("region-block", REGION, "block % 2 ? bytes : 0", "block % 2 ? 0 : 0", CONV)
+defect("region-half", REGION, "row[i] ^ (uint32_t)((half * HALF + s) * 32)", "row[i] ^ (uint32_t)((half + s) * 32)", CONV)
+defect("region-size", "codegen/nvptx_region.c", "if (rows > most) most = rows;", "if (row == 0) most = rows;", CONV)
+defect("mapped-window", "kernels/wgmma_ptx.h", "gemm_kind() == 2 ? window_of(&w->class, step.tap)", "gemm_kind() == 2 ? step.tap", CONV)
+defect("mapped-parity", "kernels/wgmma_ptx.h", "    parity ^= at == 0;\n    ahead", "    ahead", CONV)
 PITCH = "unit codegen_pitch"
 defect("pitch-end-of-row", "kernels/gemm_panel.h", "return length - (deep ? k : start + along);", "return length - (deep ? k : start + along) + wide;", PITCH)
 defect("pitch-result", "codegen/collapse.c", "if (walk->result && walk->result[root].pitch)", "if (walk->result && root < 0)", "py test/e2e/pitch.py")
-defect("pitch-map", "codegen/nvptx_contract.c", ".dim = {row, rows, c->batches}", ".dim = {row < 0 ? row : operand->pitch, rows, c->batches}", PITCH)
+defect("pitch-map", "codegen/nvptx_map.c", ".dim = {row, rows, c->batches}", ".dim = {row < 0 ? row : operand->pitch, rows, c->batches}", PITCH)
 defect("pitch-place", "codegen/emit.c", "emit_mul(emitter, index_linear(emitter, &row), pitch)", "emit_mul(emitter, index_linear(emitter, &row), shape->dim[shape->rank - 1])", PITCH)
 defect("pitch-splits", "kernels/gemm_operand.h", "area = gemm_m() * gemm_wide_n() / wide", "area = gemm_m() * gemm_n() / wide", PITCH)
 defect("pitch-long-rows", "codegen/nvptx_long.c", "entry_mul(entry, row, r->pitch % r->width)", "entry_mul(entry, row, r->length % r->width)", PITCH)
@@ -411,8 +454,8 @@ defect("pair-end", W9, "  /* the other block tells this one's mbarriers, and may
 defect("pair-rank", W9, "if (gemm_pair() == 1) row = row * 2 + rank;", "if (gemm_pair() == 1) row = row * 2 + 1 - rank * 0 - 1;", CLUSTER)
 defect("pair-beyond", W9, "if (!gemm_pair() || (w.row0 < gemm_m() && w.column0 < gemm_n()))", "if (w.row0 >= 0)", CLUSTER)
 defect("pair-odd", "codegen/nvptx_tile.c", "  if (tile->pair) count[tile->pair - 1] += count[tile->pair - 1] % 2;\n", "", CLUSTER)
-defect("pair-map", "codegen/nvptx_contract.c", "t->pair == 1 ? t->tile_n / 2 : t->tile_n", "t->tile_n", CLUSTER)
-defect("pair-directive", "codegen/target.c", "cluster 2, 1, 1", "cluster 1, 1, 1", CLUSTER)
+defect("pair-map", "codegen/nvptx_map.c", "t->pair == 1 ? t->tile_n / 2 : t->tile_n", "t->tile_n", CLUSTER)
+defect("pair-directive", "codegen/ptx_text.c", "cluster 2, 1, 1", "cluster 1, 1, 1", CLUSTER)
 defect("cluster-grid", "runtime/device/cuda/cuda_graph.c", "fit - fit % step->cluster;", "fit;", "py test/e2e/cuda.py")
 
 # ── runtime/command/deploy_ptx ──
@@ -429,3 +472,34 @@ defect("ptx-values-looked-at", P, "if (!code && !is_host && port[FTM_PORT_BELOW]
 defect("ptx-value-zero", "kernels/deploy_ptx.c", "  else if (element == 4 || element == -4)\n    ((GLOBAL int32_t *)values)[i] = 0;", "  else if (element == 4)\n    ((GLOBAL int32_t *)values)[i] = 0;", PT)
 defect("ptx-weights-sum", P, "if (!code && sum != head[4])", "if (!code && sum == head[4] + 1)", PT)
 defect("ptx-output-of-host", P, "if (is_host) FTM_TRY(to_host(outputs[i], from, bytes", "if (is_host) FTM_TRY(to_host(outputs[0], from, bytes", PT)
+
+# ── joined launches: codegen/join.c, join_text.c, nvptx_entry.c ──
+J, JT, JOINED = "codegen/join.c", "codegen/join_text.c", "py test/e2e/joined.py"
+defect("join-what-waits", J, "if (j->group[step->after[i]] >= first) first = j->group[step->after[i]] + 1;",
+       "if (j->group[step->after[i]] >= first) first = j->group[step->after[i]];", JOINED)
+defect("join-arguments", JT, "p->join->name, p->part->parameters[parameter]);", "p->join->name, parameter);", JOINED)
+defect("join-threads", JT, "  if (p->part->threads < p->join->threads)\n    text_printf(p->out,\n", "  if (p->part->threads > p->join->threads)\n    text_printf(p->out,\n", JOINED)
+defect("join-blocks", JT, 'append_split(p->out, "%join_y", "%join_z", "%join_own", grid[1]);', 'append_split(p->out, "%join_z", "%join_y", "%join_own", grid[1]);', JOINED)
+defect("join-shared-memory", JT, "if (parts[i].shared_bytes > shared) shared = parts[i].shared_bytes;", "shared = parts[i].shared_bytes;", JOINED)
+defect("join-left-out", "codegen/nvptx_entry.c", "      left_out[node_int(body->nodes.at[i], ATTR_INDEX, 0)] = false;", "      left_out[node_int(body->nodes.at[i], ATTR_INDEX, 0)] = true;", JOINED)
+defect("join-body-of-another", "plan/plan_body.c", "    if (gives_buffer(body, buffer)) return body;\n", "    if (body->arg_count < 0 && gives_buffer(body, buffer)) return body;\n", JOINED)
+defect("split-operands", "codegen/nvptx_entry.c", "if (is_of_second && body) is_used", "if (is_sum && body) is_used", "unit codegen_nvptx")
+defect("join-parts-fewer", "plan/plan_step.c", "return (is_row && all == step->grid[0]) ||", "return (is_row && all <= step->grid[0]) ||", "unit plan_text")
+defect("join-workspace", "codegen/lower_kernel.c", "join_is_wanted(lowering->module) && end < SMALL ? end : 0;", "join_is_wanted(lowering->module) && end < 0 ? end : 0;", "lit ptx/join_workspace.ft")
+defect("join-apart", "passes/memplan.c", "if (is_apart) fresh.first = 0, fresh.last = plan->times.count;", "if (plan->context->is_plain) fresh.first = 0, fresh.last = plan->times.count;", "lit ptx/join_apart.ft")
+
+# ── kernels that begin early: codegen/ptx_text.c, plan/plan_order.c, runtime/device/cuda/cuda_graph.c ──
+PT, EARLY = "codegen/ptx_text.c", "py test/e2e/cuda_early.py"
+defect("early-no-wait", PT, '"\\tgriddepcontrol.wait;\\n\\tgriddepcontrol.launch_dependents;\\n"', '"\\tgriddepcontrol.launch_dependents;\\n"', EARLY)
+defect("early-constant-loads", PT, "while (!is_ordinary && (", "while (is_ordinary && (", EARLY)
+defect("early-ordinary", "codegen/lower_kernel.c", "!launch->is_call && !launch->is_ordinary &&", "!launch->is_call &&", "lit ptx/early.ft")
+defect("early-behind-a-call", "runtime/device/cuda/cuda_graph.c", "before->call ? NULL : &steps[before->first]", "&steps[before->first]", EARLY)
+defect("early-behind-several", "runtime/device/cuda/cuda_graph.c", "item->call || item->after_count != 1", "item->call || item->after_count < 1", EARLY)
+defect("early-anything-before", "plan/plan_order.c", "step->is_early && before && before->is_early", "step->is_early && before", "unit plan_order")
+defect("early-wait-at-the-end", PT, '!strncmp(at, "\\t.", 2)', 'strncmp(at, "\\tret;", 5)', EARLY)
+
+# ── runtime/checkpoint/weight_prefix.c ──
+W, WT = "runtime/checkpoint/weight_prefix.c", "py test/e2e/init_weights.py"
+defect("prefix-first", W, "    if (count > most)\n", "    if (count > 0 && !most)\n", WT)
+defect("prefix-of-one", W, "behind <= plain || ", "behind + plain == 0 || ", WT)
+defect("prefix-tie", W, "    else if (count == most)\n", "    else if (count > INT32_MAX / 2)\n", WT)

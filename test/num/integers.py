@@ -1,6 +1,6 @@
 """Products of integers: pass integers and kernels/integer_x86.c against numpy's integer products, bit for bit. Odd sizes, numbers at the ends of
 their range, signed and unsigned of 2 to 8 bits, transposed and batched, with scales for all, for rows and for columns; by every kind of
-instruction that this machine has, with and without fusion. What is not an integer (NaN, a FakeQuant that has seen nothing) is computed
+instruction that this machine has, and by the GPU's in the simulator, with and without fusion. What is not an integer (NaN, a FakeQuant that has seen nothing) is computed
 as it is."""
 import os
 import sys
@@ -74,7 +74,7 @@ POOLS = [(1, 28, 28, 32, (3, 3), (1, 1), (1, 1), True, (2, 2), (0, 0), (2, 2), "
 
 
 class Integers(support.Case):
-    flags, has_channels_last = [], True
+    flags, has_channels_last, artifact, device = [], True, "model.so", []
 
     def compiled(self, inputs, lines, params=()):
         """A model with an output for each case, and its artifact."""
@@ -82,7 +82,10 @@ class Integers(support.Case):
                 "".join(f"  param {name}: {list(shape)} = zeros\n" for name, shape in params) + "".join(f"  {line}\n" for line in lines) +
                 "  loss = mean(z)\n}\n" + 'data D { train = npy("z.npy"' + "".join(f', "{name}.npy"' for name, _ in inputs) +
                 f') }}\ntrain {{ batch = {BATCH}; epochs = 1; optimizer = sgd(lr=0.1); eval = none }}\n')
-        return self.compile(text, *self.flags)
+        return self.compile(text, *self.flags, name=self.artifact)
+
+    def artifact_path(self):
+        return self.path(self.artifact)
 
     def predict(self, artifact, inputs, weights, outputs):
         support.write_safetensors(self.path("w.safetensors"), weights)
@@ -93,7 +96,7 @@ class Integers(support.Case):
             arguments += ["--input", f"{name}={self.path(name + '.npy')}"]
         for name in outputs:
             arguments += ["--output", f"{name}={self.path('out_' + name + '.npy')}"]
-        support.run("ftrun", "predict", artifact, "--weights", self.path("w.safetensors"), *arguments)
+        support.run("ftrun", "predict", artifact, "--weights", self.path("w.safetensors"), *arguments, *self.device)
         return {name: numpy.load(self.path(f"out_{name}.npy")) for name in outputs}
 
     def test_products(self):
@@ -133,6 +136,10 @@ class Integers(support.Case):
             with self.subTest(case=CASES[i]):
                 numpy.testing.assert_array_equal(got[name], y)
                 self.assertTrue(numpy.any(y))
+        weights["b1"][2, 5] = numpy.nan  # of a scale that does not become NaN with it: a column that is none, and no others
+        again = self.predict(self.artifact_path(), values, weights, ["y1"])["y1"]
+        wanted["y1"][..., 5] = numpy.nan
+        numpy.testing.assert_array_equal(again, wanted["y1"])
 
     def test_layer(self):
         """QuantLinear: a scale for each column, one that was observed, bias, relu, and another layer behind it."""
@@ -164,6 +171,45 @@ class Integers(support.Case):
         got = self.predict(artifact, {"x": x[:1].repeat(BATCH, 0)}, weights, ["h", "y"])
         self.assertEqual(list(numpy.nonzero(numpy.isnan(got["h"]).any(0))[0]), [40])
         self.assertTrue(numpy.all(numpy.isnan(got["y"])))
+
+    def test_observed(self):
+        """Both operands have ranges that were observed, so neither is certain; a row and a column with a NaN are no integers, and no others suffer."""
+        m, k, n = 21, 83, 19
+        x, y = random.normal(0, 1, (BATCH, m, k)).astype("f4"), random.normal(0, 1, (BATCH, k, n)).astype("f4")
+        weights = {"f.max_abs": numpy.array([2.5], "f4"), "g.max_abs": numpy.array([1.5], "f4")}
+        artifact = self.compiled([("x", (m, k)), ("y", (k, n))], ['p = FakeQuant(name="f")(x) @ FakeQuant(name="g", bits=7)(y)', "output p"])
+        x[1, 4, 7], y[0, 8, 2] = numpy.nan, numpy.nan
+        got = self.predict(artifact, {"x": x, "y": y}, weights, ["p"])["p"]
+        scales = numpy.float32(2.5) / numpy.float32(127), numpy.float32(1.5) / numpy.float32(63)
+        wanted = ((rounded(x, scales[0], 8, True).astype("f8") @ rounded(y, scales[1], 7, True).astype("f8")).astype("f4") * scales[0]) * scales[1]
+        if self.artifact.endswith(".so"):  # there some neighbours of a column that is none are computed in f32, too
+            numpy.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-4)
+            numpy.testing.assert_array_equal(got[1], wanted[1])
+        else:
+            numpy.testing.assert_array_equal(got, wanted)
+        self.assertEqual((numpy.isnan(got[0]).sum(), numpy.isnan(got[1]).sum()), (m, n))
+        got = self.predict(artifact, {"x": x, "y": y}, {"f.max_abs": numpy.zeros(1, "f4"), "g.max_abs": numpy.zeros(1, "f4")}, ["p"])["p"]
+        numpy.testing.assert_allclose(got, x.astype("f8") @ y.astype("f8"), rtol=1e-4, atol=1e-4)
+        x = numpy.abs(numpy.nan_to_num(numpy.rint(x * 100)))  # whole, but above the range
+        y = numpy.nan_to_num(numpy.rint(y * 20))
+        got = self.predict(artifact, {"x": x, "y": y}, {"f.max_abs": numpy.zeros(1, "f4"), "g.max_abs": numpy.zeros(1, "f4")}, ["p"])["p"]
+        numpy.testing.assert_array_equal(got, x.astype("i8") @ y.astype("i8"))
+
+    def test_limits(self):
+        """Sums next to 2^31, in one product and, where rows are few, in parts; and those of long rows are exact."""
+        lines, inputs, params, values, weights, wanted = [], [], [], {}, {}, {}
+        for i, (m, k, n, signed_a, signed_b) in enumerate(((2, 33025, 3, False, False), (3, 65536, 2, True, True), (1, 65521, 5, False, True))):
+            a = numpy.full((BATCH, m, k), 255 if not signed_a else -128, "f4")
+            b = numpy.full((n, k), 255 if not signed_b else 127, "f4")
+            a[:, -1], b[-1] = random.integers(0, 100, k), random.integers(0, 100, k)
+            inputs.append((f"a{i}", (m, k)))
+            params.append((f"b{i}", (n, k)))
+            values[f"a{i}"], weights[f"b{i}"] = a / numpy.float32(2), b / numpy.float32(2)
+            lines += [f"y{i} = fake_quant(a{i}, 0.5, signed={str(signed_a).lower()}) @ transpose(fake_quant(b{i}, 0.5, signed={str(signed_b).lower()}))", f"output y{i}"]
+            wanted[f"y{i}"] = (a.astype("i8") @ b.astype("i8").T).astype("f4") / numpy.float32(4)
+        got = self.predict(self.compiled(inputs, lines, params), values, weights, list(wanted))
+        for name, y in wanted.items():
+            numpy.testing.assert_array_equal(got[name], y)
 
     def test_convolutions(self):
         inputs, params, lines, values, weights, wanted = [], [], [], {}, {}, {}
@@ -277,6 +323,31 @@ class IntegersNotPooled(Integers):
 
 class IntegersPlain(Integers):
     flags = ["--disable=fuse,simplify,simplify2"]
+
+
+class IntegersOfGpu(Integers):
+    """Its convolutions are of f32."""
+
+    flags, has_channels_last, artifact, device = [], False, "model.ptx", ["--device", "sim"]
+
+
+class IntegersBesideLibrary(IntegersOfGpu):
+    """cuBLASLt in place of kernels, where it may be: not of these products, which stand alone here."""
+
+    flags = ["--disable=fuse,simplify,simplify2"]
+
+    def setUp(self):
+        super().setUp()
+        os.environ["FT_CUBLASLT"] = "library"
+        self.addCleanup(os.environ.pop, "FT_CUBLASLT")
+
+
+class IntegersOfGpuPlain(IntegersOfGpu):
+    flags = ["--disable=fuse,simplify,simplify2,index32"]
+
+
+class IntegersOfHopper(IntegersOfGpu):
+    flags = ["--gpu", "sm_90a"]
 
 
 class IntegersOfOneDnn(Integers):

@@ -52,6 +52,32 @@ def summed_rows():
             for (batch, length, precision), machine in itertools.product(cases, ("sm_80", "sm_90a"))]
 
 
+WINDOWS = """model Random(x: f32[B, C={channels}, H={height}, W={width}], t: f32[B]) {{
+  h = relu(Conv2d(C, 3, padding=1, name="before")(x))
+  h = Conv2d({out}, {kernel}, stride={stride}, padding={padding}, dilation={dilation}, groups={groups}, name="conv")(h)
+  loss = sum(square(h))
+}}
+train {{ model = Random; batch = {batch}; optimizer = sgd(lr=1); precision = {precision} }}
+"""
+
+
+def windows():
+    """(text, machine): convolutions of whole rows of 128 bytes, of which a block loads a region of the images, and others beside them."""
+    names = ("batch", "channels", "height", "width", "out", "kernel", "stride", "padding", "dilation", "groups")
+    cases = [(64, 64, 56, 56, 64, 3, 1, 1, 1, 1), (64, 128, 28, 28, 128, 3, 1, 1, 1, 1), (32, 64, 28, 30, 192, 5, 1, 2, 1, 1), (8, 64, 200, 200, 64, 3, 1, 2, 2, 1),
+             (64, 64, 28, 28, 128, 3, 2, 1, 1, 1), (64, 64, 28, 28, 128, 1, 1, 0, 1, 1), (64, 128, 14, 14, 128, 3, 1, 1, 1, 2), (16, 96, 14, 14, 64, 3, 1, 1, 1, 1),
+             (2, 64, 512, 512, 64, 7, 1, 3, 1, 1), (256, 256, 7, 7, 512, 3, 1, 1, 1, 1), (1, 64, 5, 5, 64, (2, 3), 1, 1, 1, 1)]
+    return [(WINDOWS.format(**dict(zip(names, case)), precision=precision), machine)
+            for case in cases for precision, machine in (("bf16", "sm_90a"), ("fp16", "sm_90a"), ("bf16", "sm_80"), ("f32", "sm_90a"))]
+
+
+def many_values():
+    """(text, machine): more small values than memplan keeps apart."""
+    layers = "".join(f'  h = tanh(Linear(128, name="l{i}")(h))\n' for i in range(24))
+    text = f"model Random(x: f32[B, 128], t: f32[B, 128]) {{\n  h = x\n{layers}  loss = mean(square(h - t))\n}}\ntrain {{ model = Random; batch = 256; optimizer = sgd(lr=1) }}\n"
+    return [(text, "sm_80")]
+
+
 def compile_text(driver, text, machine):
     with open(driver.path("p.ft"), "w") as file:
         file.write(text)
@@ -85,7 +111,7 @@ def work(seeds, texts, failures):
 def main():
     torch.set_num_threads(1)
     jobs, failures = os.cpu_count(), []
-    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows())[i::jobs], failures)) for i in range(jobs)]
+    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + many_values())[i::jobs], failures)) for i in range(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -23,12 +23,12 @@ def choices():
     return text[text.index("--disable takes:") :].split("\n\n")[0].split()[2:]
 
 
-HOPPER = ("wgmma", "attention_wgmma", "tma", "clusters")
+HOPPER = ("wgmma", "attention_wgmma", "tma", "clusters", "conv_regions", "early_launch")
 GPU = (*HOPPER, "transpose_tiles", "column_sums", "row_sums", "slope_epilogues", "channels", "moments", "masks", "approximate")
 CPU = ("concat_parts", "widen")
 FLOAT8_GPUS = ("sm_89", "sm_90a")  # they multiply 8-bit floats; the others, what was rounded to them
 FLOAT8_TILES = (1, 10), (11, 17), (11, 17), (18, 24), (25, 31), (32, 38)  # mma.sync's, wgmma's, those with tensor maps, of both kinds of clusters
-TILES, PLAIN_TILES = 46, 10  # of 16 bits on sm_90a: mma.sync's, then wgmma's, then those with tensor maps: of a block, and of two kinds of clusters
+TILES, PLAIN_TILES = 46, 10  # of 16 bits on sm_90a: mma.sync's, then wgmma's, then those with tensor maps: of a block, and of two kinds of clusters (convolutions: or with regions)
 
 
 def is_for_cores(seed, gpu):
@@ -44,10 +44,11 @@ PRODUCTS = {"Linear", "SwiGLU", "apply", "matmul", "matmul_transposed", "Conv2d"
 WANTS = {  # what a program must have for a choice to matter to it: one of these operations, and this of its recipe
     **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma"], ({"attention"}, None)),
     **dict.fromkeys(["layout", "channels"], ({"Conv2d", "conv2d"}, None)),
-    **dict.fromkeys(["precision", "widen", "narrow", "approximate", "wgmma", "tma", "clusters", "amx", "dpbf16", "widened"], (PRODUCTS, "16")),
+    **dict.fromkeys(["precision", "widen", "narrow", "approximate", "wgmma", "tma", "clusters", "dpbf16", "widened"], (PRODUCTS, "16")),
+    "amx": (PRODUCTS | {"attention"}, "16"),
     **dict.fromkeys(["moments", "column_sums", "row_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),
     "fp8_products": (PRODUCTS, "8"),
-    "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
+    "conv_regions": ({"Conv2d", "conv2d"}, "16"), "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
     **dict.fromkeys(["integers", "vnni"], ({"QuantLinear"}, None)),
     "transpose_tiles": ({"transpose", "permute", "rearrange"}, None), "recompute": (None, "recompute"),
 }

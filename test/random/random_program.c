@@ -434,7 +434,7 @@ static bool stands(const char *from, const char *end, const char *word) {
 static const char *units_in_code(Case *c) {
   static const char *const marks[][2] = {
       {"wgmma.mma_async", "wgmma"}, {"cp.async.bulk.tensor", "tma"}, {"multicast::cluster", "clusters"}, {"mma.sync", "mma"},
-      {"m16n8k32.row.col.f32.e", "mma8"},   {"k32.f32.e", "wgmma8"}}; /* of 8-bit floats */
+      {"m16n8k32.row.col.f32.e", "mma8"},   {"k32.f32.e", "wgmma8"} /* of 8-bit floats */, {"m16n8k32.row.col.s32", "mma_whole"}};
   enum { MARKS = sizeof marks / sizeof *marks };
   bool is_there[2][MARKS] = {0};
   const char *entry = strstr(text_cstr(&c->code.code.assembly), ".entry "), *seen = "";

@@ -157,7 +157,7 @@ static void run_node(LLVMOrcLLJITRef jit, const AttentionCase *form, const Graph
   for (int i = 0; i < results; i++) free(first[i]);
 }
 
-static void check_form(const char *cpu, const AttentionCase *form) {
+static void check_form(const char *cpu, const char *without, const AttentionCase *form) {
   Arena *arena = arena_new();
   Diag diag;
   diag_init(&diag, arena, stderr);
@@ -166,7 +166,7 @@ static void check_form(const char *cpu, const AttentionCase *form) {
   if (graph_parse(arena, &diag, "graph", text, &graph, 1) != 1) fail_msg("%s", text);
   Tensor **values = ARENA_ARRAY(arena, Tensor *, graph->nodes.count);
   assert_true(graph_interpret(graph, arena, attention_leaf, arena, true, values, &diag));
-  CodegenOptions options = {.target = TARGET_CPU, .cpu = cpu};
+  CodegenOptions options = {.target = TARGET_CPU, .cpu = cpu, .disable = without};
   Module module;
   Kernel kernel[2] = {{.launch_count = 0}, {.launch_count = 0}};
   const Node *node[2] = {NULL};
@@ -200,8 +200,8 @@ static void all_forms(const char *cpu, int more) {
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i += (size_t)more) {
     int n = lengths[i];
     const char *type = types[i % 3];
-    check_form(cpu, &(AttentionCase){type, 1, 2, 1, n, n, 32, true, NULL, false, APART});
-    check_form(cpu, &(AttentionCase){type, 1, 1, 1, n, n, 16, false, NULL, false, APART});
+    check_form(cpu, NULL, &(AttentionCase){type, 1, 2, 1, n, n, 32, true, NULL, false, APART});
+    check_form(cpu, NULL, &(AttentionCase){type, 1, 1, 1, n, n, 16, false, NULL, false, APART});
   }
   static const AttentionCase forms[] = {
       {"f32", 2, 3, 3, 70, 70, 64, true, NULL, false, APART},
@@ -239,7 +239,7 @@ static void all_forms(const char *cpu, int more) {
       {"bf16", 2, 2, 2, 66, 66, 32, true, NULL, false, PARTS},
       {"bf16", 2, 4, 2, 133, 165, 20, false, NULL, false, BESIDE},
       {"f32", 1, 2, 1, 30, 30, 64, false, "bool[1,1,30,30]", false, JOINED}};
-  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) check_form(cpu, &forms[i]);
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) check_form(cpu, NULL, &forms[i]);
 }
 
 static void baseline(void **state) {
@@ -256,9 +256,28 @@ static void avx512(void **state) {
   if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) skip();
   all_forms("x86-64-v4", 1);
 }
+/* By AMX, where the processor has it, and without. */
+static void tiles(void **state) {
+  (void)state;
+  if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) skip();
+  static const AttentionCase forms[] = {
+      {"bf16", 1, 2, 2, 64, 64, 64, true, NULL, false, APART},
+      {"bf16", 1, 2, 1, 130, 70, 96, false, NULL, false, APART},
+      {"bf16", 1, 1, 1, 33, 100, 256, true, NULL, false, APART},
+      {"bf16", 1, 2, 2, 17, 49, 31, true, NULL, false, APART},
+      {"bf16", 1, 2, 2, 95, 15, 48, true, NULL, false, APART}, /* the first 80 rows see nothing */
+      {"bf16", 1, 2, 2, 1, 1, 1, false, NULL, false, APART},
+      {"bf16", 2, 2, 2, 70, 70, 32, true, "f32[1,2,70,70]", false, APART},
+      {"bf16", 2, 2, 2, 10, 130, 24, false, "bool[2,1,1,130]", false, APART},
+      {"bf16", 2, 3, 3, 100, 100, 64, true, NULL, false, JOINED},
+      {"bf16", 17, 2, 2, 70, 66, 80, false, NULL, false, BESIDE}};
+  static const char *const without[] = {NULL, "amx"};
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+    for (int k = 0; k < 2; k++) check_form("x86-64-v4", without[k], &forms[i]);
+}
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(baseline), cmocka_unit_test(avx2),
-                                     cmocka_unit_test(avx512)};
+                                     cmocka_unit_test(avx512), cmocka_unit_test(tiles)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

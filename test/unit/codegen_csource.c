@@ -3,6 +3,7 @@
 #include "codegen/csource.h"
 #include "codegen/target.h"
 #include "test/unit/ir_help.h"
+#include "test/unit/turn.h"
 #include <dlfcn.h>
 #include <llvm-c/IRReader.h>
 #include <math.h>
@@ -255,7 +256,8 @@ static void compare_all(Maker *m, const char *prefix, int count, int rounds) {
 
 static void test_random(void **state) {
   (void)state;
-  for (int seed = 1; seed <= 3; seed++) {
+  for (int seed = 1; seed <= 5; seed++) {
+    if (!help_has_its_turn(seed)) continue;
     Maker m = {.state = (uint64_t)seed * 7919};
     char prefix[8];
     snprintf(prefix, sizeof prefix, "f%d_", seed);

@@ -3,6 +3,7 @@
 #ifndef FT_TEST_PASSES_HELP_H
 #define FT_TEST_PASSES_HELP_H
 #include "ir_help.h"
+#include "turn.h"
 #include "passes/pass.h"
 #include "passes/probe.h"
 #include <math.h>

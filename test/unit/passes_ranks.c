@@ -16,13 +16,18 @@ static void check(const char *source, int ranks, int parts, int zero, int tensor
   bucket = apart;
 }
 
+static void check_in_turn(const char *source, int ranks, int parts, int zero, int tensor) {
+  static int cases;
+  if (help_has_its_turn(cases++)) check(source, ranks, parts, zero, tensor);
+}
+
 static void test_as_one_rank(void **unused) {
   (void)unused;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++)
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
       for (int parts = 1; parts <= 3; parts += 2)
         for (int zero = 0; zero <= (ranks > 1 ? 3 : 0); zero++)
-          if (zero != 1 || parts > 1) check(models[i], ranks, parts, zero, 1);
+          if (zero != 1 || parts > 1) check_in_turn(models[i], ranks, parts, zero, 1);
 }
 
 /* Where what flows back to a whole layer is a share on each rank, bf16 rounds each share. */
@@ -38,7 +43,7 @@ static void test_tensor(void **unused) {
         for (int ranks = 1; ranks * tensor <= MOST_RANKS; ranks++)
           for (int parts = 1; parts <= 3; parts += 2)
             for (int zero = 0; zero <= (ranks > 1 ? 3 : 0); zero++)
-              if (zero != 1 || parts > 1) check(models[i], ranks, parts, zero, tensor);
+              if (zero != 1 || parts > 1) check_in_turn(models[i], ranks, parts, zero, tensor);
 }
 
 static char given[1 << 16];

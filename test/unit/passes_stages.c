@@ -6,6 +6,11 @@
 /* Rounding by random numbers is refused. */
 static bool can_be_cut(const char *source) { return !strstr(source, "parameters=bf16"); }
 
+static int check_in_turn(const char *source, Form form) {
+  static int cases;
+  return help_has_its_turn(cases++) ? check_form(source, form) : 0;
+}
+
 static void test_pipeline(void **unused) {
   (void)unused;
   int forms = 0;
@@ -15,16 +20,16 @@ static void test_pipeline(void **unused) {
       for (int interleave = 1; interleave <= 2; interleave++)
         for (int parts = 1; parts <= 4; parts += 1 + (parts == 1))
           for (int ranks = 1; ranks <= (parts == 3 ? 2 : 1); ranks++)
-            forms += check_form(models[i], (Form){ranks, parts, 0, 1, pipeline, interleave});
+            forms += check_in_turn(models[i], (Form){ranks, parts, 0, 1, pipeline, interleave});
     for (int parts = 1; parts <= 3; parts += 2) {
-      forms += check_form(models[i], (Form){2, parts, 1, 1, 2, 1});
-      forms += check_form(models[i], (Form){2, parts, 2, 1, 3, 1});
-      forms += check_form(models[i], (Form){2, parts, 3, 1, 2, 2});
-      forms += check_form(models[i], (Form){1, parts, 0, 2, 2, 1});
-      forms += check_form(models[i], (Form){2, parts, 3, 2, 2, 1});
+      forms += check_in_turn(models[i], (Form){2, parts, 1, 1, 2, 1});
+      forms += check_in_turn(models[i], (Form){2, parts, 2, 1, 3, 1});
+      forms += check_in_turn(models[i], (Form){2, parts, 3, 1, 2, 2});
+      forms += check_in_turn(models[i], (Form){1, parts, 0, 2, 2, 1});
+      forms += check_in_turn(models[i], (Form){2, parts, 3, 2, 2, 1});
     }
   }
-  assert_in_range(forms, 150, 1000);
+  assert_in_range(forms, help_has_turns() ? 20 : 150, 1000);
 }
 
 int main(void) {

@@ -227,9 +227,23 @@ static void test_under_way(void **state) {
   }
 }
 
+/* Only behind one launch that waits itself. */
+static void test_early(void **state) {
+  (void)state;
+  const PlanStep early = {.kind = STEP_LAUNCH, .is_early = true}, launch = {.kind = STEP_LAUNCH},
+                 copy = {.kind = STEP_COPY}, end = {.kind = STEP_END};
+  assert_true(plan_begins_early(&early, &early));
+  assert_false(plan_begins_early(&early, NULL));
+  assert_false(plan_begins_early(&early, &launch));
+  assert_false(plan_begins_early(&early, &copy));
+  assert_false(plan_begins_early(&early, &end));
+  assert_false(plan_begins_early(&launch, &early));
+  assert_false(plan_begins_early(&copy, &early));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_random_plans), cmocka_unit_test(test_many_steps),
-      cmocka_unit_test(test_hostile), cmocka_unit_test(test_under_way)};
+      cmocka_unit_test(test_hostile), cmocka_unit_test(test_under_way), cmocka_unit_test(test_early)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

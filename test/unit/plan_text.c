@@ -65,9 +65,13 @@ static Plan *mapped(Arena *arena) {
       PlanStep *launch = &plan->graphs.at[g].steps.at[k];
       for (int i = 0; i < 3 && launch->kind == STEP_LAUNCH; i++)
         launch->grid[i] = launch->block[i] = 1;
+      launch->is_early = k > 0 && launch->kind == STEP_LAUNCH;
     }
     step->grid[0] = 6;
     step->stays = step->cluster = 2;
+    int64_t *parts = ARENA_ARRAY(arena, int64_t, 2);
+    parts[0] = 2, parts[1] = 4;
+    step->parts = parts, step->part_count = 2;
     step->args = ARENA_ARRAY(arena, int, 3);
     memcpy((int *)(uintptr_t)step->args, (int[]){0, 2, 1}, 3 * sizeof(int));
     step->arg_count = 3, step->input_count = 2;
@@ -237,6 +241,7 @@ static const char *const refusals[][3] = {
     {"act=1 aux=0 sums=0", "act=1 aux=0 sums=1", "needs 3 inputs and 2 output"},
     {"bias=1 act=1 aux", "bias=0 act=1 aux", "needs 2 inputs"},
     {"grain=8", "grain=0", "must lie in"},
+    {"grain=8", "grain=8 early", "only a launch for ptx is early"},
     {"line=12", "line=4294967296", "must lie in"},
     {"layer=\"fc1\"", "layer=fc1", "expected the layer in quotes"},
     {"layer=\"fc1\"", "layer=\"fc1\\x1b[2J\"", "no name of letters"},
@@ -280,6 +285,12 @@ static void test_maps(void **state) {
       {"stays=2", "stays=0", "must lie in 1..32"},
       {"cluster=2", "cluster=9", "must lie in 2..8"},
       {"cluster=2", "cluster=4", "a grid of 6 blocks is no multiple of cluster=4"},
+      {"parts=2,4", "parts=2,3", "not all of its blocks"},
+      {"parts=2,4", "parts=2,4,1", "not all of its blocks"},
+      {"parts=2,4", "parts=0,6", "must lie in 1..6"},
+      {"parts=2,4", "parts=7", "must lie in 1..6"},
+      {"parts=2,4", "parts=1,1,1,1,1,1,1,1,1", "joins at most 8 kernels"},
+      {"grid=6,1,1", "grid=6,2,1", "not all of its blocks"},
       {"map 1+0", "map 3+0", "argument 3, and there are 3"},
       {"map 1+0", "map -1+0", "must lie in"},
       {"map 1+0", "map 0+0", "a map of place input"},

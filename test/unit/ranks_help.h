@@ -3,6 +3,7 @@
 #ifndef FT_TEST_RANKS_HELP_H
 #define FT_TEST_RANKS_HELP_H
 #include "test/unit/ir_help.h"
+#include "test/unit/turn.h"
 #include "frontend/program.h"
 #include "passes/pass.h"
 #include "passes/probe.h"
@@ -370,7 +371,9 @@ static void check_parts(const char *name, const Run *one, const Rank *rank, cons
     for (int64_t k = 0; k < shape_elements(&param->type.shape); k++) {
       int64_t at = whole_index(rank, param, k);
       bool is_there = at < shape_elements(&all->type.shape);
-      if (!is_there && isnan(have->f[node_int(param, ATTR_OFFSET, 0) + k])) continue; /* all are */
+      double its = have->f[node_int(param, ATTR_OFFSET, 0) + k];
+      if (!is_there && isnan(its)) continue;                                     /* all are */
+      if (!is_there && its == 1 && strcmp(name, OWN_MARK "prune.mask") == 0) continue; /* zeros of a param are alive or not */
       check_near(
           arena_printf(arena, "%s of rank %d, %s", name, rank->rank, node_str(param, ATTR_NAME)), k,
           have->f[node_int(param, ATTR_OFFSET, 0) + k],
@@ -379,27 +382,57 @@ static void check_parts(const char *name, const Run *one, const Rank *rank, cons
   }
 }
 
+/* What one rank by itself has after the same training, with the batch in so many parts. The same is asked for
+ * with many forms of the mesh: those of a source are kept, in an arena of their own. */
+static const Run *run_of_one(const char *source, int64_t batch, int parts, int64_t samples) {
+  enum { KEPT = 64 };
+  static struct {
+    int64_t batch, samples;
+    Run *run;
+  } had[KEPT];
+  static int count;
+  static const char *of_source;
+  static Arena *own;
+  if (source != of_source || count == KEPT) {
+    if (own) arena_free(own);
+    own = arena_new();
+    of_source = source, count = 0;
+  }
+  for (int i = 0; i < count; i++)
+    if (had[i].batch == batch && had[i].samples == samples && had[i].run->parts == parts)
+      return had[i].run;
+  Arena *outer = arena;
+  arena = own;
+  diag_init(&diag, arena, stderr);
+  diag.is_quiet = true;
+  Run *run = ARENA_NEW(arena, Run);
+  *run = (Run){.ranks = 1, .tensor = 1, .pipeline = 1, .parts = parts};
+  compile(run, source, batch, (Form){1, parts, 0, 1, 1, 1});
+  train(run, samples);
+  had[count].batch = batch, had[count].samples = samples, had[count++].run = run;
+  arena = outer;
+  return run;
+}
+
 static bool check_form(const char *source, Form of) {
   int ranks = of.ranks, parts = of.parts, zero = of.zero, tensor = of.tensor;
   arena = arena_new();
-  diag_init(&diag, arena, stderr);
-  diag.is_quiet = true;
   form =
       arena_printf(arena, "%d ranks, %d parts, zero %d, tensor %d in %d pieces, pipeline %d x %d",
                    ranks, parts, zero, tensor, pieces, of.pipeline, of.interleave);
-  Run *one = ARENA_NEW(arena, Run), *many = ARENA_NEW(arena, Run);
+  Run *many = ARENA_NEW(arena, Run);
   bool is_alone = ranks == 1 && tensor == 1;
   if (is_alone) of.ranks = 0; /* compiled for any number, run by one */
   int joined = is_whole ? parts : 1;
-  *one = (Run){.ranks = 1, .tensor = 1, .pipeline = 1, .parts = parts / joined};
+  int64_t samples = 2 * rows * ranks + 4;
+  const Run *one = run_of_one(source, rows * ranks * joined, parts / joined, samples);
+  diag_init(&diag, arena, stderr);
+  diag.is_quiet = true;
   *many = (Run){.ranks = ranks, .tensor = tensor, .pipeline = of.pipeline, .parts = parts};
-  compile(one, source, rows * ranks * joined, (Form){1, parts / joined, 0, 1, 1, 1});
   if (!compile(many, source, rows, of)) {
     arena_free(arena);
     return false;
   }
-  int64_t samples = 2 * rows * ranks + 4;
-  train(one, samples);
   train(many, samples);
   bool is_mean = parts > 1 && strstr(source, "spread = std"); /* of the parts' */
   for (int i = 0; i <= STEPS; i++) {

@@ -60,7 +60,7 @@ static Body *open_ops(Arena *arena, const char *result, const char *ops) {
   const char *operand[] = {(const char *)matrix, (const char *)rows, (const char *)other,
                            (const char *)matrix, (const char *)&number};
   Body *body;
-  assert_int_equal(body_new(graph, body_of_step(graph, 0), operand, &body), STATUS_OK);
+  assert_int_equal(body_new(graph, body_of_step(graph, 0, 0), operand, &body), STATUS_OK);
   return body;
 }
 

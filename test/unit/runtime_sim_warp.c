@@ -273,6 +273,47 @@ static void check_product(SimMachine *machine, const Product *p) {
     }
 }
 
+/* Bytes of all values, signed or not, and sums that wrap around. */
+static void check_whole(SimMachine *machine, bool is_a_signed, bool is_b_signed) {
+  uint8_t a[16][32], b[32][8];
+  char body[2048];
+  for (int i = 0; i < 16; i++)
+    for (int k = 0; k < 32; k++) a[i][k] = (uint8_t)(i * 37 + k * 91), b[k][i % 8] = (uint8_t)(k * 59 + i % 8 * 17 + 128);
+  memset(in, 0, sizeof in);
+  for (int lane = 0; lane < 32; lane++)
+    for (int r = 0; r < 4; r++) {
+      uint32_t *word = in + lane * 16;
+      for (int h = 0; h < 4; h++) {
+        word[r] |= (uint32_t)a[lane / 4 + r % 2 * 8][lane % 4 * 4 + h + r / 2 * 16] << 8 * h;
+        if (r < 2) word[4 + r] |= (uint32_t)b[lane % 4 * 4 + h + r * 16][lane / 4] << 8 * h;
+      }
+      word[8 + r] = r ? 0x7fffffffu : 0x80000000u;
+    }
+  snprintf(body, sizeof body,
+           "setp.gt.u32 %%p1, %%r1, 31;\n@%%p1 ret;\nmul.wide.u32 %%rd5, %%r1, 64;\n"
+           "add.s64 %%rd5, %%rd5, %%rd1;\nld.global.v4.u32 {%%r4, %%r5, %%r6, %%r7}, [%%rd5];\n"
+           "ld.global.v2.u32 {%%r8, %%r9}, [%%rd5+16];\nld.global.v4.u32 {%%r10, %%r11, %%r12, %%r13}, [%%rd5+32];\n"
+           "mma.sync.aligned.m16n8k32.row.col.s32.%s.%s.s32 {%%r10, %%r11, %%r12, %%r13}, {%%r4, %%r5, %%r6, %%r7}, "
+           "{%%r8, %%r9}, {%%r10, %%r11, %%r12, %%r13};\nmul.wide.u32 %%rd5, %%r1, 16;\nadd.s64 %%rd5, %%rd5, %%rd3;\n"
+           "st.global.v4.u32 [%%rd5], {%%r10, %%r11, %%r12, %%r13};\n",
+           is_a_signed ? "s8" : "u8", is_b_signed ? "s8" : "u8");
+  run(machine, body, "ret;\n}\n");
+  for (int lane = 0; lane < 32; lane++)
+    for (int r = 0; r < 4; r++) {
+      int row = lane / 4 + r / 2 * 8, column = lane % 4 * 2 + r % 2;
+      uint32_t want = r ? 0x7fffffffu : 0x80000000u;
+      for (int k = 0; k < 32; k++) {
+        int x = is_a_signed ? (int8_t)a[row][k] : a[row][k], y = is_b_signed ? (int8_t)b[k][column] : b[k][column];
+        want += (uint32_t)(x * y);
+      }
+      assert_int_equal(out[lane * 4 + r], want);
+    }
+}
+
+static void whole_products(void **state) {
+  for (int i = 0; i < 4; i++) check_whole(*state, i & 1, i & 2);
+}
+
 static void products(void **state) {
   static const Product all[] = {
       {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 'h', 16, 4, 2},
@@ -293,6 +334,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(shuffles), cmocka_unit_test(votes),
                                      cmocka_unit_test(atomics),  cmocka_unit_test(control),
                                      cmocka_unit_test(copies),   cmocka_unit_test(vectors),
-                                     cmocka_unit_test(matrices), cmocka_unit_test(products)};
+                                     cmocka_unit_test(matrices), cmocka_unit_test(products),
+                                     cmocka_unit_test(whole_products)};
   return SIM_TEST_LANES(tests);
 }

@@ -50,6 +50,7 @@ enum {
   CUDA_HOST_MAPPED = 2,
   CUDA_CAPTURE_THREAD_LOCAL = 1,
   CUDA_CAPTURE_SET_DEPENDENCIES = 1,
+  CUDA_LAUNCH_EARLY = 6, /* it may begin before what its stream has before it is over */
   CUDA_FUNCTION_SHARED_BYTES = 1,
   CUDA_FUNCTION_LOCAL_BYTES = 3,
   CUDA_FUNCTION_REGISTERS = 4,
@@ -98,6 +99,21 @@ typedef struct {
   size_t width, height; /* bytes, rows */
 } CudaCopy2d;
 
+/* One of a launch, of which there are many; value: as many bytes as any of them needs. */
+typedef struct {
+  int id, padding;
+  union {
+    int number;
+    char bytes[64];
+  } value;
+} CudaLaunchAttribute;
+typedef struct {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  CudaStream stream;
+  CudaLaunchAttribute *attributes;
+  unsigned attribute_count;
+} CudaLaunch;
+
 /* A launch's parameter; only the driver knows what is in it. */
 typedef struct {
   _Alignas(128) uint64_t word[16]; /* CUDA 12 wants 64 bytes, CUDA 13 says 128 */
@@ -113,7 +129,10 @@ typedef struct {
 #undef DRIVER
 } CudaDriver;
 
-enum { CUDA_DRIVER_OLDEST = 11040 }; /* cuGraphInstantiateWithFlags; PTX ISA 7.4 */
+enum {
+  CUDA_DRIVER_OLDEST = 11040, /* cuGraphInstantiateWithFlags; PTX ISA 7.4 */
+  CUDA_DRIVER_EARLY = 12030,  /* CUDA graphs keep which launches may begin early */
+};
 
 /* Opens the driver once for the process and initialises it. The failure is STATUS_USER and says
  * what is missing or too old, without saying what to do instead. */

@@ -3,11 +3,23 @@
  * CUDA graph, and the addresses of its slots are fixed in it. The queues of the plan need no
  * streams: the edges alone say what may run side by side, copies beside kernels too. */
 #include "base/say.h"
+#include "plan/plan_order.h"
 #include "runtime/device/cuda/cuda_blas.h"
 #include "runtime/device/cuda/cuda_private.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void cuda_graph_open(Device *device) {
+  const char *wanted = getenv("FT_CUDA_EARLY");
+  const Plan *plan = device->artifact->plan;
+  bool has_early = false;
+  for (int g = 0; g < plan->graphs.count; g++)
+    for (int i = 0; i < plan->graphs.at[g].steps.count; i++)
+      has_early |= plan->graphs.at[g].steps.at[i].is_early;
+  device->begins_early = has_early && !(wanted && !strcmp(wanted, "0")) && device->driver->launch_ex &&
+                         device->driver->version >= CUDA_DRIVER_EARLY;
+}
 
 /* ── items ────────────────────────────────────────────────────────────────────────────────── */
 /* A block gets more than 48 KiB, its own arrays counted, only where the kernel has asked for it. */
@@ -116,8 +128,18 @@ CudaAddress cuda_graph_address(const DeviceGraph *graph, int index, int slot) {
 }
 
 /* ── enqueuing ────────────────────────────────────────────────────────────────────────────── */
+/* The attribute is "programmatic stream serialization": in a capture it makes the edge to what the stream waits for a
+ * programmatic one (CUDA C++ Programming Guide, "Use in CUDA Graphs"). */
+static CudaResult launch_early(Device *device, CudaFunction function, CudaLaunch *launch,
+                               void **arguments) {
+  CudaLaunchAttribute early = {.id = CUDA_LAUNCH_EARLY, .value = {.number = 1}};
+  launch->attributes = &early;
+  launch->attribute_count = 1;
+  return device->driver->launch_ex(launch, function, arguments, NULL);
+}
+
 static Status enqueue_launch(DeviceGraph *graph, const CudaItem *item, int slot,
-                             CudaStream stream) {
+                             CudaStream stream, bool is_early) {
   Device *device = graph->device;
   const PlanStep *step = &graph->plan->steps.at[item->first];
   CudaAddress address[64], *value = address;
@@ -135,11 +157,21 @@ static Status enqueue_launch(DeviceGraph *graph, const CudaItem *item, int slot,
     pointer[step->arg_count + i] = &graph->map[item->first][i];
   int64_t fit = step->stays ? device->processors * step->stays : step->grid[0];
   if (step->cluster) fit = fit < step->cluster ? step->cluster : fit - fit % step->cluster;
-  CudaResult result = device->driver->launch(
-      item->function, (unsigned)(fit < step->grid[0] ? fit : step->grid[0]),
-      (unsigned)step->grid[1], (unsigned)step->grid[2], (unsigned)step->block[0],
-      (unsigned)step->block[1], (unsigned)step->block[2], (unsigned)step->shared, stream, pointer,
-      NULL);
+  CudaLaunch launch = {(unsigned)(fit < step->grid[0] ? fit : step->grid[0]),
+                       (unsigned)step->grid[1],
+                       (unsigned)step->grid[2],
+                       (unsigned)step->block[0],
+                       (unsigned)step->block[1],
+                       (unsigned)step->block[2],
+                       (unsigned)step->shared,
+                       stream,
+                       NULL,
+                       0};
+  CudaResult result =
+      is_early ? launch_early(device, item->function, &launch, pointer)
+               : device->driver->launch(item->function, launch.grid_x, launch.grid_y, launch.grid_z,
+                                        launch.block_x, launch.block_y, launch.block_z,
+                                        launch.shared_bytes, stream, pointer, NULL);
   if (scratch) arena_free(scratch);
   return cuda_check(device->driver, result, "launch of %s (%s)", step->label, step->name);
 }
@@ -163,7 +195,7 @@ Status cuda_graph_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, Cu
   if (item->call) return cuda_blas_enqueue(graph, item, slot, stream);
   const PlanStep *step = &graph->plan->steps.at[item->first];
   switch (step->kind) {
-  case STEP_LAUNCH: return enqueue_launch(graph, item, slot, stream);
+  case STEP_LAUNCH: return enqueue_launch(graph, item, slot, stream, false);
   case STEP_BEGIN: return cuda_ranks_enqueue(graph, item, slot, stream);
   case STEP_END: return STATUS_OK; /* an edge, or the place in a stream */
   default: return enqueue_memory(graph, step, slot, stream);
@@ -235,15 +267,32 @@ static Status read_tail(Capture *capture, Tail *out) {
   return STATUS_OK;
 }
 
+/* The steps of a plan have become items, so it is asked of these: a library call is no launch. */
+static bool item_begins_early(const DeviceGraph *graph, const CudaItem *item) {
+  if (!graph->device->begins_early || item->call || item->after_count != 1) return false;
+  const CudaItem *before = &graph->item[item->after[0]];
+  const PlanStep *steps = graph->plan->steps.at;
+  return plan_begins_early(&steps[item->first], before->call ? NULL : &steps[before->first]);
+}
+
+static Status capture_item(Capture *capture, int index, int slot, bool has_previous) {
+  DeviceGraph *graph = capture->graph;
+  const CudaItem *item = &graph->item[index];
+  CudaStream stream = graph->device->compute;
+  STATUS_TRY(set_dependencies(capture, item, has_previous));
+  if (item_begins_early(graph, item))
+    STATUS_TRY(enqueue_launch(graph, item, slot, stream, true));
+  else
+    STATUS_TRY(cuda_graph_enqueue(graph, item, slot, stream));
+  return read_tail(capture, &capture->tail[index]);
+}
+
 static Status capture_step(Capture *capture, int slot, bool has_previous) {
   DeviceGraph *graph = capture->graph;
-  bool is_free = !graph->device->is_chain;
-  for (int i = 0; i < graph->item_count; i++) {
-    if (is_free) STATUS_TRY(set_dependencies(capture, &graph->item[i], has_previous));
-    STATUS_TRY(is_free ? cuda_graph_enqueue(graph, &graph->item[i], slot, graph->device->compute)
-                       : cuda_graph_enqueue_in_line(graph, &graph->item[i], slot));
-    if (is_free) STATUS_TRY(read_tail(capture, &capture->tail[i]));
-  }
+  for (int i = 0; i < graph->item_count; i++)
+    STATUS_TRY(graph->device->is_chain
+                   ? cuda_graph_enqueue_in_line(graph, &graph->item[i], slot)
+                   : capture_item(capture, i, slot, has_previous));
   Tail *tail = capture->tail;
   capture->tail = capture->previous;
   capture->previous = tail;
@@ -275,7 +324,8 @@ static Status capture_or_chain(DeviceGraph *graph, int first_slot, int steps, Cu
   Device *device = graph->device;
   char why[512] = "it lacks the functions for it";
   if (!device->is_chain && device->driver->capture_info && device->driver->capture_update) {
-    if (capture_steps(graph, first_slot, steps, out) == STATUS_OK) return STATUS_OK;
+    Status status = capture_steps(graph, first_slot, steps, out);
+    if (status == STATUS_OK || device->begins_early) return status;
     snprintf(why, sizeof why, "%s", status_message());
   }
   bool is_known = device->is_chain;
@@ -288,8 +338,7 @@ static Status capture_or_chain(DeviceGraph *graph, int first_slot, int steps, Cu
   return STATUS_OK;
 }
 
-static Status cuda_graph_capture(DeviceGraph *graph, int first_slot, int steps,
-                                 CudaGraphExec *out) {
+static Status capture_and_make(DeviceGraph *graph, int first_slot, int steps, CudaGraphExec *out) {
   Device *device = graph->device;
   CudaGraph captured = NULL;
   STATUS_TRY(capture_or_chain(graph, first_slot, steps, &captured));
@@ -300,6 +349,23 @@ static Status cuda_graph_capture(DeviceGraph *graph, int first_slot, int steps,
                                         : CUDA_SUCCESS;
   if (result != CUDA_SUCCESS) device->driver->graph_exec_destroy(*out);
   return cuda_say(device, result, "uploading it");
+}
+
+/* Launches that begin early are an advantage too. */
+static Status cuda_graph_capture(DeviceGraph *graph, int first_slot, int steps,
+                                 CudaGraphExec *out) {
+  Device *device = graph->device;
+  Status status = capture_and_make(graph, first_slot, steps, out);
+  if (status == STATUS_OK || !device->begins_early) return status;
+  char why[512];
+  snprintf(why, sizeof why, "%s", status_message());
+  device->begins_early = false;
+  STATUS_TRY(capture_and_make(graph, first_slot, steps, out));
+  if (!device->is_chain)
+    say_warning("%s: the driver makes no CUDA graph in which kernels begin early (%s): each begins when "
+                "the one before has ended",
+                device->text, why);
+  return STATUS_OK;
 }
 
 Status cuda_graph_go_on_plainly(Device *device, const char *of) {

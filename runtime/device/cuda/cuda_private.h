@@ -81,6 +81,7 @@ struct Device {
   CudaAddress waits_address; /* … and where the GPU has it; NULL, 0: these say nothing */
   bool is_plain; /* launch one by one: FT_CUDA_NO_GRAPH, for debuggers, or a graph that could not be made */
   bool is_waited; /* … and wait for each launch */
+  bool begins_early; /* launches of CUDA graphs, as plan_begins_early says */
   bool is_chain; /* the driver takes no edges of ours: each launch after the one before */
   char text[224];
 };
@@ -171,6 +172,8 @@ Status cuda_module_load_artifact(const CudaDriver *driver, const Artifact *artif
 /* Makes the maps of a launch; *out in the graph's arena. */
 Status cuda_map_make(DeviceGraph *graph, const PlanStep *step, CudaTensorMap **out);
 /* ── cuda_graph.c: what a step enqueues, in which order; capture ── */
+/* Sets device->begins_early: can the driver do it, and has the plan such launches? */
+void cuda_graph_open(Device *device);
 Status cuda_graph_items(DeviceGraph *graph);
 /* Enqueues one item on a stream, with the batch and outputs of a slot. */
 Status cuda_graph_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, CudaStream stream);

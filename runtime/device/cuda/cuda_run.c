@@ -78,7 +78,7 @@ Status cuda_run(DeviceGraph *graph, const char *batch) {
   STATUS_TRY(wait_for_run(device, device->filled, device->runs + 1 - CUDA_HOLDS));
   STATUS_TRY(wait_for_slots(device, slot, 1, device->copy));
   int64_t bytes = plan_place_bytes(device->artifact->plan, device->batch_place);
-  if (bytes)
+  if (bytes && batch)
     CUDA_TRY(device,
              to_device(device->input_slots + (uint64_t)(slot * device->input_stride), batch,
                        (size_t)bytes, device->copy),

@@ -366,6 +366,7 @@ static Status cuda_open(const Artifact *artifact, const DeviceOptions *options, 
   device->is_waited = plain && !strcmp(plain, "wait");
   cuda_ranks_open(device, options->comm);
   Status status = cuda_driver_open(&device->driver);
+  if (status == STATUS_OK) cuda_graph_open(device);
   if (status == STATUS_OK) status = open_device(device, options);
   if (status != STATUS_OK) {
     cuda_close(device);

@@ -304,6 +304,13 @@ static Status bind_sim(Device *device, const Artifact *artifact, int which, char
 }
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
+/* As plan_begins_early says of the step that this one waits for, or of no step where the host makes a call in
+ * its place. */
+static bool sim_begins_early(const DeviceGraph *graph, const PlanStep *step) {
+  bool is_one = step->after_count == 1 && !graph->tasks[step->after[0]].call_count;
+  return plan_begins_early(step, is_one ? &graph->graph->steps.at[step->after[0]] : NULL);
+}
+
 static Status run_launch(DeviceGraph *graph, const PlanStep *step, Task *task, const char *batch,
                          SimCounts *counts, const SimTiming *timing) {
   SimMachine *machine = graph->device->machine;
@@ -315,6 +322,7 @@ static Status run_launch(DeviceGraph *graph, const PlanStep *step, Task *task, c
     }
     if (task->is_fresh[i]) sim_mark(machine, task->regions[i].at, task->regions[i].bytes, false);
   }
+  task->launch.is_early = sim_begins_early(graph, step);
   task->launch.counts = counts;
   task->launch.timing = timing;
   char said[512];
@@ -452,7 +460,7 @@ static Status count_sim(DeviceGraph *graph, const char *batch, int index, const 
   *out = (DeviceCounts){.is_kernel = task->kernel != NULL};
   if (!task->kernel) return sim_run_step(graph, batch, index);
   if (how->gpu) timing = sim_gpu_timing(how->gpu, (double)step->bytes);
-  task->launch.sample = how->sample;
+  task->launch.sample = step->part_count ? 0 : how->sample; /* joined kernels are small, and their blocks unlike */
   task->launch.step_limit = how->sample ? SAMPLE_STEPS : 0;
   STATUS_TRY(run_launch(graph, step, task, batch, &counts, how->gpu ? &timing : NULL));
   sim_gpu_scale(&counts, step->grid[0] * step->grid[1] * step->grid[2]);

@@ -141,6 +141,8 @@ typedef struct {
   int region_count;
   const char *source, *label; /* for messages: the .ft file and the plan's label; NULL: none */
   uint32_t line;              /* in source; 0: none */
+  bool is_early;              /* begun before the launch that it waits for has ended: each thread must
+                                 execute griddepcontrol.wait before it touches global memory or ends */
   int64_t sample;             /* run only so many blocks, drawn evenly over the grid; 0: all */
   int64_t step_limit;         /* instructions of a warp before it counts as endless; 0: 2^36 */
   SimCounts *counts;          /* NULL: not wanted; counting makes a launch slower */

@@ -220,6 +220,7 @@ static void begin_warp(SimCta *cta, int index) {
   w->base[0] = cta->registers + kernel->register_bytes * index;
   w->base[1] = kernel->constant_lanes;
   w->mask = w->live = w->all = threads >= SIM_LANES ? ~0u : (1u << threads) - 1;
+  w->unready = cta->run->launch->is_early ? w->all : 0;
   w->is_partial = false;
   w->state = WARP_RUNS;
   w->index = index;

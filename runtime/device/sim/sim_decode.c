@@ -306,7 +306,7 @@ bool decode_knows(const char *op) {
   static const char *const others[] = {
       "bra",    "ret",   "exit",     "trap",       "bar",   "barrier",    "ld",
       "st",     "atom",  "red",      "cp",         "shfl",  "vote",       "redux",
-      "mma",    "cvta",  "wgmma",    "mbarrier",   "elect", "setmaxnreg", "ldmatrix",
+      "mma",    "cvta",  "wgmma",    "mbarrier",   "elect", "setmaxnreg", "griddepcontrol", "ldmatrix",
       "membar", "fence", "prefetch", "activemask", "mad",   NULL};
   size_t length = strcspn(op, ".");
   if (decode_point_knows(op, length)) return true;

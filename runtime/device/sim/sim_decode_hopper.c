@@ -351,6 +351,17 @@ static Status decode_registers(Decoder *decoder, const PtxStatement *s) {
       decoder, (SimInst){.code = SIM_registers, .line = s->line, .imm = count, .mode = is_more});
 }
 
+static Status decode_grid_wait(Decoder *decoder, const PtxStatement *s) {
+  bool is_wait = !strcmp(s->op, "griddepcontrol.wait");
+  if (!is_wait && strcmp(s->op, "griddepcontrol.launch_dependents") != 0)
+    return decode_fail(decoder, "unsupported instruction %s", s->op);
+  if (s->count) return decode_fail(decoder, "%s takes no operands", s->op);
+  SimInst *made = decode_push(decoder, SIM_grid_wait);
+  made->line = s->line;
+  made->mode = is_wait;
+  return STATUS_OK;
+}
+
 /* ── all of them ──────────────────────────────────────────────────────────────────────────── */
 Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   static const struct {
@@ -368,6 +379,7 @@ Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   if (decode_begins(s->op, "cp.async.bulk.tensor.")) return decode_tensor(decoder, s);
   if (decode_begins(s->op, "cp.async.bulk.")) return decode_bulk(decoder, s);
   if (!strcmp(s->op, "elect.sync")) return decode_elect(decoder, s);
+  if (decode_begins(s->op, "griddepcontrol.")) return decode_grid_wait(decoder, s);
   if (!strcmp(s->op, "setmaxnreg.inc.sync.aligned.u32") ||
       !strcmp(s->op, "setmaxnreg.dec.sync.aligned.u32"))
     return decode_registers(decoder, s);

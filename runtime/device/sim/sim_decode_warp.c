@@ -165,6 +165,10 @@ static Status decode_mma(Decoder *decoder, const PtxStatement *s) {
       {"m16n8k32.row.col.f32.e4m3.e5m2.f32", MMA_FLOAT8 + 1, 4, 4, 2},
       {"m16n8k32.row.col.f32.e5m2.e4m3.f32", MMA_FLOAT8 + 2, 4, 4, 2},
       {"m16n8k32.row.col.f32.e5m2.e5m2.f32", MMA_FLOAT8 + 3, 4, 4, 2},
+      {"m16n8k32.row.col.s32.s8.s8.s32", MMA_INTEGER, 4, 4, 2},
+      {"m16n8k32.row.col.s32.s8.u8.s32", MMA_INTEGER + 1, 4, 4, 2},
+      {"m16n8k32.row.col.s32.u8.s8.s32", MMA_INTEGER + 2, 4, 4, 2},
+      {"m16n8k32.row.col.s32.u8.u8.s32", MMA_INTEGER + 3, 4, 4, 2},
   };
   const char *shape = s->op + strlen("mma.sync.aligned.");
   size_t k = 0, count = sizeof kinds / sizeof *kinds;

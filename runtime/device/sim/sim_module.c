@@ -5,7 +5,7 @@
 
 /* The handlers for this processor; FT_SIM_LANES=base or v3 takes lesser ones, for tests. */
 static const SimLanes *choose_lanes(void) {
-#if defined(__x86_64__)
+#if defined(SIM_LEVELS)
   const char *chosen = getenv("FT_SIM_LANES");
   __builtin_cpu_init();
   bool has_v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&

@@ -107,6 +107,13 @@ Status parse_operand(Parser *p, PtxOperand *out) {
   }
   out->count = 1;
   STATUS_TRY(parse_value(p, &out->at[0]));
+  if (p->token == '+' && out->at[0].kind == VALUE_SHARED) { /* name+8: a place in a variable */
+    STATUS_TRY(parse_next(p));
+    if (p->token != TOKEN_NUMBER || p->number.kind != VALUE_INT)
+      return parse_fail(p, "expected a number behind '+'");
+    out->at[0].bits += p->number.bits;
+    return parse_next(p);
+  }
   if (p->token != '|') return STATUS_OK;
   STATUS_TRY(parse_next(p));
   out->has_second = true;

@@ -50,7 +50,7 @@ typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
           X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async) X(cp_commit)     \
               X(cp_wait) X(ldmatrix) X(stmatrix) X(proxy) X(wgmma_fence) X(wgmma_commit)           \
                   X(wgmma_wait) X(wgmma) X(registers) X(mbar) X(bulk) X(tensor) X(elect) X(mapa)          \
-                      X(cluster) X(mma)
+                      X(cluster) X(grid_wait) X(mma)
 typedef enum {
 #define X(name) SIM_##name,
   SIM_SPECIAL_OPS(X)
@@ -116,7 +116,8 @@ enum {
 enum { PROXY_SHARED = 1, PROXY_GLOBAL = 2, PROXY_MBARRIER = 4 };
 enum { WGMMA_F16, WGMMA_BF16, WGMMA_TF32, WGMMA_FLOAT8 /* and three more: 1 if b is of e5m2, 2 if a is */ };
 enum { MMA_F16_16816, MMA_BF16_16816, MMA_TF32_1688, MMA_F16_1688, MMA_BF16_1688, MMA_TF32_1684,
-       MMA_FLOAT8 /* and three more: 1 if b is of e5m2, 2 if a is */ };
+       MMA_FLOAT8 /* and three more: 1 if b is of e5m2, 2 if a is */,
+       MMA_INTEGER = MMA_FLOAT8 + 4 /* the same: 1 if b is unsigned, 2 if a is */ };
 
 /* ── modules ──────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
@@ -288,6 +289,7 @@ enum { PLACE_WRITTEN = 1, PLACE_READ = 2, PLACE_SUM = 4 /* has been written by o
 struct SimWarp {
   char *base[2];            /* registers, constants */
   uint32_t mask, live, all; /* active now; not ended; that exist */
+  uint32_t unready;         /* of a launch that was begun early: lanes without griddepcontrol.wait so far */
   bool is_partial;          /* mask is not all of live */
   SimWarpState state;
   int index, sync;
@@ -414,7 +416,8 @@ int sim_kernel_registers(const SimKernel *kernel);
 void sim_order(Arena *arena, const int (*next)[2], int count, int *rank);
 
 extern const SimLanes sim_lanes_base;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(FT_SIM_ONE) /* sanitized builds have one, for the machine that builds */
+#define SIM_LEVELS
 extern const SimLanes sim_lanes_v3, sim_lanes_v4;
 #endif
 
@@ -423,6 +426,8 @@ const SimInst *sim_fault(SimWarp *warp, const SimInst *inst, const char *format,
     __attribute__((format(printf, 3, 4)));
 const SimInst *sim_fault_global(SimWarp *warp, const SimInst *inst, int lane, uint64_t address,
                                 int bytes);
+/* A lane of an early launch ends without having waited. */
+const SimInst *sim_fault_unready(SimWarp *warp, const SimInst *inst);
 const SimInst *sim_fault_shared(SimWarp *warp, const SimInst *inst, int lane, uint64_t address,
                                 int bytes);
 const SimInst *sim_fault_local(SimWarp *warp, const SimInst *inst, int lane, uint64_t address,

@@ -121,6 +121,11 @@ const SimInst *sim_fault_global(SimWarp *w, const SimInst *in, int lane, uint64_
   const SimRun *run = w->cta->run;
   place_text(run, address, place);
   lane_text(w, lane, who);
+  if (w->unready >> lane & 1)
+    return sim_fault(w, in,
+                     "too early: %s of %d bytes at %s, by %s, before griddepcontrol.wait: the "
+                     "kernel before may still be at work there",
+                     verb(in), bytes, place, who);
   if (address & (uint64_t)(bytes - 1))
     return sim_fault(w, in, "misaligned: %s of %d bytes at %s, by %s", verb(in), bytes, place, who);
   for (int i = 0; i < run->place_count; i++)
@@ -130,6 +135,13 @@ const SimInst *sim_fault_global(SimWarp *w, const SimInst *in, int lane, uint64_
                        place, who);
   return sim_fault(w, in, "out of bounds: %s of %d bytes at %s, by %s", verb(in), bytes, place,
                    who);
+}
+
+const SimInst *sim_fault_unready(SimWarp *w, const SimInst *in) {
+  char who[WHO_TEXT];
+  return sim_fault(w, in, "too early: %s ends without griddepcontrol.wait: this kernel may end before the "
+                   "one before it, and the next would wait for this one only",
+                   lane_text(w, __builtin_ctz(w->unready & w->mask), who));
 }
 
 static const SimInst *fault_space(SimWarp *w, const SimInst *in, int lane, uint64_t address,

@@ -1,0 +1,250 @@
+/* attention_amx: the part of attention_x86.c for bf16 on processors with AMX: the same blocks, multiplied by its tiles. The
+ * weights, and the gradients of scores, are rounded to bf16 where they are multiplied, as FlashAttention does and ft's kernels
+ * for GPUs do; sums are f32. A word is two neighbours of a row, or of two rows; what is summed over goes on with zeros
+ * up to a multiple of 32. */
+#if defined __AVX512BW__
+#include "kernels/amx_x86.h"
+
+/* AMX, and vcvtne2ps2bf16, which all processors with AMX have. */
+#define AMX_ATTENTION static __attribute__((target("amx-tile,amx-bf16,avx512bf16"), noinline))
+enum { TILE_WORDS = TILE / 2, MOST_WORDS = MOST / 2, PAIRED = 2 * AMX_WORDS };
+
+typedef struct {
+  Forward f;
+  _Alignas(64) uint32_t query[TILE * MOST_WORDS], rows[TILE * MOST_WORDS], right[TILE * MOST_WORDS];
+  _Alignas(64) uint32_t weights[TILE * TILE_WORDS];
+} ForwardAmx;
+
+typedef struct {
+  Backward w;
+  _Alignas(64) uint32_t query[TILE * MOST_WORDS], dy[TILE * MOST_WORDS], rows[TILE * MOST_WORDS];
+  _Alignas(64) uint32_t key[TILE * MOST_WORDS], value[TILE * MOST_WORDS]; /* [word of features][TILE] */
+  _Alignas(64) uint32_t key_rows[TILE * MOST_WORDS], right[TILE * MOST_WORDS]; /* [word of rows][width] */
+  _Alignas(64) uint32_t narrow[TILE * TILE_WORDS];
+} BackwardAmx;
+
+static int64_t words_for(int64_t count) { return (count + PAIRED - 1) / PAIRED * AMX_WORDS; }
+
+/* ── operands ───────────────────────────────────────────────────────────────────────────────── */
+/* to[TILE][words_for(n)]: `count` rows of n features, `step` apart, and zeros. */
+static void fill_words(const uint16_t *x, int64_t n, int64_t step, int64_t count, uint32_t *to) {
+  int64_t words = words_for(n), whole = n / PAIRED * AMX_WORDS;
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t d = 0; d < n; d += PAIRED) __builtin_prefetch(x + i * step + d);
+  for (int64_t i = 0; i < TILE; i++, to += words) {
+    const uint16_t *row = x + i * step;
+    for (int64_t w = 0; w < words; w += AMX_WORDS)
+      if (i >= count || w >= whole) *(Words *)(to + w) = (Words)0u;
+    if (i >= count) continue;
+    for (int64_t w = 0; w < whole; w += AMX_WORDS) __builtin_memcpy(to + w, row + 2 * w, sizeof(Words));
+    for (int64_t d = 2 * whole; d < n; d++) to[d / 2] |= (uint32_t)row[d] << d % 2 * 16;
+  }
+}
+
+/* to[words][TILE]: rows as columns. */
+static void transpose_words(const uint32_t *from, int64_t words, uint32_t *to) {
+  for (int64_t i = 0; i < TILE; i += LANES)
+    for (int64_t w = 0; w < words; w += LANES) {
+      Lanes x[LANES];
+      for (int r = 0; r < LANES; r++) __builtin_memcpy(&x[r], from + (i + r) * words + w, sizeof x[r]);
+      lanes_transpose(x);
+      for (int r = 0; r < LANES; r++) __builtin_memcpy(to + (w + r) * TILE + i, &x[r], sizeof x[r]);
+    }
+}
+
+/* to[TILE_WORDS][width]: rows 2 w and 2 w + 1 as pairs. */
+static void pair_rows(const uint32_t *from, int64_t words, int64_t width, uint32_t *to) {
+  for (int64_t w = 0; w < TILE_WORDS; w++)
+    for (int64_t d = 0; d < width; d += LANES) {
+      const uint16_t *even = (const uint16_t *)(from + 2 * w * words) + d;
+      Words low = __builtin_convertvector(*(const NarrowLanes *)even, Words);
+      Words high = __builtin_convertvector(*(const NarrowLanes *)(even + 2 * words), Words);
+      *(Words *)(to + w * width + d) = low | high << 16;
+    }
+}
+
+/* to[TILE][TILE_WORDS] of from[TILE][TILE], of which `columns` count. */
+AMX_ATTENTION void narrow_rows(const float *from, int64_t columns, uint32_t *to) {
+  for (int64_t i = 0; i < TILE; i++)
+    for (int64_t j = 0; j < columns; j += PAIRED) {
+      const float *at = from + i * TILE + j;
+      __m512bh pairs = _mm512_cvtne2ps_pbh(lanes_load(at + LANES), lanes_load(at));
+      __builtin_memcpy(to + i * TILE_WORDS + j / 2, &pairs, sizeof pairs);
+    }
+}
+
+/* to[TILE][TILE_WORDS]: columns as rows, of which `rows` count. */
+AMX_ATTENTION void narrow_columns(const float *from, int64_t rows, int64_t columns, uint32_t *to) {
+  for (int64_t j = 0; j < columns; j += LANES)
+    for (int64_t i = 0; i < rows; i += PAIRED) {
+      Lanes x[2][LANES];
+      for (int half = 0; half < 2; half++) {
+        for (int r = 0; r < LANES; r++) {
+          int64_t row = i + half * LANES + r;
+          x[half][r] = row < rows ? lanes_load(from + row * TILE + j) : (Lanes)0.0f;
+        }
+        lanes_transpose(x[half]);
+      }
+      for (int r = 0; r < LANES; r++) {
+        __m512bh pairs = _mm512_cvtne2ps_pbh(x[1][r], x[0][r]);
+        __builtin_memcpy(to + (j + r) * TILE_WORDS + i / 2, &pairs, sizeof pairs);
+      }
+    }
+}
+
+/* s->sums, whose rows are `across` apart, have `columns`. Whole tiles of 16 by 16 are written. */
+AMX_ATTENTION void amx_product(const PairStrip *s, int64_t columns, int64_t across) {
+  const PairAhead none = {0, 0, 0, 0};
+  for (int64_t row = 0; row < s->rows; row += 2 * AMX_WORDS)
+    for (int64_t j = 0; j < columns; j += 2 * AMX_WORDS) {
+      PairStrip at = *s;
+      at.right += j;
+      float *sums = s->sums + row * across + j;
+      bool is_tall = s->rows - row > AMX_WORDS, is_wide = columns - j > AMX_WORDS;
+      if (is_tall && is_wide)
+        amx_tile(true, true, &at, row, sums, across, none);
+      else if (is_tall)
+        amx_tile(true, false, &at, row, sums, across, none);
+      else if (is_wide)
+        amx_tile(false, true, &at, row, sums, across, none);
+      else
+        amx_tile(false, false, &at, row, sums, across, none);
+    }
+}
+
+/* ── forward ────────────────────────────────────────────────────────────────────────────────── */
+static void forward_amx(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
+                        int64_t first, ForwardAmx *x) {
+  Forward *f = &x->f;
+  int64_t n = p->features, width = padded(n), words = words_for(n), g = h / (p->heads / p->groups);
+  const void *mask = attention_mask_of(p, args, b, h);
+  Block block = {.first = first, .count = smaller(TILE, p->rows - first)};
+  int64_t seen = keys_seen(p, first + block.count);
+  fill_words(attention_place(p, &p->q, args, b, h, first), n, p->q.row, block.count, x->query);
+  for (int64_t i = 0; i < block.count; i++) f->most[i] = -infinity, f->sum[i] = 0;
+  for (int64_t i = 0; i < TILE * width; i += LANES) lanes_store(f->out + i, (Lanes)0.0f);
+  for (block.key = 0; block.key < seen; block.key += TILE) {
+    block.keys = smaller(TILE, seen - block.key);
+    if (block_is_hidden(p, mask, &block)) continue;
+    int64_t key_words = words_for(block.keys);
+    fill_words(attention_place(p, &p->k, args, b, g, block.key), n, p->k.row, block.keys, x->rows);
+    transpose_words(x->rows, words, x->right);
+    PairStrip scores = {x->query, words, x->right, block.count, TILE, words, f->score, false};
+    amx_product(&scores, 2 * key_words, TILE);
+    weigh(p, mask, &block, width, f);
+    narrow_rows(f->score, block.keys, x->weights);
+    fill_words(attention_place(p, &p->v, args, b, g, block.key), n, p->v.row, block.keys, x->rows);
+    pair_rows(x->rows, words, width, x->right);
+    PairStrip sums = {x->weights, TILE_WORDS, x->right, block.count, width, key_words, f->out, true};
+    amx_product(&sums, width, width);
+  }
+  forward_finish(p, args, b, h, first, block.count, f);
+}
+
+/* ── backward ───────────────────────────────────────────────────────────────────────────────── */
+static void deltas_amx(const AttentionProblem *p, void *const *args, int64_t b, int64_t h, const Block *block, float *delta) {
+  int64_t n = p->features, whole = n / LANES * LANES;
+  for (int64_t i = 0; i < block->count; i++) {
+    const void *dy = attention_place(p, &p->dy, args, b, h, block->first + i);
+    const void *out = attention_place(p, &p->out, args, b, h, block->first + i);
+    Lanes both = (Lanes)0.0f;
+    float rest = 0;
+    for (int64_t d = 0; d < whole; d += LANES)
+      both += lanes_load_as(OPERAND_BF16, dy, d) * lanes_load_as(OPERAND_BF16, out, d);
+    for (int64_t d = whole; d < n; d++) rest += lanes_at(OPERAND_BF16, dy, d) * lanes_at(OPERAND_BF16, out, d);
+    delta[i] = lanes_sum(both) + rest;
+  }
+}
+
+/* As backward_block. */
+static void backward_block_amx(const AttentionProblem *p, void *const *args, int64_t share, int64_t b,
+                               int64_t h, const Block *block, BackwardAmx *x) {
+  Backward *w = &x->w;
+  int64_t n = p->features, width = padded(n), words = words_for(n), first = block->first, count = block->count, step;
+  int64_t key_words = words_for(block->keys), row_words = words_for(count);
+  const float *lse = (const float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
+  float *dq = sums_at(p, args, share, b, h, first, &step);
+  fill_words(attention_place(p, &p->q, args, b, h, first), n, p->q.row, count, x->query);
+  fill_words(attention_place(p, &p->dy, args, b, h, first), n, p->dy.row, count, x->dy);
+  amx_product(&(PairStrip){x->query, words, x->key, count, TILE, words, w->weight, false}, 2 * key_words, TILE);
+  amx_product(&(PairStrip){x->dy, words, x->value, count, TILE, words, w->slope, false}, 2 * key_words, TILE);
+  deltas_amx(p, args, b, h, block, w->delta);
+  slopes(p, attention_mask_of(p, args, b, h), block, lse, w->delta, w);
+  narrow_columns(w->weight, count, block->keys, x->narrow);
+  pair_rows(x->dy, words, width, x->right);
+  amx_product(&(PairStrip){x->narrow, TILE_WORDS, x->right, block->keys, width, row_words, w->dv, true}, width, width);
+  narrow_columns(w->slope, count, block->keys, x->narrow);
+  pair_rows(x->query, words, width, x->right);
+  amx_product(&(PairStrip){x->narrow, TILE_WORDS, x->right, block->keys, width, row_words, w->dk, true}, width, width);
+  narrow_rows(w->slope, block->keys, x->narrow);
+  bool is_direct = count % AMX_WORDS == 0 && step == width;
+  PairStrip sums = {x->narrow, TILE_WORDS, x->key_rows, count, width, key_words, is_direct ? dq : w->room[0], is_direct};
+  amx_product(&sums, width, width);
+  if (!is_direct) add_rows_to_sums(n, count, w->room[0], width, dq, step);
+}
+
+static void backward_amx(const AttentionProblem *p, void *const *args, int64_t b, int64_t g,
+                         int64_t share, BackwardAmx *x) {
+  Backward *w = &x->w;
+  int64_t n = p->features, width = padded(n), words = words_for(n), heads = p->heads / p->groups;
+  for (int64_t h = g * heads; h < (g + 1) * heads; h++) attention_clear_sums(p, args, share, b, h);
+  Block block;
+  for (block.key = share * TILE; block.key < p->keys; block.key += p->shares * TILE) {
+    block.keys = smaller(TILE, p->keys - block.key);
+    fill_words(attention_place(p, &p->k, args, b, g, block.key), n, p->k.row, block.keys, x->rows);
+    transpose_words(x->rows, words, x->key);
+    pair_rows(x->rows, words, width, x->key_rows);
+    fill_words(attention_place(p, &p->v, args, b, g, block.key), n, p->v.row, block.keys, x->rows);
+    transpose_words(x->rows, words, x->value);
+    for (int64_t i = 0; i < TILE * width; i += LANES) {
+      lanes_store(w->dk + i, (Lanes)0.0f);
+      lanes_store(w->dv + i, (Lanes)0.0f);
+    }
+    for (int64_t h = g * heads; h < (g + 1) * heads; h++)
+      for (block.first = 0; block.first < p->rows; block.first += TILE) {
+        block.count = smaller(TILE, p->rows - block.first);
+        if (keys_seen(p, block.first + block.count) <= block.key) continue;
+        backward_block_amx(p, args, share, b, h, &block, x);
+      }
+    backward_finish(p, args, b, g, &block, w);
+  }
+}
+
+/* ── items ──────────────────────────────────────────────────────────────────────────────────── */
+static bool takes_amx(const AttentionProblem *p) {
+  int both = GEMM_AMX | GEMM_DPBF16;
+  return p->type == OPERAND_BF16 && (p->may_use & GEMM_AMX) && (gemm_bf16_found() & both) == both;
+}
+
+AMX_ATTENTION void run_forward_amx(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
+  ForwardAmx x;
+  int64_t blocks = (p->rows + TILE - 1) / TILE;
+  amx_begin();
+  for (int64_t i = begin; i < end; i++) {
+    int64_t head = i / blocks;
+    forward_amx(p, args, head / p->heads, head % p->heads, i % blocks * TILE, &x);
+  }
+  amx_end();
+}
+
+AMX_ATTENTION void run_backward_amx(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
+  BackwardAmx x;
+  amx_begin();
+  for (int64_t i = begin; i < end; i++) {
+    int64_t head = i / p->shares;
+    backward_amx(p, args, head / p->groups, head % p->groups, i % p->shares, &x);
+  }
+  amx_end();
+}
+#else
+static bool takes_amx(const AttentionProblem *p) {
+  (void)p;
+  return false;
+}
+static void run_forward_amx(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
+  (void)p, (void)args, (void)begin, (void)end;
+}
+static void run_backward_amx(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
+  run_forward_amx(p, args, begin, end);
+}
+#endif

@@ -1,0 +1,168 @@
+/* gemm_whole: products whose operands are f32 in memory and hold whole numbers of at most 8 bits (passes/integers.h): how
+ * they are brought into 8 bits, and what the epilogue gets of a sum. Included by gemm_operand.h in bodies that define
+ * WHOLE; there gemm_a_pitch and gemm_b_pitch are those of packed rows.
+ *
+ * A launch for each operand packs it: rows of a, columns of b, each with its numbers along k side by side, 0 behind them
+ * up to the pitch, a multiple of 16 bytes; and for each of them whether it has a number that is not whole or out of its
+ * range, or NaN. So the product copies what it multiplies as it lies, a quarter of the bytes, and whatever the order
+ * in which an operand lies.
+ *
+ * Sums of whole numbers are exact 32-bit integers, in parts as well, and are rounded to f32 once. A row or column with
+ * other numbers is computed in f32: each of its results by one thread, from the operand itself. Where the numbers of b
+ * are certainly whole or NaN (gemm_b_is_sure) b itself is not read: its other numbers are taken from their 8 bits. */
+#ifndef FT_KERNELS_GEMM_WHOLE_H
+#define FT_KERNELS_GEMM_WHOLE_H
+
+enum { PACK_WARPS = 8, PACK_LANES = 32, PACK_STEPS = 16 };
+
+/* Between these are an operand's numbers. */
+int gemm_a_low(void), gemm_a_high(void), gemm_b_low(void), gemm_b_high(void), gemm_b_is_sure(void);
+/* Of the operands in f32: elements between the beginnings of their rows, and whether neighbours there are neighbours in
+ * k; so many warps of a block pack one such row. */
+int gemm_a_source_pitch(void), gemm_b_source_pitch(void), gemm_a_source_deep(void);
+int gemm_b_source_deep(void), gemm_a_pack_team(void), gemm_b_pack_team(void);
+const float *gemm_source_a(void *const *args), *gemm_source_b(void *const *args);
+/* Packed, and for each row of a, or column of b, whether it is faulty. */
+unsigned char *gemm_packed_a(void *const *args), *gemm_packed_b(void *const *args);
+int *gemm_faults_a(void *const *args), *gemm_faults_b(void *const *args);
+
+typedef float Floats __attribute__((vector_size(16), aligned(16)));
+typedef unsigned Words __attribute__((vector_size(16), aligned(16)));
+
+/* ── packing ─────────────────────────────────────────────────────────────────────────────────── */
+
+/* The number's 8 bits; *fault, if it is none. */
+ALWAYS unsigned pack_number(int is_a, float x, int *fault) {
+  int whole = __nvvm_f2i_rn(x), low = is_a ? gemm_a_low() : gemm_b_low();
+  *fault |= (float)whole != x || whole < low || whole > (is_a ? gemm_a_high() : gemm_b_high());
+  return (unsigned)whole & 255u;
+}
+ALWAYS unsigned pack_four(int is_a, const float *x, int *fault) {
+  unsigned word = 0;
+#pragma clang loop unroll(full)
+  for (int e = 0; e < 4; e++) word |= pack_number(is_a, x[e], fault) << (8 * e);
+  return word;
+}
+ALWAYS int any_lane(int fault) { return __nvvm_vote_any_sync(0xffffffffu, fault != 0); }
+
+/* Four numbers of a row from step k on; 0 behind its end. */
+ALWAYS unsigned pack_along(int is_a, const float *row, int pitch, int k, int *fault) {
+  float x[4];
+  if (pitch % 4 == 0 && gemm_k() % 4 == 0) {
+    Floats four = {0, 0, 0, 0};
+    if (k < gemm_k()) four = *(const Floats *)(row + k);
+#pragma clang loop unroll(full)
+    for (int e = 0; e < 4; e++) x[e] = four[e];
+  } else {
+#pragma clang loop unroll(full)
+    for (int e = 0; e < 4; e++) x[e] = k + e < gemm_k() ? row[k + e] : 0;
+  }
+  return pack_four(is_a, x, fault);
+}
+
+/* A block has PACK_WARPS / team rows, of all batches: each is packed by `team` warps, 4 steps a lane. */
+ALWAYS void pack_rows(void *const *args, SHARED int *memory, int is_a, int block, int thread) {
+  int pitch = is_a ? gemm_a_pitch() : gemm_b_pitch(), team = is_a ? gemm_a_pack_team() : gemm_b_pack_team();
+  int rows = gemm_batches() * (is_a ? gemm_m() : gemm_n()), warp = thread / PACK_LANES;
+  int row = block * (PACK_WARPS / team) + warp / team, fault = 0;
+  int source_pitch = is_a ? gemm_a_source_pitch() : gemm_b_source_pitch();
+  int is_there = row < rows;
+  if (is_there) {
+    const float *from = (is_a ? gemm_source_a(args) : gemm_source_b(args)) + (int64_t)row * source_pitch;
+    unsigned *to = (unsigned *)((is_a ? gemm_packed_a(args) : gemm_packed_b(args)) + (int64_t)row * pitch);
+#pragma clang loop unroll_count(4)
+    for (int word = thread % (team * PACK_LANES); word < pitch / 4; word += team * PACK_LANES)
+      to[word] = pack_along(is_a, from, source_pitch, word * 4, &fault);
+  }
+  fault = any_lane(fault);
+  if (team > 1) {
+    if (thread % PACK_LANES == 0) memory[warp] = fault;
+    __nvvm_bar_sync(0);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < team; i++) fault |= memory[warp / team * team + i];
+  }
+  if (is_there && thread % (team * PACK_LANES) == 0) (is_a ? gemm_faults_a(args) : gemm_faults_b(args))[row] = fault;
+}
+
+/* Of an operand that lies the other way: a block has 32 neighbours of a batch, one for each lane, and its warps take 16
+ * steps of k each in turn. */
+ALWAYS void pack_across(void *const *args, SHARED int *memory, int is_a, int block, int thread) {
+  int pitch = is_a ? gemm_a_pitch() : gemm_b_pitch(), along = is_a ? gemm_m() : gemm_n();
+  int blocks = (along + PACK_LANES - 1) / PACK_LANES, batch = block / blocks;
+  int row = block % blocks * PACK_LANES + thread % PACK_LANES, warp = thread / PACK_LANES, fault = 0;
+  int source_pitch = is_a ? gemm_a_source_pitch() : gemm_b_source_pitch(), is_there = row < along;
+  const float *from = (is_a ? gemm_source_a(args) : gemm_source_b(args)) + (int64_t)batch * gemm_k() * source_pitch + row;
+  unsigned char *to = (is_a ? gemm_packed_a(args) : gemm_packed_b(args)) + ((int64_t)batch * along + row) * pitch;
+#pragma clang loop unroll(disable)
+  for (int k = warp * PACK_STEPS; k < pitch && is_there; k += PACK_WARPS * PACK_STEPS) {
+    float x[PACK_STEPS];
+    Words words;
+#pragma clang loop unroll(full)
+    for (int e = 0; e < PACK_STEPS; e++) x[e] = k + e < gemm_k() ? from[(int64_t)(k + e) * source_pitch] : 0;
+#pragma clang loop unroll(full)
+    for (int e = 0; e < 4; e++) words[e] = pack_four(is_a, x + 4 * e, &fault);
+    *(Words *)(to + k) = words;
+  }
+  memory[thread] = fault;
+  __nvvm_bar_sync(0);
+  if (warp || !is_there) return;
+#pragma clang loop unroll(full)
+  for (int i = 1; i < PACK_WARPS; i++) fault |= memory[i * PACK_LANES + thread];
+  (is_a ? gemm_faults_a(args) : gemm_faults_b(args))[batch * along + row] = fault;
+}
+
+/* Blocks of PACK_WARPS warps; shared: an int for each thread. */
+__attribute__((always_inline)) void gemm_pack_a(void *const *args, SHARED void *shared, int block, int thread) {
+  if (gemm_a_source_deep())
+    pack_rows(args, (SHARED int *)shared, 1, block, thread);
+  else
+    pack_across(args, (SHARED int *)shared, 1, block, thread);
+}
+__attribute__((always_inline)) void gemm_pack_b(void *const *args, SHARED void *shared, int block, int thread) {
+  if (gemm_b_source_deep())
+    pack_rows(args, (SHARED int *)shared, 0, block, thread);
+  else
+    pack_across(args, (SHARED int *)shared, 0, block, thread);
+}
+
+/* ── results ─────────────────────────────────────────────────────────────────────────────────── */
+
+/* A result in f32, of a faulty row or column. */
+ALWAYS float float_result(void *const *args, int batch, int row, int column, int is_column_faulty) {
+  const float *a = gemm_source_a(args), *b = gemm_source_b(args);
+  const unsigned char *packed = gemm_packed_b(args) + ((int64_t)batch * gemm_n() + column) * gemm_b_pitch();
+  int a_step = gemm_a_source_deep() ? 1 : gemm_a_source_pitch();
+  int b_step = gemm_b_source_deep() ? 1 : gemm_b_source_pitch();
+  a += gemm_a_source_deep() ? ((int64_t)batch * gemm_m() + row) * gemm_a_source_pitch()
+                            : (int64_t)batch * gemm_k() * gemm_a_source_pitch() + row;
+  b += gemm_b_source_deep() ? ((int64_t)batch * gemm_n() + column) * gemm_b_source_pitch()
+                            : (int64_t)batch * gemm_k() * gemm_b_source_pitch() + column;
+  float sum = gemm_b_is_sure() && is_column_faulty ? __builtin_nanf("") : 0;
+#pragma clang loop unroll_count(4)
+  for (int k = 0; k < gemm_k(); k++) {
+    int byte = gemm_b_is_sure() ? packed[k] : 0;
+    float right = !gemm_b_is_sure() ? b[(int64_t)k * b_step] : (float)(gemm_b_low() < 0 ? (signed char)byte : byte);
+    sum += a[(int64_t)k * a_step] * right;
+  }
+  return sum;
+}
+
+/* What the epilogue gets of four neighbours' sums, of which some may lie behind the last column. */
+ALWAYS Values values_of(void *const *args, int batch, int row, int column, Four sums) {
+  Values values = {(float)sums[0], (float)sums[1], (float)sums[2], (float)sums[3]};
+  const int *columns = gemm_faults_b(args) + batch * gemm_n() + column;
+  int fault[4], row_fault = gemm_faults_a(args)[batch * gemm_m() + row], left = gemm_n() - column;
+#pragma clang loop unroll(full)
+  for (int e = 0; e < 4; e++) fault[e] = (gemm_n() % 4 && e >= left) ? 0 : columns[e];
+  if (!(row_fault | fault[0] | fault[1] | fault[2] | fault[3])) return values;
+#pragma clang loop unroll(disable)
+  for (int e = 0; e < 4 && e < left; e++) {
+    int own = e == 0 ? fault[0] : e == 1 ? fault[1] : e == 2 ? fault[2] : fault[3];
+    if (!(row_fault | own)) continue;
+    float value = float_result(args, batch, row, column + e, own);
+    values = (Values){e == 0 ? value : values[0], e == 1 ? value : values[1], e == 2 ? value : values[2],
+                      e == 3 ? value : values[3]};
+  }
+  return values;
+}
+#endif
