@@ -399,7 +399,7 @@ static void find_work_times(const Exec *exec, ExecGraph graph, ExecStepTime *tim
 }
 
 /* A device with a clock of its own says how long a step took; it ended just before the host went on.
- */
+ * On the host a step takes all the time of its call, so that what it begins does not begin before. */
 Status exec_run_traced(Exec *exec, ExecGraph graph, const void *batch, ExecStepTime *times,
                        ExecStepTime *sent) {
   const PlanGraph *plan = exec_graph_plan(exec, graph);
@@ -410,7 +410,7 @@ Status exec_run_traced(Exec *exec, ExecGraph graph, const void *batch, ExecStepT
     int64_t begun = clock_nanoseconds(), time = 0;
     STATUS_TRY(exec->type->run_part(bound, batch, i, i + 1, &time));
     int64_t lasted = clock_nanoseconds() - begun;
-    if (time > lasted) time = lasted; /* clocks that differ by a hair */
+    if (time > lasted || exec->type->is_host_memory) time = lasted; /* or clocks differ by a hair */
     times[i] = (ExecStepTime){.start = begun + lasted - time, .time = time};
     if (i == 0 && !exec->type->is_host_memory)
       *sent = (ExecStepTime){.start = begun, .time = lasted - time};
