@@ -19,7 +19,7 @@ typedef struct {
 typedef struct {
   int64_t batch, heads, groups, rows, keys, features;
   int64_t type;                            /* of all tensors but mask and lse: OPERAND_... */
-  int64_t may_use;                         /* of bf16: GEMM_AMX (kernels/gemm_host.h), or 0 */
+  int64_t may_use;                         /* of bf16: as GemmProduct has it */
   int64_t is_causal, mask;                 /* mask: an ATTENTION_..._MASK */
   int64_t mask_batch, mask_head, mask_row; /* from one to the next, elements; 0: the same for all */
   int64_t arg_mask, arg_lse;               /* where in args; lse is [batch, heads, rows] */

@@ -436,7 +436,7 @@ static void backward(const AttentionProblem *p, void *const *args, int64_t b, in
 }
 
 /* ── items ──────────────────────────────────────────────────────────────────────────────────── */
-#include "kernels/attention_amx.h"
+#include "kernels/attention_pairs.h"
 
 static __attribute__((noinline)) void run_plain_forward(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
   Forward f;
@@ -447,7 +447,8 @@ static __attribute__((noinline)) void run_plain_forward(const AttentionProblem *
   }
 }
 void attention_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
-  takes_amx(p) ? run_forward_amx(p, args, begin, end) : run_plain_forward(p, args, begin, end);
+  int way = pairs_way(p);
+  way ? run_forward_by_pairs(p, args, begin, end, way) : run_plain_forward(p, args, begin, end);
 }
 
 static __attribute__((noinline)) void run_plain_backward(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
@@ -458,7 +459,8 @@ static __attribute__((noinline)) void run_plain_backward(const AttentionProblem 
   }
 }
 void attention_grad_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
-  takes_amx(p) ? run_backward_amx(p, args, begin, end) : run_plain_backward(p, args, begin, end);
+  int way = pairs_way(p);
+  way ? run_backward_by_pairs(p, args, begin, end, way) : run_plain_backward(p, args, begin, end);
 }
 
 /* dq: what the shares have summed, in their order. */

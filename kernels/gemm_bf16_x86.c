@@ -8,15 +8,14 @@
  * Both instructions (Intel SDM, volume 2) round each sum to the nearest f32, and take subnormal operands and
  * sums, below 2^-126, for zeros. An element is one sum whose order depends on k only: any split of the items
  * gives the same bits. */
-#include "kernels/amx_x86.h"
 #include "kernels/gemm_blocks.h"
+#include "kernels/pairs_x86.h"
 #include "kernels/panel_x86.h"
 #if defined __AVX512BW__
 #include <cpuid.h>
 #include <immintrin.h>
 #include <stddef.h>
 
-#define DPBF16 __attribute__((target("avx512bf16")))
 enum {
   PAIR_STEP = GEMM_PAIR_DEPTH / 2,     /* words that tdpbf16ps takes: zeros pad k to a multiple of them */
   PAIR_WORDS = GEMM_PACKED_DEPTH / 2,  /* of a part of k */
@@ -143,39 +142,6 @@ static void pack_pairs_right(const GemmProduct *p, const uint16_t *b, int64_t co
     pack_interleaved(b + part->first * p->n + column, p->n, columns, width, part, to);
 }
 
-/* ── AVX512-BF16 ────────────────────────────────────────────────────────────────────────────── */
-ALWAYS DPBF16 void dpbf16_tile(int rows, int vectors, const PairStrip *s, int64_t row) {
-  TileSums sum;
-  int64_t width = vectors * GEMM_LANES, words = s->words;
-  const uint32_t *left = s->left + row * s->pitch, *right = s->right;
-  float *sums = s->sums + row * width;
-  tile_begin(rows, vectors, sum);
-  if (s->adds) tile_resume(rows, vectors, sum, sums, width);
-#pragma clang loop unroll(disable)
-  do {
-    __m512bh by[GEMM_MAX_VECTORS];
-#pragma clang loop unroll(full)
-    for (int j = 0; j < vectors; j++)
-      by[j] = (__m512bh)_mm512_load_si512(right + j * GEMM_LANES);
-#pragma clang loop unroll(full)
-    for (int i = 0; i < rows; i++) {
-      __m512bh word = (__m512bh)_mm512_set1_epi32((int)left[i * s->pitch]);
-#pragma clang loop unroll(full)
-      for (int j = 0; j < vectors; j++)
-        sum[i][j] = (Lanes)_mm512_dpbf16_ps((__m512)sum[i][j], word, by[j]);
-    }
-    left++;
-    right += width;
-  } while (--words);
-  tile_end(rows, vectors, sum, sums, width);
-}
-
-ALWAYS DPBF16 void dpbf16_rows(int most, int vectors, const PairStrip *s) {
-  int64_t row = 0;
-  for (; row + most <= s->rows; row += most) dpbf16_tile(most, vectors, s, row);
-  for (; row < s->rows; row += 4) dpbf16_tile(4, vectors, s, row); /* beyond the rows are zeros */
-}
-
 /* ── blocks ─────────────────────────────────────────────────────────────────────────────────── */
 /* A product of the batch, and where it is cut. */
 typedef struct {
@@ -205,9 +171,9 @@ ALWAYS AMX void amx_strip(const PairPlace *at, const PairStrip *s) {
 
 ALWAYS DPBF16 void dpbf16_strip(const PairPlace *at, const PairStrip *s) {
   if (s->width == GEMM_LANES)
-    dpbf16_rows(12, 1, s);
+    dpbf16_rows(1, s, 0, s->width);
   else
-    dpbf16_rows(12, 2, s);
+    dpbf16_rows(2, s, 0, s->width);
   if (at->is_last)
     gemm_x86_finish(at->p, at->args, at->batch, at->row, s->rows, at->column, at->columns, s->sums, s->width);
 }
@@ -303,12 +269,11 @@ int gemm_bf16_found(void) {
   return found & ~IS_KNOWN;
 }
 
-/* GEMM_AMX, GEMM_DPBF16, or 0: neither. */
-static int bf16_way(const GemmProduct *p) {
-  int found = gemm_bf16_found() & (int)p->may_use;
-  if (!p->depth) return 0;
+int gemm_bf16_way(int64_t may_use) {
+  int found = gemm_bf16_found() & (int)may_use;
   return found & GEMM_AMX ? GEMM_AMX : found & GEMM_WIDENED ? 0 : found & GEMM_DPBF16;
 }
+static int bf16_way(const GemmProduct *p) { return p->depth ? gemm_bf16_way(p->may_use) : 0; }
 
 bool gemm_bf16_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
   int way = bf16_way(p);
@@ -357,6 +322,7 @@ bool gemm_bf16_pack_run(const GemmProduct *p, void *const *args, int64_t begin, 
 }
 #else
 int gemm_bf16_found(void) { return 0; }
+int gemm_bf16_way(int64_t may_use) { return (int)(may_use & 0); }
 bool gemm_bf16_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
   (void)p, (void)args, (void)begin, (void)end;
   return false;

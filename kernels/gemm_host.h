@@ -46,12 +46,14 @@ typedef void GemmTileKernel(const float *a, int64_t a_step, const float *b, int6
 typedef void GemmEpilogue(void *const *args, int64_t batch, int64_t row, int64_t column,
                           int64_t rows, int64_t columns, const float *tile, int64_t stride);
 
-/* Ways to multiply bf16 (kernels/gemm_bf16_x86.c; the tiles in kernels/attention_amx.h, too): GEMM_WIDENED is to widen it to f32 where vdpbf16ps is
- * the slower way. */
+/* Ways to multiply bf16 (kernels/gemm_bf16_x86.c, and kernels/attention_pairs.h): GEMM_WIDENED is to widen it to f32 where
+ * vdpbf16ps is the slower way. */
 enum { GEMM_DPBF16 = 1, GEMM_AMX = 2, GEMM_WIDENED = 4 };
 /* Those of GEMM_DPBF16 and GEMM_AMX that the processor has; GEMM_WIDENED: the first is the slower way on it. Tiles of AMX
  * belong to the process from the first call on. */
 int gemm_bf16_found(void);
+/* The way to take of those that may be used: GEMM_AMX, GEMM_DPBF16, or 0: widened to f32. */
+int gemm_bf16_way(int64_t may_use);
 
 /* An argument of so many bytes an element whose lines are prefetched while its tile is summed; 0: none. What is small is in a
  * near cache anyway. */

@@ -256,8 +256,8 @@ static void avx512(void **state) {
   if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) skip();
   all_forms("x86-64-v4", 1);
 }
-/* By AMX, where the processor has it, and without. */
-static void tiles(void **state) {
+/* By AMX and by vdpbf16ps, where the processor has them, and widened. */
+static void pairs(void **state) {
   (void)state;
   if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) skip();
   static const AttentionCase forms[] = {
@@ -271,13 +271,13 @@ static void tiles(void **state) {
       {"bf16", 2, 2, 2, 10, 130, 24, false, "bool[2,1,1,130]", false, APART},
       {"bf16", 2, 3, 3, 100, 100, 64, true, NULL, false, JOINED},
       {"bf16", 17, 2, 2, 70, 66, 80, false, NULL, false, BESIDE}};
-  static const char *const without[] = {NULL, "amx"};
+  static const char *const without[] = {NULL, "amx,widened", "amx,dpbf16"};
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-    for (int k = 0; k < 2; k++) check_form("x86-64-v4", without[k], &forms[i]);
+    for (int k = 0; k < 3; k++) check_form("x86-64-v4", without[k], &forms[i]);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(baseline), cmocka_unit_test(avx2),
-                                     cmocka_unit_test(avx512), cmocka_unit_test(tiles)};
+                                     cmocka_unit_test(avx512), cmocka_unit_test(pairs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

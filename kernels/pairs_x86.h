@@ -1,14 +1,16 @@
-/* amx_x86: products of bf16 by the tiles of AMX (Intel SDM, volume 2: TDPBF16PS), which multiply pairs of them and add to
- * sums of f32. A word holds two neighbours of k. Whoever calls these has asked gemm_bf16_found (gemm_host.h), and stands
- * between amx_begin and amx_end. */
-#ifndef FT_KERNELS_AMX_X86_H
-#define FT_KERNELS_AMX_X86_H
+/* pairs_x86: products of bf16 by the instructions that multiply pairs of them and add to sums of f32 (Intel SDM, volume 2):
+ * TDPBF16PS, of the tiles of AMX, and VDPBF16PS. A word holds two neighbours of k. Whoever calls these has asked gemm_bf16_way
+ * (gemm_host.h), and stands between amx_begin and amx_end where it is AMX. */
+#ifndef FT_KERNELS_PAIRS_X86_H
+#define FT_KERNELS_PAIRS_X86_H
 #include "kernels/lanes_x86.h"
+#include "kernels/tile_x86.h"
 #if defined __AVX512BW__
 #include <immintrin.h>
 #include <stdbool.h>
 
 #define AMX __attribute__((target("amx-tile,amx-bf16")))
+#define DPBF16 __attribute__((target("avx512bf16")))
 enum { AMX_WORDS = 16 }; /* that an instruction takes: words of a product are a multiple of them */
 
 /* sums[row][column] = or += left[row][word] right[word][column]. */
@@ -17,7 +19,7 @@ typedef struct {
   int64_t pitch;
   const uint32_t *right; /* [word][width] */
   int64_t rows, width, words;
-  float *sums; /* [rows][width], or as amx_tile is told */
+  float *sums; /* [rows][width], or as a function is told */
   bool adds;
 } PairStrip;
 
@@ -89,5 +91,46 @@ ALWAYS AMX void amx_begin(void) {
   _tile_loadconfig(&tiles);
 }
 ALWAYS AMX void amx_end(void) { _tile_release(); }
+
+/* Sums of `rows` rows and of `vectors` vectors of columns from `column` on; the sums' rows are `across` apart. */
+ALWAYS DPBF16 void dpbf16_tile(int rows, int vectors, const PairStrip *s, int64_t row, int64_t column, int64_t across) {
+  TileSums sum;
+  int64_t words = s->words;
+  const uint32_t *left = s->left + row * s->pitch, *right = s->right + column;
+  float *sums = s->sums + row * across + column;
+  tile_begin(rows, vectors, sum);
+  if (s->adds) tile_resume(rows, vectors, sum, sums, across);
+#pragma clang loop unroll(disable)
+  do {
+    __m512bh by[GEMM_MAX_VECTORS];
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++) by[j] = (__m512bh)_mm512_load_si512(right + j * LANES);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < rows; i++) {
+      __m512bh word = (__m512bh)_mm512_set1_epi32((int)left[i * s->pitch]);
+#pragma clang loop unroll(full)
+      for (int j = 0; j < vectors; j++) sum[i][j] = (Lanes)_mm512_dpbf16_ps((__m512)sum[i][j], word, by[j]);
+    }
+    left++;
+    right += s->width;
+  } while (--words);
+  tile_end(rows, vectors, sum, sums, across);
+}
+
+/* All rows of `vectors` vectors of columns, and as many beyond them as a multiple of four has: the last tile is not much smaller
+ * than the others, whose sums are enough to keep a processor busy. */
+ALWAYS DPBF16 void dpbf16_rows(int vectors, const PairStrip *s, int64_t column, int64_t across) {
+  for (int64_t row = 0, rest; (rest = s->rows - row) > 0;)
+    if (rest > 16 || (rest > 8 && rest <= 12)) {
+      dpbf16_tile(12, vectors, s, row, column, across);
+      row += 12;
+    } else if (rest > 4) {
+      dpbf16_tile(8, vectors, s, row, column, across);
+      row += 8;
+    } else {
+      dpbf16_tile(4, vectors, s, row, column, across);
+      row += 4;
+    }
+}
 #endif
 #endif

@@ -1,27 +1,31 @@
-/* attention_amx: the part of attention_x86.c for bf16 on processors with AMX: the same blocks, multiplied by its tiles. The
- * weights, and the gradients of scores, are rounded to bf16 where they are multiplied, as FlashAttention does and ft's kernels
+/* attention_pairs: the part of attention_x86.c for bf16 on processors that multiply pairs of it, by the tiles of AMX or by
+ * vdpbf16ps: the same blocks, multiplied that way (kernels/pairs_x86.h). The weights, and the gradients of scores, are rounded to bf16 where they are multiplied, as FlashAttention does and ft's kernels
  * for GPUs do; sums are f32. A word is two neighbours of a row, or of two rows; what is summed over goes on with zeros
  * up to a multiple of 32. */
 #if defined __AVX512BW__
-#include "kernels/amx_x86.h"
+#include "kernels/pairs_x86.h"
 
-/* AMX, and vcvtne2ps2bf16, which all processors with AMX have. */
-#define AMX_ATTENTION static __attribute__((target("amx-tile,amx-bf16,avx512bf16"), noinline))
+#define BY_PAIRS static __attribute__((target("avx512bf16"), noinline))
+#define BY_TILES static __attribute__((target("amx-tile,amx-bf16"), noinline))
+/* s->sums, whose rows are `across` apart, have `columns`. Whole tiles are written: up to 16 rows, or 4, and 16 columns. */
+typedef void PairProduct(const PairStrip *s, int64_t columns, int64_t across);
 enum { TILE_WORDS = TILE / 2, MOST_WORDS = MOST / 2, PAIRED = 2 * AMX_WORDS };
 
 typedef struct {
   Forward f;
+  PairProduct *product;
   _Alignas(64) uint32_t query[TILE * MOST_WORDS], rows[TILE * MOST_WORDS], right[TILE * MOST_WORDS];
   _Alignas(64) uint32_t weights[TILE * TILE_WORDS];
-} ForwardAmx;
+} ForwardPairs;
 
 typedef struct {
   Backward w;
+  PairProduct *product;
   _Alignas(64) uint32_t query[TILE * MOST_WORDS], dy[TILE * MOST_WORDS], rows[TILE * MOST_WORDS];
   _Alignas(64) uint32_t key[TILE * MOST_WORDS], value[TILE * MOST_WORDS]; /* [word of features][TILE] */
   _Alignas(64) uint32_t key_rows[TILE * MOST_WORDS], right[TILE * MOST_WORDS]; /* [word of rows][width] */
   _Alignas(64) uint32_t narrow[TILE * TILE_WORDS];
-} BackwardAmx;
+} BackwardPairs;
 
 static int64_t words_for(int64_t count) { return (count + PAIRED - 1) / PAIRED * AMX_WORDS; }
 
@@ -64,7 +68,7 @@ static void pair_rows(const uint32_t *from, int64_t words, int64_t width, uint32
 }
 
 /* to[TILE][TILE_WORDS] of from[TILE][TILE], of which `columns` count. */
-AMX_ATTENTION void narrow_rows(const float *from, int64_t columns, uint32_t *to) {
+BY_PAIRS void narrow_rows(const float *from, int64_t columns, uint32_t *to) {
   for (int64_t i = 0; i < TILE; i++)
     for (int64_t j = 0; j < columns; j += PAIRED) {
       const float *at = from + i * TILE + j;
@@ -74,7 +78,7 @@ AMX_ATTENTION void narrow_rows(const float *from, int64_t columns, uint32_t *to)
 }
 
 /* to[TILE][TILE_WORDS]: columns as rows, of which `rows` count. */
-AMX_ATTENTION void narrow_columns(const float *from, int64_t rows, int64_t columns, uint32_t *to) {
+BY_PAIRS void narrow_columns(const float *from, int64_t rows, int64_t columns, uint32_t *to) {
   for (int64_t j = 0; j < columns; j += LANES)
     for (int64_t i = 0; i < rows; i += PAIRED) {
       Lanes x[2][LANES];
@@ -92,8 +96,7 @@ AMX_ATTENTION void narrow_columns(const float *from, int64_t rows, int64_t colum
     }
 }
 
-/* s->sums, whose rows are `across` apart, have `columns`. Whole tiles of 16 by 16 are written. */
-AMX_ATTENTION void amx_product(const PairStrip *s, int64_t columns, int64_t across) {
+BY_TILES void amx_product(const PairStrip *s, int64_t columns, int64_t across) {
   const PairAhead none = {0, 0, 0, 0};
   for (int64_t row = 0; row < s->rows; row += 2 * AMX_WORDS)
     for (int64_t j = 0; j < columns; j += 2 * AMX_WORDS) {
@@ -112,9 +115,15 @@ AMX_ATTENTION void amx_product(const PairStrip *s, int64_t columns, int64_t acro
     }
 }
 
+BY_PAIRS void dpbf16_product(const PairStrip *s, int64_t columns, int64_t across) {
+  int64_t column = 0;
+  for (; column + 2 * LANES <= columns; column += 2 * LANES) dpbf16_rows(2, s, column, across);
+  if (column < columns) dpbf16_rows(1, s, column, across);
+}
+
 /* ── forward ────────────────────────────────────────────────────────────────────────────────── */
-static void forward_amx(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
-                        int64_t first, ForwardAmx *x) {
+static void forward_by_pairs(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
+                        int64_t first, ForwardPairs *x) {
   Forward *f = &x->f;
   int64_t n = p->features, width = padded(n), words = words_for(n), g = h / (p->heads / p->groups);
   const void *mask = attention_mask_of(p, args, b, h);
@@ -130,19 +139,19 @@ static void forward_amx(const AttentionProblem *p, void *const *args, int64_t b,
     fill_words(attention_place(p, &p->k, args, b, g, block.key), n, p->k.row, block.keys, x->rows);
     transpose_words(x->rows, words, x->right);
     PairStrip scores = {x->query, words, x->right, block.count, TILE, words, f->score, false};
-    amx_product(&scores, 2 * key_words, TILE);
+    x->product(&scores, 2 * key_words, TILE);
     weigh(p, mask, &block, width, f);
     narrow_rows(f->score, block.keys, x->weights);
     fill_words(attention_place(p, &p->v, args, b, g, block.key), n, p->v.row, block.keys, x->rows);
     pair_rows(x->rows, words, width, x->right);
     PairStrip sums = {x->weights, TILE_WORDS, x->right, block.count, width, key_words, f->out, true};
-    amx_product(&sums, width, width);
+    x->product(&sums, width, width);
   }
   forward_finish(p, args, b, h, first, block.count, f);
 }
 
 /* ── backward ───────────────────────────────────────────────────────────────────────────────── */
-static void deltas_amx(const AttentionProblem *p, void *const *args, int64_t b, int64_t h, const Block *block, float *delta) {
+static void deltas_of_pairs(const AttentionProblem *p, void *const *args, int64_t b, int64_t h, const Block *block, float *delta) {
   int64_t n = p->features, whole = n / LANES * LANES;
   for (int64_t i = 0; i < block->count; i++) {
     const void *dy = attention_place(p, &p->dy, args, b, h, block->first + i);
@@ -157,8 +166,8 @@ static void deltas_amx(const AttentionProblem *p, void *const *args, int64_t b, 
 }
 
 /* As backward_block. */
-static void backward_block_amx(const AttentionProblem *p, void *const *args, int64_t share, int64_t b,
-                               int64_t h, const Block *block, BackwardAmx *x) {
+static void backward_block_by_pairs(const AttentionProblem *p, void *const *args, int64_t share, int64_t b,
+                               int64_t h, const Block *block, BackwardPairs *x) {
   Backward *w = &x->w;
   int64_t n = p->features, width = padded(n), words = words_for(n), first = block->first, count = block->count, step;
   int64_t key_words = words_for(block->keys), row_words = words_for(count);
@@ -166,25 +175,25 @@ static void backward_block_amx(const AttentionProblem *p, void *const *args, int
   float *dq = sums_at(p, args, share, b, h, first, &step);
   fill_words(attention_place(p, &p->q, args, b, h, first), n, p->q.row, count, x->query);
   fill_words(attention_place(p, &p->dy, args, b, h, first), n, p->dy.row, count, x->dy);
-  amx_product(&(PairStrip){x->query, words, x->key, count, TILE, words, w->weight, false}, 2 * key_words, TILE);
-  amx_product(&(PairStrip){x->dy, words, x->value, count, TILE, words, w->slope, false}, 2 * key_words, TILE);
-  deltas_amx(p, args, b, h, block, w->delta);
+  x->product(&(PairStrip){x->query, words, x->key, count, TILE, words, w->weight, false}, 2 * key_words, TILE);
+  x->product(&(PairStrip){x->dy, words, x->value, count, TILE, words, w->slope, false}, 2 * key_words, TILE);
+  deltas_of_pairs(p, args, b, h, block, w->delta);
   slopes(p, attention_mask_of(p, args, b, h), block, lse, w->delta, w);
   narrow_columns(w->weight, count, block->keys, x->narrow);
   pair_rows(x->dy, words, width, x->right);
-  amx_product(&(PairStrip){x->narrow, TILE_WORDS, x->right, block->keys, width, row_words, w->dv, true}, width, width);
+  x->product(&(PairStrip){x->narrow, TILE_WORDS, x->right, block->keys, width, row_words, w->dv, true}, width, width);
   narrow_columns(w->slope, count, block->keys, x->narrow);
   pair_rows(x->query, words, width, x->right);
-  amx_product(&(PairStrip){x->narrow, TILE_WORDS, x->right, block->keys, width, row_words, w->dk, true}, width, width);
+  x->product(&(PairStrip){x->narrow, TILE_WORDS, x->right, block->keys, width, row_words, w->dk, true}, width, width);
   narrow_rows(w->slope, block->keys, x->narrow);
   bool is_direct = count % AMX_WORDS == 0 && step == width;
   PairStrip sums = {x->narrow, TILE_WORDS, x->key_rows, count, width, key_words, is_direct ? dq : w->room[0], is_direct};
-  amx_product(&sums, width, width);
+  x->product(&sums, width, width);
   if (!is_direct) add_rows_to_sums(n, count, w->room[0], width, dq, step);
 }
 
-static void backward_amx(const AttentionProblem *p, void *const *args, int64_t b, int64_t g,
-                         int64_t share, BackwardAmx *x) {
+static void backward_by_pairs(const AttentionProblem *p, void *const *args, int64_t b, int64_t g,
+                         int64_t share, BackwardPairs *x) {
   Backward *w = &x->w;
   int64_t n = p->features, width = padded(n), words = words_for(n), heads = p->heads / p->groups;
   for (int64_t h = g * heads; h < (g + 1) * heads; h++) attention_clear_sums(p, args, share, b, h);
@@ -204,47 +213,51 @@ static void backward_amx(const AttentionProblem *p, void *const *args, int64_t b
       for (block.first = 0; block.first < p->rows; block.first += TILE) {
         block.count = smaller(TILE, p->rows - block.first);
         if (keys_seen(p, block.first + block.count) <= block.key) continue;
-        backward_block_amx(p, args, share, b, h, &block, x);
+        backward_block_by_pairs(p, args, share, b, h, &block, x);
       }
     backward_finish(p, args, b, g, &block, w);
   }
 }
 
 /* ── items ──────────────────────────────────────────────────────────────────────────────────── */
-static bool takes_amx(const AttentionProblem *p) {
-  int both = GEMM_AMX | GEMM_DPBF16;
-  return p->type == OPERAND_BF16 && (p->may_use & GEMM_AMX) && (gemm_bf16_found() & both) == both;
+/* As gemm_bf16_way; vcvtne2ps2bf16 is wanted in any case, which all processors with AMX have. */
+static int pairs_way(const AttentionProblem *p) {
+  return p->type == OPERAND_BF16 && (gemm_bf16_found() & GEMM_DPBF16) ? gemm_bf16_way(p->may_use) : 0;
 }
+BY_TILES void begin_tiles(void) { amx_begin(); }
+BY_TILES void end_tiles(void) { amx_end(); }
 
-AMX_ATTENTION void run_forward_amx(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
-  ForwardAmx x;
+static __attribute__((noinline)) void run_forward_by_pairs(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end, int way) {
+  ForwardPairs x;
   int64_t blocks = (p->rows + TILE - 1) / TILE;
-  amx_begin();
+  x.product = way == GEMM_AMX ? amx_product : dpbf16_product;
+  if (way == GEMM_AMX) begin_tiles();
   for (int64_t i = begin; i < end; i++) {
     int64_t head = i / blocks;
-    forward_amx(p, args, head / p->heads, head % p->heads, i % blocks * TILE, &x);
+    forward_by_pairs(p, args, head / p->heads, head % p->heads, i % blocks * TILE, &x);
   }
-  amx_end();
+  if (way == GEMM_AMX) end_tiles();
 }
 
-AMX_ATTENTION void run_backward_amx(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
-  BackwardAmx x;
-  amx_begin();
+static __attribute__((noinline)) void run_backward_by_pairs(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end, int way) {
+  BackwardPairs x;
+  x.product = way == GEMM_AMX ? amx_product : dpbf16_product;
+  if (way == GEMM_AMX) begin_tiles();
   for (int64_t i = begin; i < end; i++) {
     int64_t head = i / p->shares;
-    backward_amx(p, args, head / p->groups, head % p->groups, i % p->shares, &x);
+    backward_by_pairs(p, args, head / p->groups, head % p->groups, i % p->shares, &x);
   }
-  amx_end();
+  if (way == GEMM_AMX) end_tiles();
 }
 #else
-static bool takes_amx(const AttentionProblem *p) {
+static int pairs_way(const AttentionProblem *p) {
   (void)p;
-  return false;
+  return 0;
 }
-static void run_forward_amx(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
-  (void)p, (void)args, (void)begin, (void)end;
+static void run_forward_by_pairs(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end, int way) {
+  (void)p, (void)args, (void)begin, (void)end, (void)way;
 }
-static void run_backward_amx(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
-  run_forward_amx(p, args, begin, end);
+static void run_backward_by_pairs(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end, int way) {
+  run_forward_by_pairs(p, args, begin, end, way);
 }
 #endif
