@@ -5,6 +5,7 @@
 #include "codegen/nvptx_callback.h"
 #include "codegen/nvptx_map.h"
 #include "codegen/nvptx_mma.h"
+#include "codegen/nvptx_rounded.h"
 #include "codegen/nvptx_sums.h"
 #include "codegen/nvptx_waits.h"
 #include "codegen/nvptx_wgmma.h"
@@ -260,6 +261,8 @@ static void define_operands(Contract *c) {
     define_wgmma(c);
   else if (is_whole)
     nvptx_whole_define(c);
+  else if (c->unit == UNIT_ROUNDED)
+    nvptx_rounded_define(c);
   else if (c->unit == UNIT_MMA8)
     nvptx_define_mma8(c->job, c->suffix, "gemm", c->dtype, c->node->input[1]->type.dtype);
   else if (c->unit != UNIT_SIMT)
@@ -452,7 +455,7 @@ static void nvptx_contract_emit_combine(Contract *c, int64_t results) {
   char name[256];
   snprintf(name, sizeof name, "%s_combine", job->name);
   entry_leave_out(job, SECOND_MAKES_ALL, true);
-  if (c->unit == UNIT_WHOLE) nvptx_whole_parameters(c, true);
+  if (c->job->has_packed) nvptx_whole_parameters(c, true);
   entry_open(&entry, job, name, COMBINE_THREADS, true);
   LLVMValueRef block = entry_mul(&entry, entry_special(&entry, "ctaid.x"), COMBINE_THREADS);
   LLVMValueRef number = entry_add(&entry, block, entry_special(&entry, "tid.x"));
@@ -477,6 +480,7 @@ static void emit_entries(Contract *c) {
   if (c->sums.count) entry_leave_out(job, SECOND_MAKES_COLUMN_SUMS, false);
   if (tile->splits > 1) entry_leave_out(job, SECOND_MAKES_ALL, false);
   if (c->unit == UNIT_WHOLE) nvptx_whole_pack(c);
+  if (c->unit == UNIT_ROUNDED) nvptx_rounded_pack(c);
   entry_open_mapped(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
   int resident = nvptx_tile_resident(c);
   if (resident > 1 || tile->stays) entry_annotate(&entry, "minctasm", (unsigned)resident);
@@ -513,7 +517,7 @@ static ContractKind contract_kind(Op op) {
 static void nvptx_contract_choose_unit(Contract *c) {
   bool is_half = dtype_is_narrow(c->dtype);
   bool allows_tf32 = c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0);
-  c->unit = integers_have_kernel(c->node) ? UNIT_WHOLE : is_half ? UNIT_MMA16 : dtype_is_float8(c->dtype) ? UNIT_MMA8 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
+  c->unit = integers_have_kernel(c->node) ? UNIT_WHOLE : nvptx_rounded_suits(c->job->node, c->node) ? UNIT_ROUNDED : is_half ? UNIT_MMA16 : dtype_is_float8(c->dtype) ? UNIT_MMA8 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
   c->bytes = c->unit == UNIT_WHOLE ? 1 : dtype_bytes(c->dtype);
 }
 
@@ -523,6 +527,7 @@ static const char *body_of(const Contract *c) {
          : c->unit == UNIT_MMA32 ? "mma32_ptx"
          : c->unit == UNIT_MMA8  ? "mma8_ptx"
          : c->unit == UNIT_WHOLE ? "mma_whole_ptx"
+         : c->unit == UNIT_ROUNDED ? "rounded_ptx"
          : c->dtype == DT_F64    ? "gemm64_ptx"
                                  : "gemm_ptx";
 }

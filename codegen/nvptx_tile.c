@@ -3,6 +3,7 @@
  * the parts of split sums has a price. The result depends on shapes only, so an artifact is the
  * same everywhere. Sources of the figures: docs/kernels.md. */
 #include "codegen/nvptx_region.h"
+#include "codegen/nvptx_rounded.h"
 #include "codegen/nvptx_sums.h"
 #include <string.h>
 
@@ -118,6 +119,7 @@ int nvptx_tile_resident(const Contract *c) {
   if (c->unit == UNIT_WGMMA)
     return nvptx_tile_sums_of(tile, c) <= 64 && tile->shared <= SHARED_MMA ? 2 : 1;
   if (c->unit == UNIT_MMA8) return nvptx_tile_sums_of(tile, c) < 64 ? 2 : 1;
+  if (c->unit == UNIT_ROUNDED) return nvptx_tile_sums_of(tile, c) <= 8 ? 2 : 1;
   return tile->micro_m * tile->micro_n >= 32 ? 2 : 1;
 }
 
@@ -389,6 +391,10 @@ static void try_all(Contract *c) {
 
 void nvptx_choose_tile(Contract *c) {
   const Module *module = c->job->module;
+  if (c->unit == UNIT_ROUNDED) {
+    nvptx_rounded_choose(c);
+    return;
+  }
   if (module->only_tile) {
     take_only(c, module->only_tile, module->only_splits);
     return;

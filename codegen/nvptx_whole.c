@@ -89,8 +89,9 @@ static KernelLaunch *whole_pack_operand(Contract *c, int i) {
   return &job->out->launch[job->out->launch_count - 1];
 }
 
-/* Does the product read the second operand itself? Where its numbers are certain, only what is fused behind might. */
+/* Does the product read the second operand itself? Where its numbers are certain, or rounded, only what is fused behind might. */
 static bool reads_second(const Contract *c) {
+  if (c->unit == UNIT_ROUNDED) return false;
   bool is_sure = node_attr(c->node, ATTR_INTEGERS)->ints[INTEGERS_SURE];
   return !is_sure || (c->job->node->op == OP_FUSED && integers_packed_operand(c->job->node) < 0);
 }
@@ -98,12 +99,12 @@ static bool reads_second(const Contract *c) {
 void nvptx_whole_parameters(Contract *c, bool is_second) {
   Job *job = c->job;
   int packed = first_packed(c), count = 0;
-  bool has_parts = job->out->workspace > 0, is_epilogue = is_second || !has_parts;
+  bool has_parts = job->out->workspace > 0, is_epilogue = is_second || !has_parts, is_whole = c->unit == UNIT_WHOLE;
   int *list = ARENA_ARRAY(job->scratch, int, packed + 2);
-  for (int i = 0; i < job->operand_count && is_epilogue; i++)
-    if (i != c->b.argument || reads_second(c)) list[count++] = i;
-  list[count++] = packed;
-  list[count++] = packed + 1;
+  for (int i = 0; i < job->operand_count; i++)
+    if (is_epilogue ? i != c->b.argument || reads_second(c) : !is_whole && i == c->a.argument) list[count++] = i;
+  if (is_whole) list[count++] = packed;
+  if (is_whole || !is_second) list[count++] = packed + 1;
   if (is_second) list[count++] = packed - 1;
   int inputs = count;
   for (int i = 0; i < job->result_count && is_epilogue; i++) list[count++] = job->operand_count + i;

@@ -10,6 +10,7 @@ void nvptx_whole_lay(Contract *c);
 void nvptx_whole_define(Contract *c);
 /* The launches that pack; the one behind them has the product's parameters. */
 void nvptx_whole_pack(Contract *c);
-/* From here on entries have the parameters of the product, or (is_second) of the launch that adds the parts of split sums. */
+/* From here on entries have the parameters of the product, of whole numbers or by rounded weights (nvptx_rounded.h), or
+ * (is_second) of the launch that adds the parts of split sums. */
 void nvptx_whole_parameters(Contract *c, bool is_second);
 #endif

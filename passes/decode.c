@@ -492,10 +492,10 @@ static void write_graph(Decode *d, const Node *scores) {
   }
 }
 
-/* What pass integers may take for rounded; a GPU has no such kernels. */
-static bool *find_rounded(const Graph *old, Arena *arena, bool for_gpu) {
+/* What pass integers may take for rounded. */
+static bool *find_rounded(const Graph *old, Arena *arena) {
   bool *is_rounded = ARENA_ARRAY(arena, bool, old->nodes.count);
-  for (int i = 0; i < old->nodes.count && !for_gpu; i++) {
+  for (int i = 0; i < old->nodes.count; i++) {
     const Node *node = old->nodes.at[i];
     OpClass class = op_info[node->op].op_class;
     is_rounded[i] = node->op == OP_ROUND;
@@ -552,7 +552,7 @@ Graph *pass_decode(PassContext *context, Graph *old) {
               .sums_products = !is_prefill && is_wide,
               .precision = precision,
               .depends = ARENA_ARRAY(arena, bool, count),
-              .is_rounded = find_rounded(old, arena, context->for_gpu),
+              .is_rounded = find_rounded(old, arena),
               .part = ARENA_ARRAY(arena, Part, count)};
   d.values = (Forms){old, d.graph, decode_make, &d, {.arena = arena}};
   if (is_prefill && (context->for_gpu || d.window < 2 * PREFILL_WIDTH)) {

@@ -15,9 +15,10 @@
  * one comes before its scales, and the kernel gives the pooled values only (integers_have_pool).
  *
  * Where only the second operand is rounded, and is weights, the product gets the attribute `rounded`, and the
- * graph stays as it is: kernels/rounded_x86.c packs the weights to 4 or 8 bits, from which it has the same values.
+ * graph stays as it is: kernels/rounded_x86.c, or rounded_ptx.c, packs the weights to 4 or 8 bits, from which it has the same values
+ * (--disable=rounded leaves that out).
  *
- * A GPU has a kernel for products of integers (kernels/gemm_whole.h), and none for the rest.
+ * A GPU has kernels for products, and none for convolutions of integers.
  *
  * Training is left as it is: its gradients need the rounded values in f32. A product of integers of more steps
  * than there is room for, or whose sums might not fit, is none (passes/integers.h). */
@@ -53,7 +54,7 @@ typedef struct {
 typedef struct {
   Arena *arena;
   const bool *is_weight; /* by old node: it is made of weights alone */
-  bool for_gpu;
+  bool for_gpu, has_rounded;
   VEC(Scaled) scaled;    /* those whose values have the order of their sums */
 } IntegersPass;
 
@@ -298,7 +299,7 @@ static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *
   for (int i = 0; i < 2; i++)
     is_rounded[i] = inputs[i]->type.dtype == DT_F32 && match_operand(inputs[i], &r[i]);
   if (!is_rounded[0] || !is_rounded[1] || !may_be_integers(old, r))
-    return is_rounded[1] && inputs[0]->type.dtype == DT_F32 && !pass->for_gpu && pass->is_weight[old->input[1]->id]
+    return is_rounded[1] && inputs[0]->type.dtype == DT_F32 && pass->has_rounded && pass->is_weight[old->input[1]->id]
                ? with_rounded(fresh, old, inputs, &r[1])
                : NULL;
   int64_t numbers[INTEGERS_COUNT] = {r[0].low, r[0].high, r[1].low, r[1].high, !r[1].is_known};
@@ -380,6 +381,7 @@ Graph *pass_integers(PassContext *context, Graph *graph) {
   if (!graph_find_op(graph, OP_ROUND)) return graph;
   IntegersPass pass = {.arena = context->scratch,
                        .for_gpu = context->for_gpu,
+                       .has_rounded = !pass_is_listed(context->left_out, "rounded"),
                        .is_weight = mark_weights(graph, context->scratch)};
   return graph_rewrite(graph, integers_visit, &pass);
 }

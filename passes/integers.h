@@ -21,7 +21,7 @@ enum { ROUNDED_LOW, ROUNDED_HIGH, ROUNDED_GROUP, ROUNDED_COUNT };
 bool integers_have_kernel(const Node *contraction);
 /* Can that kernel make the pooling of its convolution, in place of all that is pooled? */
 bool integers_have_pool(const Node *pool);
-/* Is there a kernel of rounded weights (attribute `rounded`) for this contraction, on the CPU? */
+/* Is there a kernel of rounded weights (attribute `rounded`) for this contraction? */
 bool rounded_has_kernel(const Node *contraction);
 /* Has this product rounded weights, with several scales along what is summed up? */
 bool rounded_in_groups(const Node *contraction);

@@ -404,10 +404,19 @@ train { model = Wide; data = D; batch = 2048; seed = 3; optimizer = sgd(lr=0.1);
                      "s.npy", "x", "z")
 
     def test_quantised(self):
-        """Weights that are rounded to 4 bits alone, which the GPU computes with in f32, and to 8 bits with the inputs: integers."""
+        """Weights that are rounded to 4 bits alone, and to 8 bits with the inputs: integers."""
         body = """h = relu(QuantLinear(70, bits=4, input_bits=none, name="a")(x))
   z = QuantLinear(3, bits=8, name="c")(h)"""
         self.compare("rnd", vectors("Rnd", "13", "x.npy", body), "x.npy", "x", "z")
+
+    def test_rounded(self):
+        """Of products by rounded weights the file has 4 or 8 bits for each weight (groups have a multiple of 16 inputs there) and their scales."""
+        body = """h = relu(QuantLinear(200, bits=4, input_bits=none, group=60, name="b")(relu(Linear(300, name="a")(x))))
+  z = QuantLinear(3, input_bits=none, name="c")(h)"""
+        self.compare("rnd", vectors("Rnd", "13", "x.npy", body), "x.npy", "x", "z")
+        packed = 13 * 5 * (64 * 16 // 2 + 16 * 4) + 7 * 32 * 16 + 16 * 4  # tiles of 16 outputs by groups, and by 32 inputs
+        size = os.path.getsize(self.path("rnd.weights"))
+        self.assertLess(size, packed + 4 * (300 * 14 + 200 + 3) + 10000)
 
     def test_integers(self):
         """Of products of integers the file of weights has a byte for each weight, and what is computed are the CPU's bits."""

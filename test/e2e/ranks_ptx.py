@@ -55,6 +55,33 @@ class Simulated(Ptx):
         self.assert_same(self.train(self.artifact("mlp", 1, "so")), self.train(self.artifact("mlp", 1), "--device", "sim"), RECIPES["mlp"][1])
 
 
+    def test_prepared(self):
+        """Evaluations by products of integers and by rounded weights, which each rank prepares after its updates, are those of one CPU; so
+        are those of ranks that have parts of the layers. What is trained is beside them, so that no number is rounded otherwise."""
+        source = """
+model M(x: f32[B, 8], y: i32[B]) {
+  h = Linear(64, name="up")(x)
+  r = QuantLinear(48, bits=4, input_bits=none, group=32, name="r")(stop_gradient(h))
+  n = QuantLinear(20, bits=8, input_bits=none, name="n")(relu(r))
+  param w: [8, 12] = normal(0.5)
+  q = fake_quant(x, 0.03125) @ fake_quant(w, 0.03125)
+  logits = Linear(4, name="head")(h) + stop_gradient(0.1 * n[:, 0:4] + 0.1 * q[:, 0:4])
+  loss = mean(cross_entropy(logits, y))
+}
+data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
+train { optimizer = sgd(lr=0.05); seed = 5; epochs = 1; eval every 2 steps; log { every = 1 steps }; batch = """
+        one = self.train(self.compile(source + f"{WHOLE} }}\n", name="prepared.so"))
+        for ranks, flags in ((2, ()), (2, ("--set", "distributed.tensor=2"))):
+            with self.subTest(ranks=ranks, flags=flags):
+                batch = WHOLE if flags else WHOLE // ranks
+                path = self.compile(source + f"{batch} }}\n", *(flags or ("--set", "distributed.data=any")), name="prepared.ptx")
+                with open(path) as file:
+                    text = file.read()
+                self.assertIn("fma.rn.bf16x2", text)
+                self.assertIn("for weights", text)
+                self.assert_same(one, self.train(path, "--device", "sim", ranks=ranks), 2e-5)
+
+
 FAKE = os.path.join(support.BUILD, "fake")
 DRIVER, NCCL = (os.path.join(FAKE, f"libfake_{name}.so") for name in ("cuda", "nccl"))
 

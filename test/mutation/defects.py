@@ -352,6 +352,17 @@ defect("whole-range", GW, " || whole < low || whole > (is_a ? gemm_a_high() : ge
 defect("whole-nan", GW, "gemm_b_is_sure() && is_column_faulty ? __builtin_nanf(\"\") : 0;", "0;", NI)
 defect("whole-library", "codegen/library.c", "node_attr(p->product, ATTR_INTEGERS) ||", "(0 && node_attr(p->product, ATTR_INTEGERS)) ||", NI)
 defect("whole-sim-signs", "runtime/device/sim/sim_lanes_warp.inc", "int bit = is_b ? 1 : 2;", "int bit = is_b ? 2 : 1;", "unit runtime_sim_warp")
+# ── products by rounded weights on GPUs ──
+RP, RU, NR = "kernels/rounded_ptx.c", "unit codegen_rounded", "py test/num/rounded.py"
+defect("rounded-last-bits", RP, "term = gemm_terms() - 1;", "term = gemm_terms() - 2;", NR)
+defect("rounded-scale-lane", RP, "unit % 2 * COLUMNS + half * ROWS + lane / 4", "half * ROWS + lane / 4", RU)
+defect("rounded-infinite", RP, "rest[i] = last[i] = 0;", "last[i] = 0;", NR)
+defect("rounded-nan", RP, "if (size != size) return size;", "", NR)
+defect("rounded-tail", RP, "first + gemm_room() : gemm_blocks() * block_steps();", "first + gemm_room() : first + gemm_room();", RU)
+defect("rounded-beyond", RP, "row < gemm_m() ? gemm_group() - of : 0;", "row < gemm_m() ? 4 : 0;", RU)
+defect("rounded-parts", RP, "begin = batch_split % gemm_splits() * part;", "begin = 0;", RU)
+defect("rounded-halves", RP, "number[0] | number[2] << 4", "number[0] | number[1] << 4", RU)
+defect("rounded-room", "codegen/nvptx_rounded.c", "while (p.room % p.unit) p.unit /= 2;", "while (p.room % p.unit > STEP) p.unit /= 2;", RU)
 STALLS = "py test/e2e/stalls.py"
 defect("stalls-blind", "runtime/common/watchdog.c", "|| now[1] != seen[1]) still", ") still", STALLS)
 defect("stalls-batch-unwatched", "runtime/execute/feed.c", 'watchdog_begin("a batch"', 'if (0) watchdog_begin("a batch"', STALLS)

@@ -37,16 +37,16 @@ def layer_rounded(w, bits, group):
 
 
 class Rounded(support.Case):
-    flags, has_kernel = [], True
+    flags, kernel, artifact, device, batches = [], b"rounded_run", "model.so", [], (1, 2, 3, 4, 5, 14, 103)
 
     def compiled(self, inputs, lines, batch, params=(), kernel=True):
         text = (f"model M({', '.join(f'{name}: f32[B, {str(list(shape))[1:-1]}]' for name, shape in inputs)}) {{\n" +
                 "".join(f"  param {name}: {list(shape)} = zeros\n" for name, shape in params) + "".join(f"  {line}\n" for line in lines) +
                 f"  loss = mean({inputs[0][0]})\n}}\n" + "data D { train = npy(" + ", ".join(f'"{name}.npy"' for name, _ in inputs) +
                 f") }}\ntrain {{ batch = {batch}; epochs = 1; optimizer = sgd(lr=0.1); eval = none }}\n")
-        artifact = self.compile(text, *self.flags)
+        artifact = self.compile(text, *self.flags, name=self.artifact)
         with open(artifact, "rb") as file:
-            self.assertEqual(b"rounded_run" in file.read(), kernel and self.has_kernel)
+            self.assertEqual(self.kernel in file.read(), kernel)
         return artifact
 
     def predict(self, artifact, inputs, weights, outputs):
@@ -57,7 +57,7 @@ class Rounded(support.Case):
             arguments += ["--input", f"{name}={self.path(name + '.npy')}"]
         for name in outputs:
             arguments += ["--output", f"{name}={self.path('out_' + name + '.npy')}"]
-        support.run("ftrun", "predict", artifact, "--weights", self.path("w.safetensors"), *arguments)
+        support.run("ftrun", "predict", artifact, "--weights", self.path("w.safetensors"), *arguments, *self.device)
         return {name: numpy.load(self.path(f"out_{name}.npy")) for name in outputs}
 
     def near(self, got, x, w, bias=0):
@@ -77,7 +77,7 @@ class Rounded(support.Case):
         for name, n, k, bits, group in LAYERS:
             form = f"group={group}" if group > 0 else "per_tensor=true" if group < 0 else "bias=true"
             lines += [f'y{name} = relu(QuantLinear({n}, bits={bits}, input_bits=none, {form}, name="{name}")(x{name}))', f"output y{name}"]
-        for batch in (1, 2, 3, 4, 5, 14, 103):
+        for batch in self.batches:
             artifact = self.compiled([(f"x{name}", (k,)) for name, _, k, _, _ in LAYERS], lines, batch)
             x = {f"x{name}": random.normal(0, 1, (batch, k)).astype("f4") for name, _, k, _, _ in LAYERS}
             got = self.predict(artifact, x, weights, [f"y{name}" for name, *_ in LAYERS])
@@ -91,6 +91,25 @@ class Rounded(support.Case):
         got = self.predict(artifact, x, weights, ["yg"])["yg"]
         self.assertEqual(list(numpy.nonzero(numpy.isnan(got).any(0))[0]), [11])
         self.assertTrue(numpy.isnan(got[:, 11]).all())
+
+    def test_nonfinite(self):
+        """Infinite values and NaN of the first operand, whatever its bits; and the largest and smallest numbers."""
+        lines = ['y = QuantLinear(5, bits=4, input_bits=none, group=16, bias=false, name="f")(x)', "output y"]
+        w = random.integers(-7, 8, (5, 32)).astype("f4")
+        w[:, ::16] = 7
+        for batch in (2, 9):
+            x = random.normal(0, 1, (batch, 32)).astype("f4")
+            x[0, 3], x[1, 2] = numpy.inf, 3.4e38
+            x[-1, 20] = numpy.array(0x7F800001, "u4").view("f4")
+            w[0, 3], w[1, 3], w[:, 2] = 2, 0, [1, 0, -1, 0.0, 1]
+            x[1, 5] = 1e-38
+            artifact = self.compiled([("x", (32,))], lines, batch)
+            got = self.predict(artifact, {"x": x}, {"f.weight": w}, ["y"])["y"]
+            with numpy.errstate(over="ignore", invalid="ignore"):
+                want = x @ w.T
+            numpy.testing.assert_array_equal(numpy.isnan(got), numpy.isnan(want))
+            numpy.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+        self.assertTrue(numpy.isinf(want).any() and numpy.isnan(want).any())
 
     def test_forms(self):
         """Weights the other way round, a negative scale, -8 among the numbers, a first operand that is turned, a batch of products, a
@@ -127,7 +146,7 @@ class Rounded(support.Case):
     def compile_plain(self, artifact):
         """The same program without the pass."""
         with open(self.path("model.ft")) as file:
-            return self.compile(file.read(), "--disable=integers", *[flag for flag in self.flags if "disable" not in flag])
+            return self.compile(file.read(), "--disable=rounded", *[flag for flag in self.flags if "disable" not in flag], name=self.artifact)
 
     def test_not(self):
         """No such products: values that are made of a batch, and groups of too few."""
@@ -149,6 +168,16 @@ class RoundedPlain(Rounded):
 
 class RoundedUnprepared(Rounded):
     flags = ["--disable=prepare,layout,storage"]
+
+
+class RoundedOfGpu(Rounded):
+    """kernels/rounded_ptx.c, in the simulator."""
+
+    kernel, artifact, device, batches = b"mma.sync.aligned.m16n8k16", "model.ptx", ["--device", "sim"], (1, 8, 13, 37)
+
+
+class RoundedOfGpuPlain(RoundedOfGpu):
+    flags = ["--disable=fuse,simplify,simplify2,prepare,layout,storage"]
 
 
 TEXT = """

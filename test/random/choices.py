@@ -13,9 +13,9 @@ import oracles
 from driver import Driver
 
 # shapes: simplify removes moves that move nothing, too. dce2: fuse emits nothing that no root needs. pieces: on ranks
-# only, with distributed.tensor, and these programs run alone (unit passes_pieces). integers, integer_pools, prepare, vnni: in evaluation only (num/integers.py). amx, dpbf16,
+# only, with distributed.tensor, and these programs run alone (unit passes_pieces). integers, integer_pools, prepare, rounded, vnni: in evaluation only (num/integers.py, num/rounded.py). amx, dpbf16,
 # widened: as the processor has them (unit codegen_gemm).
-WITHOUT_EFFECT = {"shapes", "dce2", "pieces", "integers", "integer_pools", "prepare", "vnni", "amx", "dpbf16", "widened"}
+WITHOUT_EFFECT = {"shapes", "dce2", "pieces", "integers", "integer_pools", "prepare", "rounded", "vnni", "amx", "dpbf16", "widened"}
 
 
 def wrong_with(driver, path):

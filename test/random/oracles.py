@@ -49,7 +49,7 @@ WANTS = {  # what a program must have for a choice to matter to it: one of these
     **dict.fromkeys(["moments", "column_sums", "row_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),
     "fp8_products": (PRODUCTS, "8"),
     "conv_regions": ({"Conv2d", "conv2d"}, "16"), "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
-    **dict.fromkeys(["integers", "vnni"], ({"QuantLinear"}, None)),
+    **dict.fromkeys(["integers", "rounded", "vnni"], ({"QuantLinear"}, None)),
     "transpose_tiles": ({"transpose", "permute", "rearrange"}, None), "recompute": (None, "recompute"),
 }
 # Few programs are of a kind to which these matter: where one is left out, it is one that changes this program's graph.
