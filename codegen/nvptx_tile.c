@@ -119,7 +119,7 @@ int nvptx_tile_resident(const Contract *c) {
   if (c->unit == UNIT_WGMMA)
     return nvptx_tile_sums_of(tile, c) <= 64 && tile->shared <= SHARED_MMA ? 2 : 1;
   if (c->unit == UNIT_MMA8) return nvptx_tile_sums_of(tile, c) < 64 ? 2 : 1;
-  if (c->unit == UNIT_ROUNDED) return nvptx_tile_sums_of(tile, c) <= 8 ? 2 : 1;
+  if (c->unit == UNIT_ROUNDED) return tile->stages > 1 || nvptx_tile_sums_of(tile, c) <= 8 ? 2 : 1;
   return tile->micro_m * tile->micro_n >= 32 ? 2 : 1;
 }
 

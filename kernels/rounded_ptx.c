@@ -10,8 +10,10 @@
  *
  * Packed b: for 16 columns, a `tile`, and for BLOCK bytes of steps of k, 32 times 16 bytes, one for each lane, in the order of
  * fragments; then for 16 columns and each group their scales. Groups have a multiple of 16 steps there, the last of them 0.
- * A block's warps share tile_n columns, as warps_across of them, and the steps of k, as `slices`. Sums meet in shared
- * memory, in order; parts of k that blocks share, by gemm_combine. The bits never depend on timing. */
+ * A block's warps share tile_n columns, as warps_across of them. Of few rows, they share the steps of k too, as `slices`: each reads
+ * and splits a's rows for itself, and their sums meet in shared memory, in order. Of many rows (two `stages`), they share the
+ * rows, and a's numbers are split once for all of them, into fragments in shared memory, while those of the block of k before
+ * are multiplied. Parts of k that blocks share are added by gemm_combine. The bits never depend on timing. */
 #define REAL float
 #include "kernels/gemm_operand.h"
 
@@ -22,7 +24,7 @@ int gemm_room(void);                                 /* steps of a group as pack
 int gemm_unit(void);                                 /* 16, 32 or 64 steps, a divisor of room and of a block: scaled at once */
 int gemm_blocks(void);                               /* of packed steps of k: 64 of 4 bits, 32 of 8 */
 int gemm_row_tiles(void), gemm_column_tiles(void);   /* of a warp: 8 rows of a, 16 columns of b each */
-int gemm_warps_across(void), gemm_slices(void);
+int gemm_warps_across(void), gemm_slices(void), gemm_stages(void);
 int gemm_terms(void);                                /* of a number of a: 3 or 2 */
 int gemm_tile_m(void), gemm_tile_n(void);
 int gemm_b_source_pitch(void), gemm_b_source_deep(void);
@@ -44,7 +46,8 @@ enum {
   MOST_STEPS = 4,  /* of a block */
   MOST_ROWS = 4,   /* tiles of a warp */
   MOST_COLUMNS = 2,
-  PACK_THREADS = 256,
+  THREADS = 256,   /* of a block */
+  MOST_FOURS = 4,
   SUMS_PAD = 4     /* pairs of rows lie in different banks */
 };
 
@@ -109,7 +112,7 @@ ALWAYS void pack_quad(unsigned char *tile, int column, int at, const int *number
 
 /* A thread packs a group of a column of all tiles, of all batches; of the last group, what the blocks have room for. */
 __attribute__((always_inline)) void gemm_pack_b(void *const *args, int block, int thread) {
-  int64_t index = (int64_t)block * PACK_THREADS + thread;
+  int64_t index = (int64_t)block * THREADS + thread;
   int group = (int)(index % gemm_scale_groups()), column = (int)(index / gemm_scale_groups() % (tiles() * COLUMNS));
   int64_t batch = index / gemm_scale_groups() / (tiles() * COLUMNS);
   if (batch >= gemm_batches()) return;
@@ -233,7 +236,7 @@ typedef struct {
 /* What a warp works on; blocks of k from `first` on, `slices` apart. */
 typedef struct {
   Where w;
-  int tile0, first, end;
+  int tile0, row0, first, end; /* row0: of the block's, of 8 */
   Floats rows[MOST_STEPS][MOST_ROWS]; /* on their way */
 } Work;
 
@@ -316,8 +319,81 @@ ALWAYS void multiply(void *const *args, Work *work, Total *total) {
     }
 }
 
+/* ── many rows ───────────────────────────────────────────────────────────────────────────────── */
+
+typedef unsigned Two32 __attribute__((vector_size(8), aligned(8)));
+typedef SHARED Two32 *Fragments; /* (tile_m / 8, steps of a block, terms, LANES) */
+
+ALWAYS int staged_fours(void) { return gemm_tile_m() / ROWS * steps() * LANES; }
+ALWAYS int thread_fours(void) { return (staged_fours() + THREADS - 1) / THREADS; }
+
+/* A thread's part of the block's rows in a block of k; beyond the last one, nothing. */
+ALWAYS void fetch_rows(void *const *args, const Work *work, int block, Floats *kept) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < thread_fours(); i++) {
+    int number = work->w.thread + i * THREADS, lane = number % LANES, step = number / LANES % steps();
+    if (block >= work->end || (staged_fours() % THREADS && number >= staged_fours())) continue;
+    kept[i] = read_row(args, &work->w, work->w.row0 + number / LANES / steps() * ROWS + lane / 4,
+                       block * block_steps() + step * STEP + lane % 4 * 4);
+  }
+}
+ALWAYS void keep_rows(Fragments to, const Work *work, int block, const Floats *kept) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < thread_fours(); i++) {
+    int number = work->w.thread + i * THREADS;
+    if (block >= work->end || (staged_fours() % THREADS && number >= staged_fours())) continue;
+    unsigned terms[3][2];
+    split(kept[i], terms);
+#pragma clang loop unroll(full)
+    for (int term = 0; term < gemm_terms(); term++)
+      to[(number / LANES * gemm_terms() + term) * LANES + number % LANES] = (Two32){terms[term][0], terms[term][1]};
+  }
+}
+
+ALWAYS void multiply_staged_block(Fragments from, const Work *work, const Packed *packed, Total *total) {
+  int lane = work->w.thread % LANES;
+  Total sum = {0};
+#pragma clang loop unroll(full)
+  for (int s = 0; s < steps(); s++) {
+    unsigned left[MOST_COLUMNS][4];
+#pragma clang loop unroll(full)
+    for (int c = 0; c < gemm_column_tiles(); c++) unpack(packed->numbers[c], s, left[c]);
+#pragma clang loop unroll(full)
+    for (int term = gemm_terms() - 1; term >= 0; term--)
+#pragma clang loop unroll(full)
+      for (int r = 0; r < gemm_row_tiles(); r++) {
+        Two32 both = from[(((work->row0 + r) * steps() + s) * gemm_terms() + term) * LANES + lane];
+        unsigned right[2] = {both[0], both[1]};
+#pragma clang loop unroll(full)
+        for (int c = 0; c < gemm_column_tiles(); c++) gemm_mma(sum.at[r][c], left[c], right);
+      }
+    if ((s + 1) * STEP % gemm_unit() == 0) scale_sums(packed, s * STEP / gemm_unit(), lane, &sum, total);
+  }
+}
+
+ALWAYS void multiply_staged(void *const *args, Fragments memory, Work *work, Total *total) {
+  int stage = staged_fours() * gemm_terms(), at = 0;
+  Packed packed;
+  Floats kept[MOST_FOURS];
+  fetch_rows(args, work, work->first, kept);
+  if (work->first < work->end) read_packed(args, &work->w, work->tile0, work->first, &packed);
+  keep_rows(memory, work, work->first, kept);
+  __nvvm_bar_sync(0);
+#pragma clang loop unroll(disable)
+  for (int block = work->first; block < work->end; block++, at ^= 1) {
+    Packed now = packed;
+    fetch_rows(args, work, block + 1, kept);
+    if (block + 1 < work->end) read_packed(args, &work->w, work->tile0, block + 1, &packed);
+    multiply_staged_block(memory + at * stage, work, &now, total);
+    keep_rows(memory + (at ^ 1) * stage, work, block + 1, kept);
+    __nvvm_bar_sync(0);
+  }
+}
+
+/* ── the way out ─────────────────────────────────────────────────────────────────────────────── */
+
 /* Lane 4 g + t has of rows 2t and 2t + 1 columns g and g + 8. */
-ALWAYS void stage_sums(SHARED float *memory, int thread, int column0, int slice, const Total *total) {
+ALWAYS void stage_sums(SHARED float *memory, int thread, int column0, int row0, const Total *total) {
   int lane = thread % LANES, pitch = gemm_tile_n() + SUMS_PAD;
 #pragma clang loop unroll(full)
   for (int r = 0; r < gemm_row_tiles(); r++)
@@ -325,15 +401,15 @@ ALWAYS void stage_sums(SHARED float *memory, int thread, int column0, int slice,
     for (int c = 0; c < gemm_column_tiles(); c++)
 #pragma clang loop unroll(full)
       for (int e = 0; e < 4; e++)
-        memory[(slice * gemm_tile_m() + r * ROWS + lane % 4 * 2 + e % 2) * pitch + column0 + c * COLUMNS + e / 2 * ROWS +
+        memory[(row0 + r * ROWS + lane % 4 * 2 + e % 2) * pitch + column0 + c * COLUMNS + e / 2 * ROWS +
                lane / 4] = total->at[r][c][e];
 }
 
-ALWAYS void store_sums(void *const *args, SHARED float *memory, const Where *w, int threads) {
+ALWAYS void store_sums(void *const *args, SHARED float *memory, const Where *w) {
   int pitch = gemm_tile_n() + SUMS_PAD, across = gemm_tile_n() / 4;
   Columns none;
 #pragma clang loop unroll(disable)
-  for (int at = w->thread; at < gemm_tile_m() * across; at += threads) {
+  for (int at = w->thread; at < gemm_tile_m() * across; at += THREADS) {
     int row = at / across, column = at % across * 4;
     if (w->row0 + row >= gemm_m() || w->column0 + column >= gemm_n()) continue;
     Four total = {0, 0, 0, 0};
@@ -346,17 +422,22 @@ ALWAYS void store_sums(void *const *args, SHARED float *memory, const Where *w, 
 
 __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block, int column_block,
                                               int batch_split, int thread) {
-  int across = thread / LANES % gemm_warps_across(), slice = thread / LANES / gemm_warps_across();
+  int across = thread / LANES % gemm_warps_across(), rest = thread / LANES / gemm_warps_across();
+  int slice = gemm_stages() > 1 ? 0 : rest, down = rest - slice;
   int part = (gemm_blocks() + gemm_splits() - 1) / gemm_splits(), begin = batch_split % gemm_splits() * part;
   int column = across * gemm_column_tiles() * COLUMNS;
   Work work;
   work.w = where(row_block * gemm_tile_m(), column_block * gemm_tile_n(), batch_split, thread);
+  work.row0 = down * gemm_row_tiles();
   work.tile0 = (work.w.column0 + column) / COLUMNS;
   work.first = begin + slice;
   work.end = begin + part < gemm_blocks() ? begin + part : gemm_blocks();
   Total total = {0};
-  multiply(args, &work, &total);
-  stage_sums((SHARED float *)shared, thread, column, slice, &total);
+  if (gemm_stages() > 1)
+    multiply_staged(args, (Fragments)shared, &work, &total);
+  else
+    multiply(args, &work, &total);
+  stage_sums((SHARED float *)shared, thread, column, slice * gemm_tile_m() + work.row0 * ROWS, &total);
   __nvvm_bar_sync(0);
-  store_sums(args, (SHARED float *)shared, &work.w, gemm_warps_across() * gemm_slices() * LANES);
+  store_sums(args, (SHARED float *)shared, &work.w);
 }
