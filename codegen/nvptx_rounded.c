@@ -53,7 +53,7 @@ bool nvptx_rounded_suits(const Node *step, const Node *product) {
   return rounded_has_kernel(product) && integers_packed_operand(step) >= 0;
 }
 
-static int64_t number_bytes(const Contract *c, const Packing *p) { return c->batches * p->tiles * p->blocks * BLOCK_BYTES; }
+static int64_t rounded_number_bytes(const Contract *c, const Packing *p) { return c->batches * p->tiles * p->blocks * BLOCK_BYTES; }
 
 static int terms(const Contract *c) {
   return c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0) ? 2 : 3;
@@ -78,7 +78,7 @@ static double rounded_cycles(const Contract *c, const Packing *p, const Tile *ti
   double busy = (double)((tile->part + tile->slices - 1) / tile->slices) * block_cycles(c, p, tile);
   double rounds = blocks <= MULTIPROCESSORS ? 1 : blocks / MULTIPROCESSORS;
   if (tile->stages > 1 && rounds < PAIRED) rounds = PAIRED; /* a block alone waits half of its time */
-  double bytes = (double)number_bytes(c, p) / MEMORY_BYTES;
+  double bytes = (double)rounded_number_bytes(c, p) / MEMORY_BYTES;
   double cycles = (rounds * busy > bytes ? rounds * busy : bytes) + BEGIN_CYCLES * (rounds > 2 ? rounds / 2 : 1);
   double parts = 8.0 * (double)(c->batches * c->m * c->n * tile->splits) / (MULTIPROCESSORS * LOAD_BYTES / 2);
   return tile->splits > 1 ? cycles + COMBINE_CYCLES + parts : cycles;
@@ -124,7 +124,7 @@ void nvptx_rounded_choose(Contract *c) {
   for (int i = 0; i < FORMS && !module->only_tile; i++)
     for (int64_t splits = 1; splits <= MOST_SPLITS; splits *= 2) rounded_try(c, &p, &rounded_forms[i], splits);
   c->job->has_packed = true;
-  c->job->out->packed[1] = number_bytes(c, &p) + c->batches * p.tiles * p.groups * COLUMNS * 4;
+  c->job->out->packed[1] = rounded_number_bytes(c, &p) + c->batches * p.tiles * p.groups * COLUMNS * 4;
 }
 
 /* ── constants and callbacks ────────────────────────────────────────────────────────────────── */
@@ -153,7 +153,7 @@ void nvptx_rounded_define(Contract *c) {
   callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
   callback_pointer(c->job, c->suffix, "gemm_source_b", c->b.argument, 0);
   callback_pointer(c->job, c->suffix, "gemm_packed_b", packed_weights(c), 0);
-  callback_pointer(c->job, c->suffix, "gemm_scales", packed_weights(c), number_bytes(c, &p));
+  callback_pointer(c->job, c->suffix, "gemm_scales", packed_weights(c), rounded_number_bytes(c, &p));
   nvptx_define_mma(c->job, c->suffix, "gemm", DT_BF16, false);
 }
 

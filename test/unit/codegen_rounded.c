@@ -67,6 +67,15 @@ static void every_tile_of_rounded(void **state) {
   arena_free(arena);
 }
 
+/* The last four tiles split rows for a whole block, by stages: with several of them, and rows that are not there. */
+static void every_stage_of_rounded(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  for (int tile = 15; tile <= 18; tile++)
+    assert_true(run_text_after(rounded_text(arena, (Size){1, 19, 37, 5, 32}), "fuse", (How){.only_tile = tile, .only_splits = tile % 2 + 1, .gpu = "sm_80"}) >= 4);
+  arena_free(arena);
+}
+
 /* As it is chosen. */
 static void chosen_rounded(void **state) {
   (void)state;
@@ -78,6 +87,6 @@ static void chosen_rounded(void **state) {
 
 int main(int count, char **argument) {
   if (count > 1) cmocka_set_test_filter(argument[1]);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_tile_of_rounded), cmocka_unit_test(chosen_rounded)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_tile_of_rounded), cmocka_unit_test(every_stage_of_rounded), cmocka_unit_test(chosen_rounded)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
