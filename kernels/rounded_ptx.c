@@ -248,7 +248,7 @@ ALWAYS int rows_ahead(void) {
 }
 
 /* Blocks of b on their way: as many as there are registers for. */
-ALWAYS int blocks_ahead(void) { return gemm_row_tiles() > 2 ? 1 : gemm_row_tiles() == 2 || units() > 2 ? 2 : MOST_AHEAD; }
+ALWAYS int blocks_ahead(void) { return gemm_row_tiles() > 1 || units() > 1 ? 2 : MOST_AHEAD; }
 
 /* Asks for the rows of step `step` of block `block`, or of the next one. */
 ALWAYS void ask_rows(void *const *args, Work *work, int block, int step) {
@@ -381,10 +381,9 @@ ALWAYS void multiply_staged(void *const *args, Fragments memory, Work *work, Tot
   __nvvm_bar_sync(0);
 #pragma clang loop unroll(disable)
   for (int block = work->first; block < work->end; block++, at ^= 1) {
-    Packed now = packed;
     fetch_rows(args, work, block + 1, kept);
+    multiply_staged_block(memory + at * stage, work, &packed, total);
     if (block + 1 < work->end) read_packed(args, &work->w, work->tile0, block + 1, &packed);
-    multiply_staged_block(memory + at * stage, work, &now, total);
     keep_rows(memory + (at ^ 1) * stage, work, block + 1, kept);
     __nvvm_bar_sync(0);
   }
