@@ -109,26 +109,68 @@ static LLVMValueRef narrow_bf16(Emitter *emitter, LLVMValueRef value) {
   return LLVMBuildTrunc(builder, bits, half, "");
 }
 
-/* Two f32 as the codes of two 8-bit floats, the first in the low byte: on a GPU, sm_89 or later. */
-static LLVMValueRef join_float8(Emitter *emitter, DType dtype, LLVMValueRef low, LLVMValueRef high) {
+/* ── 8-bit floats, on a GPU: sm_89 or later ── */
+static const char *narrow_text(DType dtype) {
+  return dtype == DT_E4M3 ? "cvt.rn.satfinite.e4m3x2.f32 $0, $1, $2;" : "cvt.rn.satfinite.e5m2x2.f32 $0, $1, $2;";
+}
+static const char *widen_text(DType dtype) {
+  return dtype == DT_E4M3 ? "cvt.rn.f16x2.e4m3x2 $0, $1;" : "cvt.rn.f16x2.e5m2x2 $0, $1;";
+}
+
+/* What the instruction with this text was given, if the value is its result; else NULL. */
+static LLVMValueRef argument_of(LLVMValueRef value, const char *text, unsigned index) {
+  size_t length;
+  if (!value || !LLVMIsACallInst(value) || !LLVMIsAInlineAsm(LLVMGetCalledValue(value))) return NULL;
+  const char *own = LLVMGetInlineAsmAsmString(LLVMGetCalledValue(value), &length);
+  bool is_it = length == strlen(text) && !memcmp(own, text, length);
+  return is_it ? LLVMGetOperand(value, index) : NULL;
+}
+
+/* What the conversion was given, or NULL. */
+static LLVMValueRef converted(LLVMValueRef value, LLVMOpcode opcode) {
+  bool is_it = value && LLVMIsAInstruction(value) && LLVMGetInstructionOpcode(value) == opcode;
+  return is_it ? LLVMGetOperand(value, 0) : NULL;
+}
+
+/* The code that widen_float8 made this f32 of; else NULL. Narrowing it again gives that code. */
+static LLVMValueRef code_of(DType dtype, LLVMValueRef value) {
+  if (!LLVMIsACallInst(value) || LLVMIsAInlineAsm(LLVMGetCalledValue(value)) || LLVMGetNumArgOperands(value) != 1) return NULL;
+  LLVMValueRef pair = converted(LLVMGetOperand(value, 0), LLVMTrunc);
+  return converted(argument_of(pair, widen_text(dtype), 0), LLVMZExt);
+}
+
+static LLVMValueRef narrow_two(Emitter *emitter, DType dtype, LLVMValueRef low, LLVMValueRef high) {
   LLVMTypeRef real = emitter->module->f32, parameters[2] = {real, real};
-  const char *text = dtype == DT_E4M3 ? "cvt.rn.satfinite.e4m3x2.f32 $0, $1, $2;" : "cvt.rn.satfinite.e5m2x2.f32 $0, $1, $2;";
   LLVMValueRef arguments[2] = {high, low};
-  return emit_assembly(emitter, text, "=h,f,f", LLVMFunctionType(emitter->module->i16, parameters, 2, false), arguments, 2);
+  return emit_assembly(emitter, narrow_text(dtype), "=h,f,f", LLVMFunctionType(emitter->module->i16, parameters, 2, false), arguments, 2);
+}
+
+/* Two f32 as the codes of two 8-bit floats, the first in the low byte. */
+static LLVMValueRef join_float8(Emitter *emitter, DType dtype, LLVMValueRef low, LLVMValueRef high) {
+  LLVMValueRef code[2] = {code_of(dtype, low), code_of(dtype, high)};
+  if (!code[0] || !code[1]) return narrow_two(emitter, dtype, low, high);
+  LLVMValueRef before[2];
+  for (int i = 0; i < 2; i++) before[i] = argument_of(converted(code[i], LLVMTrunc), narrow_text(dtype), 1);
+  if (before[0] && before[1]) return narrow_two(emitter, dtype, before[0], before[1]);
+  LLVMBuilderRef b = emitter->builder;
+  LLVMTypeRef both = emitter->module->i16;
+  LLVMValueRef up = LLVMBuildShl(b, LLVMBuildZExt(b, code[1], both, ""), LLVMConstInt(both, 8, false), "");
+  return LLVMBuildOr(b, up, LLVMBuildZExt(b, code[0], both, ""), "");
 }
 
 /* The f32 of a code. */
 static LLVMValueRef widen_float8(Emitter *emitter, DType dtype, LLVMValueRef raw) {
   LLVMTypeRef half = emitter->module->i16, word = emitter->module->i32;
-  const char *text = dtype == DT_E4M3 ? "cvt.rn.f16x2.e4m3x2 $0, $1;" : "cvt.rn.f16x2.e5m2x2 $0, $1;";
   LLVMValueRef pair = LLVMBuildZExt(emitter->builder, raw, half, "");
-  pair = emit_assembly(emitter, text, "=r,h", LLVMFunctionType(word, &half, 1, false), &pair, 1);
+  pair = emit_assembly(emitter, widen_text(dtype), "=r,h", LLVMFunctionType(word, &half, 1, false), &pair, 1);
   LLVMValueRef low = LLVMBuildTrunc(emitter->builder, pair, half, "");
   return emit_intrinsic(emitter, "llvm.convert.from.fp16", emitter->module->f32, &low, 1);
 }
 
 static LLVMValueRef narrow_float8(Emitter *emitter, DType dtype, LLVMValueRef value) {
-  LLVMValueRef pair = join_float8(emitter, dtype, value, LLVMConstNull(emitter->module->f32));
+  LLVMValueRef code = code_of(dtype, value);
+  if (code) return code;
+  LLVMValueRef pair = narrow_two(emitter, dtype, value, LLVMConstNull(emitter->module->f32));
   return LLVMBuildTrunc(emitter->builder, pair, emitter->module->i8, "");
 }
 

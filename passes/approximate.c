@@ -6,7 +6,8 @@
  * - those that are made of bf16 or f16, of which only bf16, f16 and sums are made: the softmax of
  *   logits of 16 bits, and the loss that its sum goes into; gradients of biases.
  *
- * What is compared, taken the maximum of or given out as f32 stays exact. The mark is made before
+ * What is compared, taken the maximum of or given out as f32 stays exact; only the largest number by which fp8 scales
+ * what it rounds (float8.h) may be one of such, as it is with an error below that of the rounding. The mark is made before
  * any value is computed twice, so that all copies of a value are equal. ftc --exact-math leaves the
  * pass out. Interpreter and CPU do not look at the mark. */
 #include "passes/pass.h"
@@ -39,11 +40,12 @@ static void approximate_find_ends(const Graph *graph, Ends *ends) {
     bool hands_on = (op_class == CLASS_POINTWISE || op_class == CLASS_MOVE) &&
                     node->type.dtype == DT_F32;
     bool is_narrow = dtype_is_narrow(node->type.dtype);
-    bool is_sum = node->op == OP_SUM && node->type.dtype == DT_F32;
+    bool is_sum = node->op == OP_SUM && node->type.dtype == DT_F32, is_scale = node->op == OP_ABS && node_attr(node, ATTR_KIND);
     ends->has_sum[i] &= !is_narrow;
     ends->has_other[i] &= !is_narrow;
     for (int k = 0; k < node->input_count; k++) {
       int input = node->input[k]->id;
+      if (is_scale) continue;
       ends->has_sum[input] |= is_sum || (hands_on && ends->has_sum[i]);
       ends->has_other[input] |=
           !is_sum && (hands_on ? ends->has_other[i] : !is_narrow || op_class == CLASS_REDUCE);

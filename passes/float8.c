@@ -45,7 +45,9 @@ Node *float8_largest(Graph *graph, Node *x) {
   int64_t axes[MAX_RANK];
   int rank = x->type.shape.rank;
   for (int i = 0; i < rank; i++) axes[i] = i;
-  return make_reduce(graph, OP_RMAX, make_unary(graph, OP_ABS, x), axes, rank);
+  Node *size = make_unary(graph, OP_ABS, x);
+  node_set_attr(graph, size, attr_str(ATTR_KIND, "scale"));
+  return make_reduce(graph, OP_RMAX, size, axes, rank);
 }
 
 static Node *current_scale(Graph *graph, Node *x, Op rounding) {

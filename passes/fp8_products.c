@@ -6,17 +6,18 @@
  *
  * FLOAT8_ALONG_K (Hopper): an operand whose neighbours in memory are not neighbours in k is transposed in 8 bits, and
  * simplify and fuse leave that so. What forward and backward multiply lies in memory twice, a byte an element each time.
- * All dimensions must be whole pieces of 16 bytes: rows of both orders then are.
+ * All dimensions must be whole pieces of 16 bytes, or so long that the pass pitch may pad them: rows of both orders then are.
  *
  * A product stays as it is where one operand is not such, or where its result is not f32. Then what both kinds of
  * products read is made twice. */
 #include "passes/pass.h"
+#include "passes/pitch.h"
 
 typedef struct {
   const Graph *old;
   bool *is_wanted; /* by old node: a cast to bf16 whose 8-bit form a product takes */
   Node **made;     /* … that form, in the new graph */
-  bool is_along_k;
+  bool is_along_k, may_pad;
 } Fp8Products;
 
 static const Node *behind_moves(const Node *node) {
@@ -32,15 +33,20 @@ static bool is_rounded_cast(const Node *node) {
 
 enum { PIECE = 16 };
 
-static bool has_whole_rows(const Node *dot) {
+static bool is_whole_row(const Fp8Products *p, int64_t length) {
+  Type row = {DT_E4M3, {1, {length}}};
+  return length % PIECE == 0 || (p->may_pad && pitch_for(&row));
+}
+
+static bool has_whole_rows(const Fp8Products *p, const Node *dot) {
   const DotForm form = dot_form(dot);
-  return form.m % PIECE == 0 && form.n % PIECE == 0 && form.k % PIECE == 0;
+  return is_whole_row(p, form.m) && is_whole_row(p, form.n) && is_whole_row(p, form.k);
 }
 
 static bool is_fp8_product(const Fp8Products *p, const Node *node) {
   return node->op == OP_DOT && node->type.dtype == DT_F32 && shape_elements(&node->type.shape) &&
          shape_elements(&node->input[0]->type.shape) && is_rounded_cast(behind_moves(node->input[0])) &&
-         is_rounded_cast(behind_moves(node->input[1])) && (!p->is_along_k || has_whole_rows(node));
+         is_rounded_cast(behind_moves(node->input[1])) && (!p->is_along_k || has_whole_rows(p, node));
 }
 
 /* The operand in its 8-bit form, behind the same views. */
@@ -87,7 +93,8 @@ Graph *pass_fp8_products(PassContext *context, Graph *graph) {
   Fp8Products p = {.old = graph,
                    .is_wanted = ARENA_ARRAY(context->scratch, bool, count),
                    .made = ARENA_ARRAY(context->scratch, Node *, count),
-                   .is_along_k = context->multiplies_float8 == FLOAT8_ALONG_K};
+                   .is_along_k = context->multiplies_float8 == FLOAT8_ALONG_K,
+                   .may_pad = !pass_is_listed(context->left_out, "pitch")};
   bool found = false;
   for (int i = 0; i < count; i++) {
     const Node *node = graph->nodes.at[i];

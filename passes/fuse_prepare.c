@@ -17,7 +17,8 @@ enum {
   COLUMN_SPLIT_LENGTH = 4096,
   COLUMN_SPLIT_WIDTH = 16384,
   PART_LEAST = 64,
-  PART_MOST = 2048
+  PART_MOST = 2048,
+  MANY_PARTS = 1024 /* keep the blocks of any GPU busy, however long each is */
 };
 
 Shape fuse_squeeze(const Shape *shape) {
@@ -70,15 +71,16 @@ static int64_t part_of(int64_t length) {
 }
 
 /* Splits a reduction of the axes from..to of x, which is without dimensions of 1: part by part,
- * then the parts' results. A part is made of whole dimensions if that gives a fair size (then x
- * keeps its shape, and what else runs over it can share the kernel as it is); else x is viewed
- * anew. */
-static Node *reduce_split(Graph *graph, const Node *old, Node *x, int from, int to) {
+ * then the parts' results. A part is made of whole dimensions if that gives a fair size, or any on a GPU if
+ * there are many of them (then x keeps its shape, and what else runs over it can share the kernel as it is);
+ * else x is viewed anew. */
+static Node *reduce_split(Graph *graph, const Node *old, Node *x, int from, int to, bool for_gpu) {
   int64_t outer[MAX_RANK], inner[MAX_RANK], part = 1;
   Shape shape = x->type.shape;
   int cut = to;
   while (cut > from + 1 && part < PART_LEAST) part *= shape.dim[--cut];
-  if (part < PART_LEAST || part > PART_MOST) {
+  bool are_many = for_gpu && shape_elements_between(&shape, from, cut) >= MANY_PARTS;
+  if (part < PART_LEAST || (part > PART_MOST && !are_many)) {
     int64_t length = 1;
     for (int i = from; i < to; i++) length *= shape.dim[i];
     if (!(part = part_of(length))) return NULL;
@@ -131,7 +133,7 @@ static Node *prepare_reduce(Graph *graph, const Node *old, Node *x, bool for_gpu
     if (again) result = again;
   } else if (should_split(old, &domain, axes, count, trailing > 0, for_gpu)) {
     result = reduce_split(graph, old, make_reshape(graph, x, domain), (int)axes[0],
-                          (int)axes[0] + count);
+                          (int)axes[0] + count, for_gpu);
   }
   return result ? make_reshape(graph, result, *want) : NULL;
 }

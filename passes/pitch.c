@@ -10,6 +10,7 @@
 #include "passes/fuse.h"
 #include "passes/lifetime.h"
 #include "passes/pass.h"
+#include "passes/pitch.h"
 
 enum {
   UNIT = 8,          /* elements: 16 bytes of two bytes each; of one byte twice as many */
@@ -29,8 +30,7 @@ static int64_t pitch_padded(int64_t length, int64_t unit) { return (length + uni
 
 static int64_t pitch_unit(DType dtype) { return dtype_bytes(dtype) == 1 ? 2 * UNIT : UNIT; }
 
-/* The price of it, which is memory: 0 if that is too much. */
-static int64_t pitch_for(const Type *type) {
+int64_t pitch_for(const Type *type) {
   int64_t length = shape_last(&type->shape), least = pitch_unit(type->dtype), unit = least / UNIT * LARGEST_UNIT;
   while (unit > least && (pitch_padded(length, unit) - length) * FREE_PADDING > length) unit /= 2;
   int64_t pitch = pitch_padded(length, unit);
@@ -71,13 +71,14 @@ static void want(Pitches *p, const Node *value) {
 static void forbid(Pitches *p, const Node *value) { p->may[pitch_head(p, value->id)] = false; }
 
 /* ── readers and writers ────────────────────────────────────────────────────────────────────── */
-/* Does the body read the operand's rows as rows, side by side? */
+/* Does the body read the operand's rows as rows, side by side? A loop may also transpose them: it finds each element by
+ * its row and its place there (codegen/emit.c, emit_place). */
 static bool reads_rows(const Node *fused, int operand, int64_t length) {
   const Graph *body = fused->body;
   for (int i = 0; i < body->nodes.count; i++) {
     const Node *node = body->nodes.at[i], *from = node->input_count ? node->input[0] : NULL;
     if (!from || from->op != OP_ARG || node_int(from, ATTR_INDEX, 0) != operand) continue;
-    if (node->op == OP_TRANSPOSE) return false;
+    if (node->op == OP_TRANSPOSE && kernel_kind(fused) != KERNEL_LOOP) return false;
     if (node->op == OP_RESHAPE && shape_last(&node->type.shape) != length) return false;
   }
   return true;

@@ -115,6 +115,28 @@ class Pitch(support.Case):
                 self.compare(with_pitch, without, 1e-5 if type == "tf32" else rounding, what)
                 self.compare(with_pitch, host, rounding, what)
 
+    def test_heads_of_8_bits(self):
+        """On Hopper products of fp8 read their operands along k: their rows are padded, and those of what is transposed for them. The same
+        values are multiplied in bf16, and on the processor; what differs is the order of sums, and so a tie that is rounded the other way."""
+        seed = int(os.environ.get("FT_SEED", 3))
+        r = random.Random(seed + 100)
+        forms = sorted(HEADS)
+        r.shuffle(forms)
+        for i, form in enumerate(forms[: int(os.environ.get("FT_PITCH_HEADS", 3))]):
+            words, length, parts = r.choice((257, 515, 1601)), r.choice((8, 12, 32 if form == "halves" else 33)), 1 if form == "transposed" else r.choice((1, 2))
+            numpy.array([r.randrange(words) for _ in range(9000)], dtype=numpy.uint16).tofile(self.path("train.bin"))
+            text = MODEL.format(length=length, width=r.choice((16, 32, 48)), words=words, head=HEADS[form], batch=BATCH, parts=parts, seed=i, type="fp8", rate=2)
+            what = f"head {i} of FT_SEED={seed}: {form}, {words} words, {length} x {BATCH} rows, in {parts}"
+            with self.subTest(what):
+                source = self.path("model.ft")
+                with open(source, "w") as file:
+                    file.write(text)
+                plan = support.run("ftc", source, "--emit=ir", "--stop-after=pitch", "--gpu", "sm_90a").stdout
+                self.assertRegex(plan, rf"e4m3\[[0-9]+,{words}:[0-9]+\]", what)
+                found = self.train(source, "with.ptx", "--gpu", "sm_90a")
+                self.compare(found, self.train(source, "wide.ptx", "--gpu", "sm_90a", "--disable=fp8_products"), 5e-4, what)
+                self.compare(found, self.train(source, "host.so"), 5e-4, what)
+
     def test_rows_that_other_kernels_make(self):
         """Rows with a pitch that a loop, a row or a column kernel writes, of operands without one: loops wrote some elements beside their rows."""
         words, random = 131, numpy.random.default_rng(5)
