@@ -8,6 +8,8 @@ typedef struct {
   int count; /* digits, outermost first, none of extent 1; 0: one element */
   int64_t extent[MAX_RANK];
   bool is_reduced[MAX_RANK]; /* made of dimensions in the fused node's axes */
+  int tile[MAX_RANK];        /* 0, or the digit is two in an index: extent (tiles), and one of so many */
+  int in_tile[MAX_RANK];     /* places of a tile: this one (codegen/nvptx_places.h) */
 } Domain;
 
 /* `node` is a fused node; a border between a reduced and a kept dimension always stays. result: the types of its results, whose

@@ -231,12 +231,52 @@ static bool is_const(LLVMValueRef value, int64_t wanted) {
   return LLVMIsAConstantInt(value) && LLVMConstIntGetSExtValue(value) == wanted;
 }
 
+static bool is_made_by(LLVMValueRef value, LLVMOpcode op, int64_t *constant) {
+  if (!LLVMIsAInstruction(value) || LLVMGetInstructionOpcode(value) != op ||
+      !LLVMIsAConstantInt(LLVMGetOperand(value, 1)))
+    return false;
+  *constant = LLVMConstIntGetSExtValue(LLVMGetOperand(value, 1));
+  return true;
+}
+
+/* x m + c with 0 <= c < m is c at least, since it is not negative. */
+int64_t emit_least(LLVMValueRef value) {
+  int64_t more, factor;
+  if (LLVMIsAConstantInt(value)) return LLVMConstIntGetSExtValue(value);
+  bool is_sum = is_made_by(value, LLVMAdd, &more) && is_made_by(LLVMGetOperand(value, 0), LLVMMul, &factor);
+  return is_sum && more > 0 && more < factor ? more : 0;
+}
+
+/* With a constant b: (x + c) + b is x + (c + b), and of x m + c, never negative, where b divides m,
+ * the quotient by b is x (m / b) + c / b and the rest c mod b. NULL: it is neither. So neighbours of a
+ * tile that read the same place have the same index, which is remembered. */
+static LLVMValueRef index_fold(Emitter *emitter, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
+  if (!LLVMIsAConstantInt(b) || LLVMIsAConstantInt(a)) return NULL;
+  int64_t by = LLVMConstIntGetSExtValue(b), more = 0, factor;
+  bool is_sum = is_made_by(a, LLVMAdd, &more);
+  LLVMValueRef x = is_sum ? LLVMGetOperand(a, 0) : a;
+  if (op == LLVMAdd || op == LLVMSub) {
+    if (is_sum) return emit_add(emitter, x, emit_index_const(emitter, op == LLVMAdd ? more + by : more - by));
+    return op == LLVMSub ? emit_add(emitter, a, emit_index_const(emitter, -by)) : NULL;
+  }
+  if (op == LLVMMul && is_sum)
+    return emit_add(emitter, emit_mul(emitter, x, by), emit_index_const(emitter, more * by));
+  if (op == LLVMMul && is_made_by(a, LLVMMul, &factor))
+    return emit_mul(emitter, LLVMGetOperand(a, 0), factor * by);
+  if ((op != LLVMUDiv && op != LLVMURem) || !is_made_by(x, LLVMMul, &factor) || factor % by || more < 0)
+    return NULL;
+  if (op == LLVMURem) return emit_index_const(emitter, more % by);
+  return emit_add(emitter, emit_mul(emitter, LLVMGetOperand(x, 0), factor / by),
+                  emit_index_const(emitter, more / by));
+}
+
 /* a op b: of add, sub, mul, udiv and urem. */
 static LLVMValueRef index_op(Emitter *emitter, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
   if ((op == LLVMAdd || op == LLVMSub) && is_const(b, 0)) return a;
   if (op == LLVMAdd && is_const(a, 0)) return b;
   if ((op == LLVMMul || op == LLVMUDiv) && is_const(b, 1)) return a;
-  LLVMValueRef value = recall_op(emitter, op, a, b);
+  LLVMValueRef value = index_fold(emitter, op, a, b);
+  if (!value) value = recall_op(emitter, op, a, b);
   if (value) return value;
   value = op == LLVMAdd   ? LLVMBuildNSWAdd(emitter->builder, a, b, "")
           : op == LLVMSub ? LLVMBuildNSWSub(emitter->builder, a, b, "")

@@ -4,6 +4,8 @@
 
 LLVMValueRef emit_both(Emitter *emitter, LLVMValueRef a, LLVMValueRef b) {
   if (!a || !b) return a ? a : b;
+  if (LLVMIsAConstantInt(a)) return LLVMConstIntGetZExtValue(a) ? b : a;
+  if (LLVMIsAConstantInt(b)) return LLVMConstIntGetZExtValue(b) ? a : b;
   return LLVMBuildAnd(emitter->builder, a, b, "");
 }
 
@@ -12,6 +14,7 @@ LLVMValueRef emit_in_range(Emitter *emitter, LLVMValueRef value, int64_t extent,
   LLVMBuilderRef builder = emitter->builder;
   LLVMValueRef limit = emit_index_const(emitter, extent), zero = emit_index_const(emitter, 0);
   if (low >= 0 && high < extent) return NULL;
+  if (low >= extent || high < 0) return LLVMConstInt(emitter->module->i1, 0, false);
   if (low >= 0) return LLVMBuildICmp(builder, LLVMIntSLT, value, limit, "");
   if (high < extent) return LLVMBuildICmp(builder, LLVMIntSGE, value, zero, "");
   return LLVMBuildICmp(builder, LLVMIntULT, value, limit, "");

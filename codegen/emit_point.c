@@ -168,7 +168,7 @@ static LLVMValueRef emit_extreme(Emitter *emitter, bool is_max, DType dtype, LLV
 }
 
 /* ── division ───────────────────────────────────────────────────────────────────────────────── */
-/* A CPU divides a vector in the time of ten multiplications. */
+/* A CPU divides a vector in the time of ten multiplications, a GPU in that of ten instructions. */
 static const Node *skip_moves(const Node *node) {
   while (node->op == OP_RESHAPE || node->op == OP_BROADCAST || node->op == OP_TRANSPOSE)
     node = node->input[0];
@@ -223,7 +223,7 @@ static LLVMFastMathFlags division_flags(const Emitter *emitter, const Node *node
 
 static LLVMValueRef float_divide(Emitter *emitter, const Node *node, LLVMValueRef *in) {
   LLVMBuilderRef builder = emitter->builder;
-  bool has_fma = emitter->module->target == TARGET_CPU && emitter->module->vector_bytes >= 32;
+  bool has_fma = emitter->module->target == TARGET_PTX || emitter->module->vector_bytes >= 32;
   LLVMBool loses;
   if (node->type.dtype != DT_F32 || !has_fma || !LLVMIsAConstantFP(in[1]))
     return LLVMBuildFDiv(builder, in[0], in[1], "");

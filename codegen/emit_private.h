@@ -40,6 +40,8 @@ LLVMValueRef emit_in_range(Emitter *emitter, LLVMValueRef value, int64_t extent,
 /* Under a guard that does not branch the input is read in any case. The index to read it at:
  * `value` where `inside` holds, else 0. */
 LLVMValueRef emit_keep_inside(Emitter *emitter, LLVMValueRef inside, LLVMValueRef value);
+/* A number that a value which is never negative does not fall below: 0, or more, where it is a digit of tiles. */
+int64_t emit_least(LLVMValueRef value);
 LLVMValueRef emit_both(Emitter *emitter, LLVMValueRef a, LLVMValueRef b); /* NULL: true */
 
 /* ── emit_check.c ── */

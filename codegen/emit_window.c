@@ -116,11 +116,12 @@ static Index forward_place(Emitter *emitter, const Walk *walk, const LLVMValueRe
     bool is_fixed = LLVMIsAConstantInt(tap[i]);
     int64_t low = is_fixed ? LLVMConstIntGetSExtValue(tap[i]) : 0;
     int64_t high = is_fixed ? low : window->kernel[i] - 1;
+    int64_t first = emit_least(walk->start[i].value) + low - window->pad[i];
     place[i] = walk->start[i];
     place[i].value = emit_add(emitter, walk->start[i].value, tap[i]);
     place[i].value = emit_sub(emitter, place[i].value, emit_index_const(emitter, window->pad[i]));
     within[i] =
-        emit_in_range(emitter, place[i].value, window->image->dim[d], low - window->pad[i],
+        emit_in_range(emitter, place[i].value, window->image->dim[d], first,
                       (window->pooled->dim[d] - 1) * window->stride[i] + high - window->pad[i]);
     *inside = emit_both(emitter, *inside, within[i]);
     *varies |= within[i] && place[i].varies && !reads_outside(emitter, window);
@@ -259,15 +260,20 @@ static void tap_backward(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMVal
     int64_t windows = (window->kernel[i] + window->stride[i] - 1) / window->stride[i];
     int64_t least = is_fixed ? LLVMConstIntGetSExtValue(tap[i]) : 0;
     int64_t most = is_fixed ? least : windows - 1;
-    int64_t last = (window->image->dim[d] - 1 + window->pad[i]) / window->stride[i];
+    int64_t low = 0, high = window->stride[i] - 1; /* of the phase */
+    if (LLVMIsAConstantInt(walk->phase[i].value))
+      low = high = LLVMConstIntGetSExtValue(walk->phase[i].value);
+    int64_t first = (window->pad[i] - high + window->stride[i] - 1) / window->stride[i];
+    int64_t last = (window->image->dim[d] - 1 + window->pad[i] - low) / window->stride[i];
     place[i] = walk->start[i];
     place[i].value = emit_sub(emitter, walk->start[i].value, tap[i]);
     within[i] = emit_in_range(emitter, place[i].value, window->pooled->dim[d],
-                              window->pad[i] / window->stride[i] - most, last - least);
+                              first - most, last - least);
     LLVMValueRef further = emit_mul(emitter, tap[i], window->stride[i]);
     position[i] = emit_add(emitter, walk->phase[i].value, further);
-    LLVMValueRef reaches = emit_in_range(emitter, position[i], window->kernel[i], 0,
-                                         window->stride[i] - 1 + most * window->stride[i]);
+    LLVMValueRef reaches =
+        emit_in_range(emitter, position[i], window->kernel[i], low + least * window->stride[i],
+                      high + most * window->stride[i]);
     within[i] = emit_both(emitter, within[i], reaches);
     inside = emit_both(emitter, inside, within[i]);
     varies |= within[i] && place[i].varies && !reads_outside(emitter, window);

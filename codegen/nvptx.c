@@ -18,6 +18,11 @@ int64_t domain_elements(const Domain *domain, int reduced) {
   return count;
 }
 
+void entry_push_place(Entry *entry, const Domain *domain, int digit, Index *index) {
+  if (domain->tile[digit])
+    index_push(index, domain->tile[digit], entry_const(entry, domain->in_tile[digit]), false);
+}
+
 /* The digits of one kind, least significant first, by division; pushed in the order of the domain.
  */
 void entry_push_digits(Entry *entry, const Domain *domain, bool is_reduced, LLVMValueRef value,
@@ -40,6 +45,7 @@ void entry_push_digits(Entry *entry, const Domain *domain, bool is_reduced, LLVM
     if (domain->is_reduced[i] != is_reduced) continue;
     index_push(index, i == last ? domain->extent[i] / width : domain->extent[i], digit[i], true);
     if (i == last) index_push(index, width, entry_const(entry, lane), true);
+    entry_push_place(entry, domain, i, index);
   }
 }
 

@@ -5,7 +5,7 @@
  * columns alone would leave the GPU idle, the rows are cut into splits too: the first launch leaves
  * a partial value per split in the workspace, the second combines them, in order, so that the bits
  * never change. */
-#include "codegen/nvptx_private.h"
+#include "codegen/nvptx_places.h"
 #include "passes/fuse.h"
 #include <stdio.h>
 
@@ -27,10 +27,11 @@ typedef struct {
   Entry entry;
   Domain domain;
   Reductions reductions;
-  int width, ahead; /* columns of a thread, and rows under way */
+  int width, ahead; /* columns of a thread, and rows under way: */
+  int places;       /* of each row of tiles so many */
   bool is_strided;  /* a thread's columns are `across` apart, not neighbours */
   int across, down; /* groups of columns, and threads down each, in a block */
-  int64_t columns, rows, splits, rows_per_split;
+  int64_t columns, rows, splits, rows_per_split; /* rows: of tiles */
   int64_t offset[KERNEL_MOST_ACCUMULATORS];        /* in the workspace, in bytes */
   LLVMValueRef lane, below, split, begin, end;     /* below: place down the group */
   LLVMValueRef group[MAX_WIDTH], valid[MAX_WIDTH]; /* of a column of the thread: its group (strided:
@@ -61,6 +62,7 @@ static Index nvptx_column_domain_index(Column *c, LLVMValueRef row, int e) {
   for (int i = 0; i < c->domain.count; i++) {
     index_push(&index, extent[i], digit[i], true);
     if (i == last) index_push(&index, width, entry_const(entry, e), true);
+    entry_push_place(entry, &c->domain, i, &index);
   }
   return index;
 }
@@ -112,6 +114,7 @@ static void combine_down(Column *c, Reduction **which, int count, LLVMValueRef *
 }
 
 static void find_shifts(Column *c) {
+  nvptx_set_place(&c->domain, 0);
   for (int i = 0; i < c->reductions.count; i++)
     for (int e = 0; c->reductions.at[i].moment && e < c->width; e++) {
       Index first = nvptx_column_domain_index(c, entry_const(&c->entry, 0), e);
@@ -138,14 +141,15 @@ static void run_stage(Column *c, int stage) {
   for (int i = 0; i < count * c->width; i++)
     sum[i] = reduction_identity(&entry->emitter, which[i / c->width]);
   Loop loop;
-  int unit = c->down * c->ahead;
-  LLVMValueRef start = entry_add(entry, c->begin, entry_mul(entry, c->below, c->ahead));
+  int each = c->ahead / c->places, unit = c->down * each;
+  LLVMValueRef start = entry_add(entry, c->begin, entry_mul(entry, c->below, each));
   LLVMValueRef base = entry_begin_loop(entry, &loop, start, c->end, entry_const(entry, unit), sum,
                                        count * c->width);
   Index index[MAX_AHEAD][MAX_WIDTH];
   LLVMValueRef valid[MAX_AHEAD];
   for (int u = 0; u < c->ahead; u++) {
-    LLVMValueRef row = entry_add(entry, base, entry_const(entry, u));
+    LLVMValueRef row = entry_add(entry, base, entry_const(entry, u / c->places));
+    nvptx_set_place(&c->domain, u % c->places);
     /* splits are multiples of the unit too */
     valid[u] = c->rows % unit ? entry_less(entry, row, c->end) : NULL;
     if (valid[u])
@@ -236,7 +240,7 @@ static void split_open(Column *c, const char *name, bool is_combining) {
   int across = is_combining ? COMBINE_THREADS / COMBINE_LANES : c->across;
   entry_open(entry, job, name, threads, c->splits > 1);
   if (!is_combining) {
-    bool is_wide = c->width * job->operand_count >= MANY_VALUES;
+    bool is_wide = c->width * job->operand_count >= MANY_VALUES || c->places > 1;
     entry_annotate(entry, "minctasm", is_wide ? RESIDENT / 2 : RESIDENT);
   }
   LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
@@ -278,6 +282,9 @@ static void choose_shape(Column *c) {
     c->width *= 2;
   if (c->is_strided && c->width > 4 && c->ahead > 1) c->ahead /= 2;
   c->down = COLUMN_THREADS / c->across;
+  c->places = c->is_strided ? 1 : nvptx_tile_places(c->entry.job, &c->domain, true, c->width);
+  if (c->places > 1) c->ahead = c->places;
+  c->rows /= c->places;
 }
 
 static int64_t blocks_across(const Column *c) {
@@ -287,7 +294,7 @@ static int64_t blocks_across(const Column *c) {
 
 static void choose_splits(Column *c) {
   int64_t blocks = blocks_across(c);
-  int64_t unit = c->down * c->ahead;
+  int64_t unit = c->down * c->ahead / c->places;
   c->splits = 1;
   c->rows_per_split = c->rows;
   for (int i = 0; i < c->reductions.count; i++)

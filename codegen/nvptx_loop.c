@@ -1,7 +1,7 @@
 /* nvptx_loop: kernels without reductions. A thread makes `width` neighbouring elements (16 bytes
  * where they lie side by side, so that LLVM joins the accesses), the grid covers the domain
  * exactly. Large kernels of which all rows share operands go row by row (nvptx_row.c). */
-#include "codegen/nvptx_private.h"
+#include "codegen/nvptx_places.h"
 #include "passes/fuse.h"
 
 enum {
@@ -18,14 +18,26 @@ static bool goes_by_rows(Job *job, const Domain *domain, int width) {
          length <= LONGEST_ROW && nvptx_shared(job, elements / length, NULL, NULL);
 }
 
+/* Rows of 2, 4 or 8 elements whose neighbours lie anywhere (an image's planes that become channels): a thread makes a whole row, and
+ * stores it in one access; neighbouring lanes still read neighbours of each plane. Otherwise 1. --disable=narrow_rows: 1. */
+static int narrow_row(const Job *job, int64_t elements, int64_t inner) {
+  bool is_narrow = inner == 2 || inner == 4 || inner == 8;
+  for (int i = 0; i < job->result_count; i++)
+    is_narrow &= inner * dtype_bytes(job->result_type[i].dtype) <= 16;
+  bool is_large = elements / inner >= (int64_t)MANY_BLOCKS * LOOP_THREADS || job->module->only_tile; /* tests have few elements */
+  return is_narrow && is_large && !module_leaves_out(job->module, "narrow_rows") ? (int)inner : 1;
+}
+
 bool nvptx_loop(Job *job) {
   if (nvptx_transpose(job)) return true;
   Domain domain = collapse_domain(job->scratch, job->node, job->result_type);
   int64_t elements = domain_elements(&domain, -1);
   int64_t inner = domain.count ? domain.extent[domain.count - 1] : 1;
   int width = nvptx_width(job, inner);
+  if (width == 1) width = narrow_row(job, elements, inner);
   if (goes_by_rows(job, &domain, width)) return nvptx_loop_rows(job, &domain);
-  int64_t groups = elements / width, blocks = (groups + LOOP_THREADS - 1) / LOOP_THREADS;
+  int places = nvptx_tile_places(job, &domain, false, width);
+  int64_t groups = elements / width / places, blocks = (groups + LOOP_THREADS - 1) / LOOP_THREADS;
   if (blocks > MAX_GRID) {
     diag_error(job->module->diag, job->node->origin.loc,
                "this kernel has more elements than a GPU grid");
@@ -42,15 +54,19 @@ bool nvptx_loop(Job *job) {
   LLVMValueRef inside =
       groups % threads ? entry_less(&entry, group, entry_const(&entry, groups)) : NULL;
   LLVMBasicBlockRef after = entry_begin_if(&entry, inside);
-  Index index[8] = {0};
-  for (int e = 0; e < width; e++)
-    entry_push_digits(&entry, &domain, false, group, width, e, &index[e]);
+  Index index[MOST_PLACES][8] = {0};
+  for (int p = 0; p < places; p++) {
+    nvptx_set_place(&domain, p);
+    for (int e = 0; e < width; e++)
+      entry_push_digits(&entry, &domain, false, group, width, e, &index[p][e]);
+  }
   /* all values first, then all stores: loads stay together, and an operand that a result overwrites
    * is read at the same index only */
-  for (int e = 0; e < width; e++)
+  for (int e = 0; e < places * width; e++)
     for (int i = 0; i < job->result_count; i++)
-      emit_value(&entry.emitter, job->node->body->roots.at[i].node, &index[e]);
-  for (int i = 0; i < job->result_count; i++) entry_store_group(&entry, i, index, width);
+      emit_value(&entry.emitter, job->node->body->roots.at[i].node, &index[e / width][e % width]);
+  for (int i = 0; i < job->result_count; i++)
+    for (int p = 0; p < places; p++) entry_store_group(&entry, i, index[p], width);
   entry_end_if(&entry, after);
   entry_close(&entry, job->name, (groups + threads - 1) / threads, 1, 1);
   return true;

@@ -139,7 +139,9 @@ LLVMValueRef entry_and(Entry *entry, LLVMValueRef a, LLVMValueRef b); /* NULL: t
  * final digit is the constant lane < width (width 1: not split). value counts groups of `width`. */
 void entry_push_digits(Entry *entry, const Domain *domain, bool is_reduced, LLVMValueRef value,
                        int width, int lane, Index *index);
-int64_t domain_elements(const Domain *domain, int reduced); /* 0 kept, 1 reduced, -1 all */
+/* Behind a digit that was pushed: the place in its tile, if it has tiles. */
+void entry_push_place(Entry *entry, const Domain *domain, int digit, Index *index);
+int64_t domain_elements(const Domain *domain, int reduced); /* 0 kept, 1 reduced, -1 all; tiles count once */
 
 /* ── nvptx_row.c: rows ── */
 /* Neighbouring elements that a thread takes at once: 16 bytes of the widest operand or result of the

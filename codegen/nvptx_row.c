@@ -5,6 +5,7 @@
  * nvptx_long.c's. Of many rows a block has several, one after the other, and keeps what they share.
  * Sums combine in a fixed order: lanes by butterfly, warps one after the other (online variants
  * such as Milakov and Gimelshein 2018 would save nothing where the row stays). */
+#include "codegen/nvptx_places.h"
 #include "codegen/nvptx_row_sums.h"
 #include "passes/fuse.h"
 
@@ -24,7 +25,8 @@ typedef struct {
   Entry entry;
   Domain domain;
   Reductions reductions;
-  int64_t rows, length; /* of the domain */
+  int64_t rows, length; /* of the domain; a loop's rows of `places` places count once */
+  int places;           /* that a thread computes together: more than one only where it has one group of a row */
   int64_t pitch;        /* elements between the beginnings of rows */
   int64_t align;   /* elements: lanes start at a multiple of it, before the row; 1: at the row */
   int team, width; /* threads per row; neighbouring elements a thread takes at once */
@@ -205,10 +207,11 @@ static void store_results(Row *r) {
   if (is_in_place(job) && !is_loop(r) && r->team > WARP && !r->meets) entry_barrier(entry);
   if (has_domain_result(job)) {
     if (r->is_unrolled) {
-      for (int64_t e = 0; e < r->share && is_loop(r); e++)
-        if (!r->valid[e]) make_elements(r, &r->index[e], 1);
-      for (int64_t e = 0; e < r->share; e += r->width)
-        store_elements(r, &r->index[e], r->width, r->valid[e]);
+      int64_t count = r->share * r->places;
+      for (int64_t e = 0; e < count && is_loop(r); e++)
+        if (!r->valid[e % r->share]) make_elements(r, &r->index[e], 1);
+      for (int64_t e = 0; e < count; e += r->width)
+        store_elements(r, &r->index[e], r->width, r->valid[e % r->share]);
     } else {
       Loop loop;
       LLVMValueRef chunk =
@@ -328,7 +331,7 @@ static void keep_shared(Row *r, LLVMValueRef *group) {
   entry_push_digits(entry, &r->domain, false, entry_const(entry, 0), 1, 0, &r->row_index);
   for (int64_t e = 0; e < r->share; e++) {
     Index index = element_index(r, group[e], (int)(e % r->width));
-    nvptx_shared(entry->job, r->rows, entry, &index);
+    nvptx_shared(entry->job, r->rows * r->places, entry, &index);
   }
   if (r->team < entry->threads && entry->threads > WARP) entry_barrier(entry);
 }
@@ -360,10 +363,13 @@ static void store_sums(Row *r, LLVMValueRef *group, LLVMValueRef block) {
 /* Everything for the rows that the block works on now. */
 static void do_rows(Row *r, LLVMValueRef *group) {
   Entry *entry = &r->entry;
-  r->row_index = (Index){0};
-  entry_push_digits(entry, &r->domain, false, r->row, 1, 0, &r->row_index);
-  for (int64_t e = 0; r->is_unrolled && e < r->share; e++)
-    r->index[e] = element_index(r, group[e], (int)(e % r->width));
+  for (int p = 0; p < r->places; p++) {
+    nvptx_set_place(&r->domain, p);
+    r->row_index = (Index){0};
+    entry_push_digits(entry, &r->domain, false, r->row, 1, 0, &r->row_index);
+    for (int64_t e = 0; r->is_unrolled && e < r->share; e++)
+      r->index[p * r->share + e] = element_index(r, group[e], (int)(e % r->width));
+  }
   for (int stage = 1; stage <= r->reductions.stages; stage++) do_stage_unrolled(r, stage);
   add_to_row_sums(r);
   store_results(r);
@@ -376,6 +382,9 @@ static bool emit_row(Row *r) {
   r->pitch = nvptx_row_pitch(job, r->length);
   if (!r->pitch) r->pitch = r->length; /* which decides nothing but where lanes begin */
   choose_team(r, kept);
+  if (is_loop(r) && r->share == r->width)
+    r->places = nvptx_tile_places(job, &r->domain, false, r->width);
+  r->rows /= r->places;
   bool is_long = !r->is_unrolled || (!kept && !r->sums.count && row_begins_anywhere(r));
   if (!is_loop(r) && is_long) return nvptx_long(job, &r->domain, &r->reductions, row_is_heavy(r));
   int threads = r->team > ROW_THREADS ? r->team : ROW_THREADS;
@@ -405,7 +414,7 @@ static bool emit_row(Row *r) {
     r->before = entry_rem(entry, first, r->align);
   }
   LLVMValueRef *group = ARENA_ARRAY(job->scratch, LLVMValueRef, r->share + 1);
-  r->index = ARENA_ARRAY(job->scratch, Index, r->share + 1);
+  r->index = ARENA_ARRAY(job->scratch, Index, r->share * r->places + 1);
   r->valid = ARENA_ARRAY(job->scratch, LLVMValueRef, r->share + 1);
   if (r->is_unrolled) place_elements(r, group);
   if (is_looped && is_keeping) keep_shared(r, group);
@@ -444,6 +453,7 @@ bool nvptx_row(Job *job) {
   r->domain = collapse_domain(job->scratch, job->node, job->result_type);
   r->rows = domain_elements(&r->domain, 0);
   r->length = domain_elements(&r->domain, 1);
+  r->places = 1;
   reductions_find(job->scratch, job->node, &r->reductions);
   nvptx_row_sums_find(job, &r->sums);
   return emit_row(r);
@@ -457,5 +467,6 @@ bool nvptx_loop_rows(Job *job, const Domain *domain) {
   for (int i = 0; i < domain->count; i++) r->domain.is_reduced[i] = i == domain->count - 1;
   r->rows = domain_elements(&r->domain, 0);
   r->length = domain_elements(&r->domain, 1);
+  r->places = 1;
   return emit_row(r);
 }

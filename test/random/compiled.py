@@ -71,6 +71,26 @@ def windows():
             for case in cases for precision, machine in (("bf16", "sm_90a"), ("fp16", "sm_90a"), ("bf16", "sm_80"), ("f32", "sm_90a"))]
 
 
+POOLED = """model Random(x: f32[B, C={channels}, H={height}, W={width}], t: f32[B]) {{
+  h = Conv2d({out}, 3, padding=1, name="before")(x)
+  h = {between}
+  h = {pool}(h, {kernel}, stride={stride}, padding={padding})
+  loss = sum(square(h))
+}}
+train {{ model = Random; batch = {batch}; optimizer = sgd(lr=1); precision = {precision} }}
+"""
+
+
+def pools():
+    """(text, machine): windows over large images, of which a thread computes tiles of places, and others beside them; images of few channels."""
+    names = ("batch", "channels", "height", "width", "out", "pool", "kernel", "stride", "padding")
+    cases = [(64, 3, 64, 64, 64, "max_pool2d", 3, 2, 1), (64, 3, 66, 62, 24, "avg_pool2d", (3, 2), (2, 1), (1, 0)), (64, 3, 63, 64, 64, "max_pool2d", 3, 2, 1),
+             (64, 4, 64, 64, 32, "max_pool2d", 2, 2, 0), (32, 4, 64, 60, 64, "avg_pool2d", 3, 1, 1), (32, 3, 60, 60, 64, "max_pool2d", 5, 3, 2),
+             (512, 1, 64, 64, 1, "max_pool2d", 3, 2, 1), (2, 3, 8, 8, 64, "max_pool2d", 3, 2, 1)]
+    return [(POOLED.format(**dict(zip(names, case)), between=between, precision=precision), machine) for case in cases
+            for between in ("h", 'relu(BatchNorm(name="n")(h))') for precision, machine in (("bf16", "sm_90a"), ("f32", "sm_80"))]
+
+
 def many_values():
     """(text, machine): more small values than memplan keeps apart."""
     layers = "".join(f'  h = tanh(Linear(128, name="l{i}")(h))\n' for i in range(24))
@@ -111,7 +131,7 @@ def work(seeds, texts, failures):
 def main():
     torch.set_num_threads(1)
     jobs, failures = os.cpu_count(), []
-    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + many_values())[i::jobs], failures)) for i in range(jobs)]
+    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + pools() + many_values())[i::jobs], failures)) for i in range(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:
