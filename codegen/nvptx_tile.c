@@ -24,14 +24,17 @@ enum {
   MOST_STAGES = 4,
   MOST_REGION_STAGES = 6,    /* of weights alone, which a region leaves behind in time */
   LEAST_STAGES = 3,          /* of wgmma: one is read while one is filled */
-  MAX_SPLITS = 128,
+  MAX_SPLITS = MULTIPROCESSORS,
+  MOST_TWICE = 128 * 128, /* results of a block of wgmma that shares a multiprocessor with another one */
+  PIECE_BYTES = 16,
+  PIECE_INSTRUCTIONS = 26, /* on integers, of a warp that copies a piece with each lane: its address, and whether it is inside */
   PAIR_CYCLES = 600, /* barriers of a cluster at both ends of a kernel */
   PART_CYCLES = 90,  /* adding one part of a split sum, some in flight */
   MANY_OPERANDS = 9,
-  EVERY_SPLIT = 16, /* up to here any number of parts is tried, then powers of two */
+  EVERY_SPLIT = 16, /* up to here any number of parts is tried, of wgmma all, then powers of two */
 };
 
-/* tile m, n, micro m, n, slices, steps. All but the last of wgmma have 256 threads. */
+/* tile m, n, micro m, n, slices, steps. All but some of wgmma have 256 threads. */
 static const Tile tiles_f32[] = {
     {128, 128, 8, 8, 1, 16}, {128, 64, 8, 8, 2, 16}, {64, 128, 8, 8, 2, 16}, {64, 64, 8, 8, 4, 32},
     {128, 32, 8, 8, 4, 32},  {32, 128, 8, 8, 4, 32}, {64, 64, 8, 4, 2, 16},  {64, 32, 8, 4, 4, 32},
@@ -64,10 +67,11 @@ static const Tile tiles_mma8[] = {
     {32, 32, 16, 16, 2, 128},  {16, 32, 16, 16, 4, 256}, {32, 16, 16, 16, 4, 256},
     {16, 16, 16, 16, 8, 256},
 };
-/* Micro is what a warpgroup makes: two of them, of 32 to 128 sums a thread; the last has one. */
+/* Micro is what a warpgroup makes: one to three of them, of 32 to 128 sums a thread. */
 static const Tile tiles_wgmma[] = {
     {128, 256, 64, 256, 1, 64}, {256, 128, 128, 128, 1, 64}, {128, 192, 64, 192, 1, 64},
     {128, 128, 64, 128, 1, 64}, {256, 64, 128, 64, 1, 64},   {64, 256, 64, 128, 1, 64},
+    {192, 128, 64, 128, 1, 64}, {64, 192, 64, 192, 1, 64},
     {128, 64, 64, 64, 1, 64},   {64, 128, 64, 64, 1, 64},    {64, 64, 64, 64, 1, 64},
 };
 /* Of 8-bit floats: a row of 128 bytes is 128 steps, and a thread has a panel's sums beside those of all panels. */
@@ -114,10 +118,22 @@ static int nvptx_tile_sums_of(const Tile *tile, const Contract *c) {
   return (has_parts ? 2 : 1) * tile->micro_m * tile->micro_n / lanes;
 }
 
+/* Of wgmma: registers for the sums of two blocks on a multiprocessor. */
+static bool may_be_two(const Tile *tile, const Contract *c) {
+  int sums = nvptx_tile_sums_of(tile, c);
+  return sums <= 64 && sums * multiplying_threads(tile, c->unit) <= MOST_TWICE;
+}
+
+/* With tensor maps a producer's registers are those that two warpgroups leave. */
+static bool may_have_maps(const Tile *tile, const Contract *c) {
+  int threads = multiplying_threads(tile, c->unit), two = 2 * 4 * WARP;
+  return c->unit != UNIT_WGMMA || threads == two || (threads < two && nvptx_tile_sums_of(tile, c) <= 64);
+}
+
 int nvptx_tile_resident(const Contract *c) {
   const Tile *tile = &c->tile;
   if (c->unit == UNIT_WGMMA)
-    return nvptx_tile_sums_of(tile, c) <= 64 && tile->shared <= SHARED_MMA ? 2 : 1;
+    return may_be_two(tile, c) && tile->shared <= SHARED_MMA ? 2 : 1;
   if (c->unit == UNIT_MMA8) return nvptx_tile_sums_of(tile, c) < 64 ? 2 : 1;
   if (c->unit == UNIT_ROUNDED) return tile->stages > 1 || nvptx_tile_sums_of(tile, c) <= 8 ? 2 : 1;
   return tile->micro_m * tile->micro_n >= 32 ? 2 : 1;
@@ -185,7 +201,7 @@ static void fit_memory(Tile *tile, const Contract *c) {
   tile->stages = 2;
   if (c->unit == UNIT_WGMMA) { /* one stage is read while one is filled, so three at least */
     tile->stages = LEAST_STAGES;
-    if (regions + tile->stages * panel > most || nvptx_tile_sums_of(tile, c) > 64) most = SHARED_WGMMA;
+    if (regions + tile->stages * panel > most || !may_be_two(tile, c)) most = SHARED_WGMMA;
   }
   int most_stages = !regions ? MOST_STAGES : c->windows < MOST_REGION_STAGES ? (int)c->windows : MOST_REGION_STAGES;
   while (tile->stages < most_stages && regions + (tile->stages + 1) * panel <= most) tile->stages++;
@@ -200,8 +216,8 @@ static void fit_memory(Tile *tile, const Contract *c) {
   tile->passes = 1;
   while (leaving / tile->passes > room && tile->passes < most_passes) tile->passes *= 2;
   if (leaving / tile->passes > tile->shared) tile->shared = leaving / tile->passes;
-  /* each of eight warps leaves numbers of all columns, or half of them those of 256 */
-  int64_t numbers = nvptx_sums_numbers(c) * WARP / 4 * tile->tile_n * sum;
+  /* each warp leaves numbers of all columns, or half of them those of 256 */
+  int64_t numbers = nvptx_sums_numbers(c) * (multiplying_threads(tile, c->unit) / WARP) * tile->tile_n * sum;
   if (numbers > tile->shared) tile->shared = numbers;
   if (c->a.is_mapped || c->b.is_mapped) fit_mapped(tile, c, panel, leaving);
 }
@@ -227,12 +243,27 @@ static double fma_per_cycle(const Contract *c) {
   return c->unit == UNIT_MMA8 && is_hopper(c) ? units[UNIT_MMA16].fma_per_cycle : tile_unit(c)->fma_per_cycle;
 }
 
-/* Cycles of shared memory, 128 bytes each, of a tile whose rows come from regions: fragments and descriptors that instructions read, and what
- * fills regions and panels, by cp.async through the first-level cache. */
-static double through_shared(const Tile *tile, const Contract *c, double depth, double region, double panels_of_b) {
+/* Cycles of shared memory, 128 bytes each, of a tile of wgmma: fragments and descriptors that instructions read, and what
+ * fills regions, or panels of a, and panels of b, by cp.async through the first-level cache. */
+static double through_shared(const Tile *tile, const Contract *c, double depth, double of_a, double of_b) {
   double instructions = (double)(tile->tile_m / 64) * (tile->tile_n / tile->micro_n);
   double read = instructions * (64 + tile->micro_n) * depth * c->bytes;
-  return (read + 2 * region + (c->b.is_mapped ? 1 : 2) * panels_of_b) / SHARED_BYTES_PER_CYCLE;
+  double filled = (c->a.is_mapped && !tile->region ? 1 : 2) * of_a + (c->b.is_mapped ? 1 : 2) * of_b;
+  return (read + filled) / SHARED_BYTES_PER_CYCLE;
+}
+
+/* What is loaded of panels, or of regions and panels, takes at least: from L2, through shared memory, and of instructions. */
+static double loading(const Tile *tile, const Contract *c, double depth, double panels) {
+  double of_a = tile->tile_m * depth * c->bytes, of_b = tile->tile_n * depth * c->bytes;
+  double integers = ((c->a.is_mapped ? 0 : of_a) + (c->b.is_mapped ? 0 : of_b)) / PIECE_BYTES / WARP * PIECE_INSTRUCTIONS;
+  if (tile->region) {
+    of_a = tile->region_mean * depth / (double)c->windows * c->bytes;
+    integers = panels * REGION_PANEL_INSTRUCTIONS * multiplying_threads(tile, c->unit) / WARP;
+  }
+  double load = (of_a + of_b) / LOAD_BYTES_PER_CYCLE, shared = through_shared(tile, c, depth, of_a, of_b);
+  integers /= WARPS_OF_INTEGERS;
+  if (shared > load) load = shared;
+  return integers > load ? integers : load;
 }
 
 static double estimate(const Tile *tile, const Contract *c) {
@@ -248,20 +279,14 @@ static double estimate(const Tile *tile, const Contract *c) {
                  : tile->pair == 2 ? tile->tile_m / 2.0 + tile->tile_n
                                    : tile->tile_m + tile->tile_n;
   double load = sides * depth * c->bytes / LOAD_BYTES_PER_CYCLE;
-  if (tile->region) {
-    double region = tile->region_mean * depth / (double)c->windows * c->bytes, panels_of_b = tile->tile_n * depth * c->bytes;
-    double shared = through_shared(tile, c, depth, region, panels_of_b);
-    load = (region + panels_of_b) / LOAD_BYTES_PER_CYCLE;
-    double integers = panels * REGION_PANEL_INSTRUCTIONS / WARPS_OF_INTEGERS * multiplying_threads(tile, c->unit) / WARP;
-    if (shared > load) load = shared;
-    if (integers > load) load = integers;
-  }
+  if (c->unit == UNIT_WGMMA && !c->has_maps) load = loading(tile, c, depth, panels);
   double rounds = (double)(((int64_t)blocks + MULTIPROCESSORS - 1) / MULTIPROCESSORS);
   double waiting = c->has_maps                           ? MAPPED_PANEL_CYCLES
                    : c->a.is_mapped || c->b.is_mapped ? MIXED_PANEL_CYCLES
                                                       : PANEL_CYCLES;
   double latency = BLOCK_CYCLES + panels * waiting;
-  bool is_alone = nvptx_tile_sums_of(tile, c) > 64 || region_bytes(tile) + LEAST_STAGES * panel_of(tile, c, tile->tile_n, c->b.is_deep) > SHARED_MMA;
+  int64_t panel = tile->region ? panel_of(tile, c, tile->tile_n, c->b.is_deep) : panel_bytes(tile, c);
+  bool is_alone = !may_be_two(tile, c) || region_bytes(tile) + LEAST_STAGES * panel > SHARED_MMA;
   double resident = c->unit == UNIT_WGMMA ? (is_alone ? 1 : 2)
                     : c->unit != UNIT_SIMT || tile->micro_m * tile->micro_n >= 32 ? 2
                                                                                   : 4;
@@ -353,7 +378,8 @@ static void take_only(Contract *c, int number, int splits) {
   if (only >= own) c->unit = UNIT_WGMMA;
   if (only >= own + more) map_what_may(c);
   Tile tile = tile_unit(c)->tiles[only >= own ? (only - own) % more : only];
-  if (!has_room_for_sums(&tile, c)) tile = tile_unit(c)->tiles[tile_unit(c)->count - 1];
+  if (!has_room_for_sums(&tile, c) || (c->has_maps && !may_have_maps(&tile, c)))
+    tile = tile_unit(c)->tiles[tile_unit(c)->count - 1];
   bool may_pair = c->has_maps && !module_leaves_out(c->job->module, "clusters");
   tile.pair = may_pair ? (int)((only - own) / more) - 1 : 0;
   if (has_regions && only >= own + more * (ways - 1)) { /* some do not fit */
@@ -365,7 +391,8 @@ static void take_only(Contract *c, int number, int splits) {
 
 static void try_splits(Contract *c, Tile tile, int pair) {
   tile.pair = pair;
-  for (int64_t splits = 1; splits <= MAX_SPLITS; splits += splits < EVERY_SPLIT ? 1 : splits)
+  int64_t every = c->unit == UNIT_WGMMA ? MAX_SPLITS : EVERY_SPLIT;
+  for (int64_t splits = 1; splits <= MAX_SPLITS; splits += splits < every ? 1 : splits)
     if (!tile_cut(c, tile, splits)) break;
 }
 
@@ -383,7 +410,8 @@ static void try_all(Contract *c) {
   /* boxes come from afar: where two blocks share a multiprocessor, panels are too few to wait for them */
   bool is_mixed = c->a.is_mapped != c->b.is_mapped;
   for (size_t i = 0; i < unit->count; i++) {
-    if (is_too_large(&unit->tiles[i], c) || (is_mixed && nvptx_tile_sums_of(&unit->tiles[i], c) <= 64)) continue;
+    if (is_too_large(&unit->tiles[i], c) || (is_mixed && may_be_two(&unit->tiles[i], c))) continue;
+    if (c->has_maps && !may_have_maps(&unit->tiles[i], c)) continue;
     for (int pair = 0; pair <= pairs; pair++) try_splits(c, unit->tiles[i], pair);
   }
   if (c->unit == UNIT_WGMMA && nvptx_may_region(c)) try_regions(c);

@@ -131,7 +131,7 @@ ALWAYS void load_one(void *const *args, const Where *w, int is_a, int k0, Panel 
   }
 #pragma clang loop unroll(full)
   for (int c = 0; c < pieces(tile, PIECE); c++) {
-    piece(w->thread, c, tile, deep, PIECE, &along, &k);
+    if (!piece(w->thread, c, tile, deep, PIECE, &along, &k)) continue;
     Element element = element_of(w, is_a, along, k0, k);
     ELEMENT __attribute__((vector_size(16))) whole;
     if (element.is_inside && element.index % PIECE)

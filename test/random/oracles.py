@@ -24,11 +24,11 @@ def choices():
 
 
 HOPPER = ("wgmma", "attention_wgmma", "tma", "clusters", "conv_regions", "early_launch")
-GPU = (*HOPPER, "transpose_tiles", "column_sums", "row_sums", "slope_epilogues", "channels", "moments", "masks", "approximate")
+GPU = (*HOPPER, "transpose_tiles", "column_sums", "row_sums", "slope_epilogues", "channels", "moments", "masks", "approximate", "window_tiles", "narrow_rows")
 CPU = ("concat_parts", "widen")
 FLOAT8_GPUS = ("sm_89", "sm_90a")  # they multiply 8-bit floats; the others, what was rounded to them
 FLOAT8_TILES = (1, 10), (11, 17), (11, 17), (18, 24), (25, 31), (32, 38)  # mma.sync's, wgmma's, those with tensor maps, of both kinds of clusters
-TILES, PLAIN_TILES = 46, 10  # of 16 bits on sm_90a: mma.sync's, then wgmma's, then those with tensor maps: of a block, and of two kinds of clusters (convolutions: or with regions)
+TILES, PLAIN_TILES = 54, 10  # of 16 bits on sm_90a: mma.sync's, then wgmma's, then those with tensor maps: of a block, and of two kinds of clusters (convolutions: or with regions)
 
 
 def is_for_cores(seed, gpu):
@@ -50,6 +50,7 @@ WANTS = {  # what a program must have for a choice to matter to it: one of these
     "fp8_products": (PRODUCTS, "8"),
     "conv_regions": ({"Conv2d", "conv2d"}, "16"), "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
     **dict.fromkeys(["integers", "rounded", "vnni"], ({"QuantLinear"}, None)),
+    "window_tiles": ({"max_pool2d", "avg_pool2d"}, None), "narrow_rows": ({"Conv2d", "conv2d", "pad", "permute", "transpose", "rearrange"}, None),
     "transpose_tiles": ({"transpose", "permute", "rearrange"}, None), "recompute": (None, "recompute"),
 }
 # Few programs are of a kind to which these matter: where one is left out, it is one that changes this program's graph.
