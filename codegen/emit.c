@@ -239,12 +239,12 @@ static bool is_made_by(LLVMValueRef value, LLVMOpcode op, int64_t *constant) {
   return true;
 }
 
-/* x m + c with 0 <= c < m is c at least, since it is not negative. */
+/* x m + c with c < m is c at least, since it is not negative. */
 int64_t emit_least(LLVMValueRef value) {
   int64_t more, factor;
   if (LLVMIsAConstantInt(value)) return LLVMConstIntGetSExtValue(value);
   bool is_sum = is_made_by(value, LLVMAdd, &more) && is_made_by(LLVMGetOperand(value, 0), LLVMMul, &factor);
-  return is_sum && more > 0 && more < factor ? more : 0;
+  return is_sum && more < factor ? more : 0;
 }
 
 /* With a constant b: (x + c) + b is x + (c + b), and of x m + c, never negative, where b divides m,

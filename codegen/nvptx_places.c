@@ -27,7 +27,7 @@ static bool tile_window(const Node *node, const Domain *domain, bool is_reduced,
   for (int i = 0; i < 2; i++) {
     size[i] = is_backward && stride[i] > 1 ? (int)stride[i] : is_backward || kernel[i] > stride[i] ? 2 : 1;
     digit[i] = digit_of(domain, &node->type.shape, 1 + i);
-    if (digit[i] < 0 || domain->is_reduced[digit[i]] != is_reduced || stride[i] > MOST_PLACES) return false;
+    if (digit[i] < 0 || domain->is_reduced[digit[i]] != is_reduced) return false;
     if (domain->extent[digit[i]] % size[i] || domain->extent[digit[i]] == size[i]) return false;
   }
   return size[0] * size[1] > 1 && size[0] * size[1] <= MOST_PLACES;

@@ -6,7 +6,7 @@ enum { LEAST_WINDOWS = 4 /* places of a window that are worth a region, and leav
 bool nvptx_may_region(const Contract *c) {
   const ConvForm *f = &c->form;
   bool reads_images = c->kind == KIND_CONV || c->kind == KIND_GRAD_INPUT;
-  int64_t channels = c->kind == KIND_CONV ? f->in : f->out, most = INT32_MAX / 2;
+  int64_t channels = c->kind == KIND_CONV ? f->in : f->out, most = INT32_MAX / 2 / 8; /* a word has a place, and three bits */
   int64_t lines = f->images * (f->in_height + f->out_height + 2 * f->kernel_height * f->dilation[0]);
   int64_t across = f->in_width + f->out_width + 2 * f->kernel_width * f->dilation[1];
   return reads_images && c->bytes == 2 && f->is_nhwc && f->stride[0] == 1 && f->stride[1] == 1 &&

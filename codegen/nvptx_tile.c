@@ -19,15 +19,11 @@ enum {
   SHARED_WGMMA = 200 << 10,  /* one */
   MBARRIERS = 16,            /* bytes a stage */
   REGION_WORD = 4,
-  REGION_PANEL_INSTRUCTIONS = 80, /* of a warp, on integers */
-  WARPS_OF_INTEGERS = 2,     /* in a cycle */
   MOST_STAGES = 4,
   MOST_REGION_STAGES = 6,    /* of weights alone, which a region leaves behind in time */
   LEAST_STAGES = 3,          /* of wgmma: one is read while one is filled */
   MAX_SPLITS = MULTIPROCESSORS,
   MOST_TWICE = 128 * 128, /* results of a block of wgmma that shares a multiprocessor with another one */
-  PIECE_BYTES = 16,
-  PIECE_INSTRUCTIONS = 26, /* on integers, of a warp that copies a piece with each lane: its address, and whether it is inside */
   PAIR_CYCLES = 600, /* barriers of a cluster at both ends of a kernel */
   PART_CYCLES = 90,  /* adding one part of a split sum, some in flight */
   MANY_OPERANDS = 9,
@@ -127,7 +123,7 @@ static bool may_be_two(const Tile *tile, const Contract *c) {
 /* With tensor maps a producer's registers are those that two warpgroups leave. */
 static bool may_have_maps(const Tile *tile, const Contract *c) {
   int threads = multiplying_threads(tile, c->unit), two = 2 * 4 * WARP;
-  return c->unit != UNIT_WGMMA || threads == two || (threads < two && nvptx_tile_sums_of(tile, c) <= 64);
+  return threads == two || (threads < two && nvptx_tile_sums_of(tile, c) <= 64);
 }
 
 int nvptx_tile_resident(const Contract *c) {
@@ -248,22 +244,16 @@ static double fma_per_cycle(const Contract *c) {
 static double through_shared(const Tile *tile, const Contract *c, double depth, double of_a, double of_b) {
   double instructions = (double)(tile->tile_m / 64) * (tile->tile_n / tile->micro_n);
   double read = instructions * (64 + tile->micro_n) * depth * c->bytes;
-  double filled = (c->a.is_mapped && !tile->region ? 1 : 2) * of_a + (c->b.is_mapped ? 1 : 2) * of_b;
+  double filled = (c->a.is_mapped ? 1 : 2) * of_a + (c->b.is_mapped ? 1 : 2) * of_b;
   return (read + filled) / SHARED_BYTES_PER_CYCLE;
 }
 
-/* What is loaded of panels, or of regions and panels, takes at least: from L2, through shared memory, and of instructions. */
-static double loading(const Tile *tile, const Contract *c, double depth, double panels) {
+/* What is loaded of panels, or of regions and panels, takes at least: from L2, and through shared memory. */
+static double loading(const Tile *tile, const Contract *c, double depth) {
   double of_a = tile->tile_m * depth * c->bytes, of_b = tile->tile_n * depth * c->bytes;
-  double integers = ((c->a.is_mapped ? 0 : of_a) + (c->b.is_mapped ? 0 : of_b)) / PIECE_BYTES / WARP * PIECE_INSTRUCTIONS;
-  if (tile->region) {
-    of_a = tile->region_mean * depth / (double)c->windows * c->bytes;
-    integers = panels * REGION_PANEL_INSTRUCTIONS * multiplying_threads(tile, c->unit) / WARP;
-  }
+  if (tile->region) of_a = tile->region_mean * depth / (double)c->windows * c->bytes;
   double load = (of_a + of_b) / LOAD_BYTES_PER_CYCLE, shared = through_shared(tile, c, depth, of_a, of_b);
-  integers /= WARPS_OF_INTEGERS;
-  if (shared > load) load = shared;
-  return integers > load ? integers : load;
+  return shared > load ? shared : load;
 }
 
 static double estimate(const Tile *tile, const Contract *c) {
@@ -279,14 +269,14 @@ static double estimate(const Tile *tile, const Contract *c) {
                  : tile->pair == 2 ? tile->tile_m / 2.0 + tile->tile_n
                                    : tile->tile_m + tile->tile_n;
   double load = sides * depth * c->bytes / LOAD_BYTES_PER_CYCLE;
-  if (c->unit == UNIT_WGMMA && !c->has_maps) load = loading(tile, c, depth, panels);
+  if (c->unit == UNIT_WGMMA && !c->has_maps) load = loading(tile, c, depth);
   double rounds = (double)(((int64_t)blocks + MULTIPROCESSORS - 1) / MULTIPROCESSORS);
   double waiting = c->has_maps                           ? MAPPED_PANEL_CYCLES
                    : c->a.is_mapped || c->b.is_mapped ? MIXED_PANEL_CYCLES
                                                       : PANEL_CYCLES;
   double latency = BLOCK_CYCLES + panels * waiting;
   int64_t panel = tile->region ? panel_of(tile, c, tile->tile_n, c->b.is_deep) : panel_bytes(tile, c);
-  bool is_alone = !may_be_two(tile, c) || region_bytes(tile) + LEAST_STAGES * panel > SHARED_MMA;
+  bool is_alone = !may_be_two(tile, c) || (!c->has_maps && region_bytes(tile) + LEAST_STAGES * panel > SHARED_MMA);
   double resident = c->unit == UNIT_WGMMA ? (is_alone ? 1 : 2)
                     : c->unit != UNIT_SIMT || tile->micro_m * tile->micro_n >= 32 ? 2
                                                                                   : 4;

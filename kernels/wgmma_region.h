@@ -8,7 +8,9 @@
  * Images are taken as if they lay in memory with what surrounds them: `padded_width` places in a line, `padded_height`
  * lines in an image, one image behind the other. There a row of the product has a position, and place (ky, kx) of the
  * window is a constant distance from it, for all rows. The region is all positions from the first of its first row to the
- * last of its last row, one row of 128 bytes each, swizzled as panels are; what lies outside of an image is zeros.
+ * last of its last row, one row of 128 bytes each; what lies outside of an image is zeros. Pieces of 16 bytes are exchanged as
+ * in panels, not by the number of the row in the region, but by what it would be without the columns around images: rows
+ * of the product that follow each other differ in it where a line ends, too, so that reading has no bank conflicts.
  *
  * A distance is any number of rows, where descriptors of wgmma want multiples of eight. So each warp reads the fragments
  * of its 16 rows by ldmatrix, whose rows may lie anywhere, and wgmma takes them from registers. A half of a panel's steps
@@ -45,21 +47,25 @@ ALWAYS int position_of(int row) {
   Place place = image_place(row, made_height(), made_width());
   return (place.image * padded_height() + place.y) * padded_width() + place.x;
 }
-/* From the position of a row to what place `window` of the window reads for it. */
-ALWAYS int distance_of(int window) {
+/* From the position of a row to what place `window` of the window reads for it, in lines of so many places. */
+ALWAYS int distance_in(int window, int width) {
   int line = (int)((uint32_t)window / (uint32_t)gemm_kernel_width());
   int down = line * gemm_dilation_height(), across = (window - line * gemm_kernel_width()) * gemm_dilation_width();
-  return is_forward() ? down * padded_width() + across
-                      : (more_lines() - down) * padded_width() + more_columns() - across;
+  return is_forward() ? down * width + across : (more_lines() - down) * width + more_columns() - across;
 }
-/* The number of the place that is read at a position, or -1 outside of the images. */
+ALWAYS int distance_of(int window) { return distance_in(window, padded_width()); }
+/* Which swizzle the row of the region has that place `window` of the window reads for a row of the product. */
+ALWAYS int swizzle_of(int row, int window) { return (row + distance_in(window, made_width())) & 7; }
+/* Eight times the number of the place that is read at a position, or -8 outside of the images, and the swizzle of its row. */
 ALWAYS int place_at(int position) {
   uint32_t line = (uint32_t)position / (uint32_t)padded_width(), image = line / (uint32_t)padded_height();
   int y = (int)(line - image * (uint32_t)padded_height()) - (is_forward() ? gemm_pad_top() : more_lines() - gemm_pad_top());
   int x = (int)((uint32_t)position - line * (uint32_t)padded_width()) -
           (is_forward() ? gemm_pad_left() : more_columns() - gemm_pad_left());
   int is_inside = (unsigned)y < (unsigned)read_height() && (unsigned)x < (unsigned)read_width();
-  return is_inside ? ((int)image * read_height() + y) * read_width() + x : -1;
+  uint32_t column = (uint32_t)position - line * (uint32_t)padded_width(), lines = line - image * (uint32_t)more_lines();
+  int place = is_inside ? ((int)image * read_height() + y) * read_width() + x : -1;
+  return place * 8 | (int)((lines * (uint32_t)made_width() + column) & 7);
 }
 
 /* ── loading ─────────────────────────────────────────────────────────────────────────────────── */
@@ -89,12 +95,12 @@ ALWAYS int region_parts(void) { return gemm_kernel_height() * gemm_kernel_width(
 /* Eight threads load a row. */
 ALWAYS void load_rows(const Region *region, int thread, int begin, int end, int block, Panel to) {
   int row = begin + thread / 8, stop = end < region->count ? end : region->count;
-  Panel place = to + row * ROW + (thread % 8 ^ (row & 7)) * PIECE; /* the same in all rows: they are a multiple of eight apart */
+  Panel line = to + row * ROW;
 #pragma clang loop unroll(disable)
-  for (; row < stop; row += threads() / 8, place += threads() / 8 * ROW) {
-    int at = region->places[row];
+  for (; row < stop; row += threads() / 8, line += threads() / 8 * ROW) {
+    int word = region->places[row], at = word >> 3;
     __nvvm_cp_async_cg_shared_global_16(
-        place, (const GLOBAL char *)(region->from + ((int64_t)at * (gemm_groups() * read_channels()) + block * ROW)), at < 0 ? 0 : 16);
+        line + (thread % 8 ^ (word & 7)) * PIECE, (const GLOBAL char *)(region->from + ((int64_t)at * (gemm_groups() * read_channels()) + block * ROW)), at < 0 ? 0 : 16);
   }
 }
 ALWAYS void load_part(const Region *region, int thread, int part, int block, Panel to) {
@@ -105,8 +111,8 @@ ALWAYS void load_part(const Region *region, int thread, int part, int block, Pan
 /* ── multiplying ─────────────────────────────────────────────────────────────────────────────── */
 
 /* A lane's address of the first piece of a row of its fragments; the others differ in two bits. */
-ALWAYS uint32_t lane_address(uint32_t region, int row, int lane) {
-  return region + (uint32_t)row * 128 + (uint32_t)((row & 7) ^ (lane / 16)) * 16;
+ALWAYS uint32_t lane_address(uint32_t region, int row, int swizzle, int lane) {
+  return region + (uint32_t)row * 128 + (uint32_t)(swizzle ^ (lane / 16)) * 16;
 }
 /* Four 8 x 8 matrices of 16 bits: lane i names row i % 8 of matrix i / 8. */
 ALWAYS void region_matrices(unsigned *four, uint32_t row) {
@@ -143,14 +149,15 @@ ALWAYS void multiply_region(void *const *args, Panel memory, const Where *w, Tot
   int channels = read_channels(), count = channels / ROW * taps, at = 0, ahead = stages - 2, parity = 0;
   uint32_t base = (uint32_t)(uintptr_t)memory, bytes = (uint32_t)gemm_region() * 128;
   uint32_t panels = base + (uint32_t)gemm_regions() * bytes, barriers = base + (uint32_t)gemm_barriers();
-  int panel = panel_size(gemm_tile_n(), gemm_b_deep()) * (int)sizeof(ELEMENT), row[MAX_HIGH];
+  int panel = panel_size(gemm_tile_n(), gemm_b_deep()) * (int)sizeof(ELEMENT), own[MAX_HIGH], row[MAX_HIGH];
   uint32_t address[MAX_HIGH];
   Region region = open_region(args, (SHARED char *)memory, w);
 #pragma clang loop unroll(full)
   for (int i = 0; i < gemm_micro_m() / 64; i++) {
-    int own = w->row0 + group_row(w->thread) + i * 64 + w->thread / 32 % 4 * 16 + lane % 16;
-    row[i] = position_of(own < gemm_m() ? own : gemm_m() - 1) - region.first;
-    address[i] = lane_address(base, row[i] + distance_of(0), lane);
+    own[i] = w->row0 + group_row(w->thread) + i * 64 + w->thread / 32 % 4 * 16 + lane % 16;
+    if (own[i] >= gemm_m()) own[i] = gemm_m() - 1;
+    row[i] = position_of(own[i]) - region.first;
+    address[i] = lane_address(base, row[i] + distance_of(0), swizzle_of(own[i], 0), lane);
   }
   if (gemm_b_mapped())
     open_full(memory, w->thread);
@@ -191,7 +198,8 @@ ALWAYS void multiply_region(void *const *args, Panel memory, const Where *w, Tot
     block += !tap; /* behind the last panel its region, or the other one, is read once more, and not used */
     uint32_t next = base + (gemm_regions() > 1 && block % 2 ? bytes : 0);
 #pragma clang loop unroll(full)
-    for (int i = 0; i < gemm_micro_m() / 64; i++) address[i] = lane_address(next, row[i] + distance_of(tap), lane);
+    for (int i = 0; i < gemm_micro_m() / 64; i++)
+      address[i] = lane_address(next, row[i] + distance_of(tap), swizzle_of(own[i], tap), lane);
     region_fragments(address, 0, &half[0]);
     at = at + 1 == stages ? 0 : at + 1;
     parity ^= at == 0;

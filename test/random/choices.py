@@ -1,5 +1,5 @@
 """What --disable takes: for each choice a small program whose code differs if it is left out, and whose values are the
-interpreter's all the same (choices/*.ft; the first line says what is left out, and on which machine). Some passes do what
+interpreter's all the same, with it and without (choices/*.ft; the first line says what is left out, and on which machine). Some passes do what
 later ones do too: without them alone no code is known to differ. The last line is `N passed, N failed`."""
 import glob
 import os
@@ -25,6 +25,9 @@ def wrong_with(driver, path):
     verdict, text = driver.ask_files(path, path[: -len("ft")] + "values", machine, choice, None)
     if verdict != "ok":
         return choice, f"{verdict}: {text}"
+    verdict, whole = driver.ask_files(path, path[: -len("ft")] + "values", machine, None, None)
+    if verdict != "ok":
+        return choice, f"with it: {verdict}: {whole}"
     return choice, None if f"{choice}:other" in text.split() else "the code is the same without it"
 
 

@@ -75,7 +75,7 @@ POOLED = """model Random(x: f32[B, C={channels}, H={height}, W={width}], t: f32[
   h = Conv2d({out}, 3, padding=1, name="before")(x)
   h = {between}
   h = {pool}(h, {kernel}, stride={stride}, padding={padding})
-  loss = sum(square(h))
+  loss = sum(square(Conv2d(8, 1, name="after")(h)))
 }}
 train {{ model = Random; batch = {batch}; optimizer = sgd(lr=1); precision = {precision} }}
 """
@@ -84,11 +84,12 @@ train {{ model = Random; batch = {batch}; optimizer = sgd(lr=1); precision = {pr
 def pools():
     """(text, machine): windows over large images, of which a thread computes tiles of places, and others beside them; images of few channels."""
     names = ("batch", "channels", "height", "width", "out", "pool", "kernel", "stride", "padding")
-    cases = [(64, 3, 64, 64, 64, "max_pool2d", 3, 2, 1), (64, 3, 66, 62, 24, "avg_pool2d", (3, 2), (2, 1), (1, 0)), (64, 3, 63, 64, 64, "max_pool2d", 3, 2, 1),
+    cases = [(96, 3, 64, 64, 64, "max_pool2d", 3, 2, 1), (64, 3, 64, 64, 64, "max_pool2d", (3, 2), 2, (1, 0)), (64, 3, 66, 62, 24, "avg_pool2d", (3, 2), (2, 1), (1, 0)), (64, 3, 63, 64, 64, "max_pool2d", 3, 2, 1),
              (64, 4, 64, 64, 32, "max_pool2d", 2, 2, 0), (32, 4, 64, 60, 64, "avg_pool2d", 3, 1, 1), (32, 3, 60, 60, 64, "max_pool2d", 5, 3, 2),
              (512, 1, 64, 64, 1, "max_pool2d", 3, 2, 1), (2, 3, 8, 8, 64, "max_pool2d", 3, 2, 1)]
     return [(POOLED.format(**dict(zip(names, case)), between=between, precision=precision), machine) for case in cases
-            for between in ("h", 'relu(BatchNorm(name="n")(h))') for precision, machine in (("bf16", "sm_90a"), ("f32", "sm_80"))]
+            for between in ("h", 'relu(BatchNorm(name="n")(h))') for precision, machine in (("bf16", "sm_90a"), ("f32", "sm_80"), ("bf16", "sm_80:1"))] + [
+                (POOLED.format(**dict(zip(names, cases[0])), between="h", precision="bf16"), f"sm_80 without {choice}") for choice in ("window_tiles", "narrow_rows")]
 
 
 def many_values():
@@ -101,7 +102,8 @@ def many_values():
 def compile_text(driver, text, machine):
     with open(driver.path("p.ft"), "w") as file:
         file.write(text)
-    verdict, said = driver.ask_files(driver.path("p.ft"), driver.path("p.values"), "code:" + machine, None, None)
+    machine, _, without = machine.partition(" without ")
+    verdict, said = driver.ask_files(driver.path("p.ft"), driver.path("p.values"), "code:" + machine, without or None, None)
     return None if verdict == "ok" else f"{text}for {machine}: {verdict}: {said[:300]}"
 
 
