@@ -133,7 +133,7 @@ static LLVMValueRef converted(LLVMValueRef value, LLVMOpcode opcode) {
 }
 
 /* The code that widen_float8 made this f32 of; else NULL. Narrowing it again gives that code. */
-static LLVMValueRef code_of(DType dtype, LLVMValueRef value) {
+static LLVMValueRef float8_code_of(DType dtype, LLVMValueRef value) {
   if (!LLVMIsACallInst(value) || LLVMIsAInlineAsm(LLVMGetCalledValue(value)) || LLVMGetNumArgOperands(value) != 1) return NULL;
   LLVMValueRef pair = converted(LLVMGetOperand(value, 0), LLVMTrunc);
   return converted(argument_of(pair, widen_text(dtype), 0), LLVMZExt);
@@ -147,7 +147,7 @@ static LLVMValueRef narrow_two(Emitter *emitter, DType dtype, LLVMValueRef low, 
 
 /* Two f32 as the codes of two 8-bit floats, the first in the low byte. */
 static LLVMValueRef join_float8(Emitter *emitter, DType dtype, LLVMValueRef low, LLVMValueRef high) {
-  LLVMValueRef code[2] = {code_of(dtype, low), code_of(dtype, high)};
+  LLVMValueRef code[2] = {float8_code_of(dtype, low), float8_code_of(dtype, high)};
   if (!code[0] || !code[1]) return narrow_two(emitter, dtype, low, high);
   LLVMValueRef before[2];
   for (int i = 0; i < 2; i++) before[i] = argument_of(converted(code[i], LLVMTrunc), narrow_text(dtype), 1);
@@ -168,7 +168,7 @@ static LLVMValueRef widen_float8(Emitter *emitter, DType dtype, LLVMValueRef raw
 }
 
 static LLVMValueRef narrow_float8(Emitter *emitter, DType dtype, LLVMValueRef value) {
-  LLVMValueRef code = code_of(dtype, value);
+  LLVMValueRef code = float8_code_of(dtype, value);
   if (code) return code;
   LLVMValueRef pair = narrow_two(emitter, dtype, value, LLVMConstNull(emitter->module->f32));
   return LLVMBuildTrunc(emitter->builder, pair, emitter->module->i8, "");

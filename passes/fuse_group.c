@@ -137,6 +137,24 @@ static bool fits_epilogue(const FusePlan *plan, int id, const Shape *result) {
          own->dim[own->rank - 1] == result->dim[1];
 }
 
+/* Does the loop read in another order what the reduction reads, so that it shares nothing with it, and a kernel of both
+ * would store its results element by element? */
+static bool reads_in_another_order(const FusePlan *plan, const FuseGroup *reduction, const FuseGroup *loop) {
+  for (int i = 0; i < loop->members.count; i++) {
+    const FuseUnit *unit = &plan->unit[loop->members.at[i]];
+    for (int k = 0; k < unit->reads.count; k++) {
+      const FuseRead *read = &unit->reads.at[k];
+      if (read->divisor != SCATTERED || fuse_elements(fuse_group_node_at(plan, read->node)) != reduction->elements) continue;
+      for (int r = 0; r < reduction->members.count; r++) {
+        const FuseUnit *other = &plan->unit[reduction->members.at[r]];
+        for (int j = 0; j < other->reads.count; j++)
+          if (other->reads.at[j].node == read->node && other->reads.at[j].divisor == 1) return true;
+      }
+    }
+  }
+  return false;
+}
+
 /* May the loop's work be done by a row or column kernel? Not if few long rows would give too little
  * to do at a time, nor if it updates a state: only loops may write states in place. */
 static bool may_run_beside(const FusePlan *plan, const FuseGroup *reduction,
@@ -145,6 +163,8 @@ static bool may_run_beside(const FusePlan *plan, const FuseGroup *reduction,
   if (loop->elements != reduction->elements) return false;
   if (reduction->shape == SHAPE_ROW && reduction->reduced < FEW_ROWS &&
       loop->elements > FEW_ELEMENTS)
+    return false;
+  if (plan->for_gpu && loop->elements > FEW_ELEMENTS && reads_in_another_order(plan, reduction, loop))
     return false;
   for (int i = 0; i < loop->members.count; i++)
     if (plan->is_assigned[loop->members.at[i]]) return false;
