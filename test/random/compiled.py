@@ -1,6 +1,6 @@
 """Compiles fixed random programs, for fixed machines, to code, and runs none of it: the branches that scripts/coverage
 --compiled asks for, which are the same wherever it runs; and rows that a GPU's registers do not hold, or of which it sums
-columns, which random programs do not have. Prints what ftc does not compile."""
+columns, and products of 8-bit floats, which random programs do not have. Prints what ftc does not compile."""
 import itertools
 import os
 import random
@@ -99,6 +99,22 @@ def many_values():
     return [(text, "sm_80")]
 
 
+EIGHT_BITS = """model Random(x: f32[B, {inputs}], t: f32[B, {outputs}]) {{
+  h = tanh(Linear({inside}, name="a")(x))
+  loss = mean(square(Linear({outputs}, name="b")(h) - t))
+}}
+train {{ model = Random; batch = {batch}; optimizer = sgd(lr=1); precision = {precision} }}
+"""
+
+
+def eight_bits():
+    """(text, machine): products of 8-bit floats, whose operands a kernel makes in two orders; many long rows, and few."""
+    names = ("batch", "inputs", "inside", "outputs")
+    cases = [(2048, 64, 2064, 144), (2048, 2064, 128, 129), (32, 32, 48, 129), (640, 256, 256, 2176)]
+    return [(EIGHT_BITS.format(**dict(zip(names, case)), precision=precision), machine)
+            for case in cases for precision in ("fp8", "fp8(scaling=delayed)") for machine in ("sm_90a", "sm_89", "x86-64-v3")]
+
+
 def compile_text(driver, text, machine):
     with open(driver.path("p.ft"), "w") as file:
         file.write(text)
@@ -133,7 +149,7 @@ def work(seeds, texts, failures):
 def main():
     torch.set_num_threads(1)
     jobs, failures = os.cpu_count(), []
-    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + pools() + many_values())[i::jobs], failures)) for i in range(jobs)]
+    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + pools() + many_values() + eight_bits())[i::jobs], failures)) for i in range(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:
