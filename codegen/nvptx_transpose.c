@@ -137,13 +137,20 @@ static int64_t all_tiles(const Turn *turn) {
   return count;
 }
 
+static bool turn_has_pitch(const Job *job) {
+  for (int i = 0; i < job->operand_count + job->result_count; i++)
+    if (job->pitch[i]) return true;
+  return false;
+}
+
+/* Lines are joined only where they lie one behind the other: rows with a pitch do not. */
 static void choose_order(Turn *turn, const Job *job, bool is_result) {
   Order *order = is_result ? &turn->out : &turn->in;
   *order = (Order){.inner = is_result ? turn->column : turn->row,
                    .outer = is_result ? turn->row : turn->column};
   int64_t inner = turn->extent[order->inner], run = turn->tile[order->inner];
   int before = is_result ? turn->row : turn->source[turn->column]; /* which place it has there */
-  order->is_joined = before == turn->rank - 2 && run == inner && run % TURN_RUN;
+  order->is_joined = before == turn->rank - 2 && run == inner && run % TURN_RUN && !turn_has_pitch(job);
   order->lines = turn->tile[order->outer];
   if (order->is_joined) {
     run *= order->lines;

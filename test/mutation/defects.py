@@ -412,6 +412,7 @@ defect("wgmma8-box-free", WG8, "tell_empty(memory, IS_BYTE ? ring->at : before, 
        "tell_empty(memory, IS_BYTE ? ring->at : before, lane, t > 0);", U8)
 defect("wgmma8-order", "codegen/nvptx_tile.c", "(c->unit == UNIT_MMA8 && c->a.is_deep && c->b.is_deep);", "(c->unit == UNIT_MMA8 && c->a.is_deep);", U8)
 defect("fp8-along-k", "passes/fp8_products.c", "node_int(old, k ? ATTR_TRANS_B : ATTR_TRANS_A, 0) != k;", "node_int(old, k ? ATTR_TRANS_B : ATTR_TRANS_A, 0) != 0;", "lit passes/fp8_along_k.ftir")
+defect("turn-pitch", "codegen/nvptx_transpose.c", "run % TURN_RUN && !turn_has_pitch(job);", "run % TURN_RUN && (!turn_has_pitch(job) || run > 0);", "unit codegen_pitch")
 defect("fp8-odd", "passes/fp8_products.c", "is_whole_row(p, form.m) && is_whole_row(p, form.n) &&", "is_whole_row(p, form.m) &&", "lit passes/fp8_along_k.ftir")
 defect("fp8-codes", "codegen/emit_memory.c", "narrow_two(emitter, dtype, before[0], before[1])", "narrow_two(emitter, dtype, before[1], before[0])", "lit ptx/float8.ft")
 defect("fp8-bytes", "codegen/emit_memory.c", "LLVMBuildZExt(b, code[0], both, \"\")", "LLVMBuildZExt(b, code[1], both, \"\")", "lit ptx/float8.ft")

@@ -85,8 +85,43 @@ static void all_rows(void **state) {
     check_head(i % 3 == 1 ? "f32" : "bf16", 8, 8, words[i], (How){.only_tile = 4, .only_splits = 1});
 }
 
+/* Loops that read rows with a pitch in another order, or write them so: matrices and batches of them. Rows of 15 and 30 words fit
+ * into one tile of shared memory, which takes them one behind the other where they have no pitch. */
+static void check_turned(const char *type, int batch, int m, int v, How how) {
+  Arena *arena = arena_new();
+  Text text = {0};
+  text_printf(&text,
+              "graph \"turned\" {\n%%x = param {name=\"x\"} : %s[%d,%d,24]\n%%w = param {name=\"w\"} : %s[%d,24,%d]\n"
+              "%%l = dot %%x, %%w : %s[%d,%d,%d]\n"
+              "%%a = transpose %%l {perm=[0,2,1]} : %s[%d,%d,%d]\n%%y = tanh %%a : %s[%d,%d,%d]\n"
+              "%%b = transpose %%l {perm=[2,0,1]} : %s[%d,%d,%d]\n%%z = sigmoid %%b : %s[%d,%d,%d]\n"
+              "%%c = transpose %%l {perm=[1,0,2]} : %s[%d,%d,%d]\n%%d = reshape %%c : %s[%d,%d]\n%%o = exp %%d : %s[%d,%d]\n"
+              "%%p = param {name=\"p\"} : %s[%d,%d,%d]\n%%k = param {name=\"k\"} : %s[%d,8,%d]\n"
+              "%%e = transpose %%p {perm=[0,2,1]} : %s[%d,%d,%d]\n%%f = tanh %%e : %s[%d,%d,%d]\n%%g = dot %%f, %%k {tb=true} : %s[%d,%d,8]\n"
+              "output \"y\" %%y\noutput \"z\" %%z\noutput \"o\" %%o\noutput \"g\" %%g\n}\n",
+              type, batch, m, type, batch, v, type, batch, m, v, type, batch, v, m, type, batch, v, m, type, v, batch, m, type, v, batch, m,
+              type, m, batch, v, type, m, batch * v, type, m, batch * v, type, batch, v, m, type, batch, v, type, batch, m, v, type, batch, m, v,
+              type, batch, m);
+  has_pitches(text_cstr(&text), 2);
+  assert_true(run_text_after(text_cstr(&text), "fuse,schedule,pitch", how) >= 4);
+  text_free(&text);
+  arena_free(arena);
+}
+
+static void turned(void **state) {
+  (void)state;
+  static const int words[] = {60, 30, 62, 124, 129, 15, 44, 23, 29};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (int batch = 1; batch <= 3; batch += 2)
+      for (int m = 32; m <= 67; m += 35) {
+        How how = {.only_tile = 4, .only_splits = 1, .gpu = i % 2 ? "sm_90a" : NULL};
+        check_turned(i % 3 == 2 ? "f32" : i % 3 ? "bf16" : "f16", batch, m, words[i], how);
+      }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(turned),
       cmocka_unit_test(all_tiles),
       cmocka_unit_test(all_hopper_tiles),
       cmocka_unit_test(all_rows),
