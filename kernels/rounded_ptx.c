@@ -161,14 +161,15 @@ ALWAYS void read_packed(void *const *args, const Where *w, int tile0, int block,
   }
 }
 
-/* The fragment of 16 steps of a tile: columns g and g + 8, of a lane's four steps 4t … 4t + 3 two each. */
+/* The fragment of 16 steps of a tile: columns g and g + 8, of a lane's four steps 4t … 4t + 3 two each. Numbers are divided by
+ * 8 or 128, which makes them one at most: sums by whole numbers would be infinite long before those by weights are. */
 ALWAYS void unpack(Words words, int step, unsigned *out) {
   if (gemm_bits() == 4) {
     unsigned word = words[step], shift[4] = {0, 8, 4, 12};
 #pragma clang loop unroll(full)
-    for (int i = 0; i < 4; i++) { /* 128 + u, then less 136: exact in bf16 */
-      unsigned both = (word >> shift[i] & 0x000f000fu) | 0x43004300u;
-      __asm__("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out[i]) : "r"(both), "r"(0x3f803f80u), "r"(0xc308c308u));
+    for (int i = 0; i < 4; i++) { /* 16 + u / 8, then less 17: exact in bf16 */
+      unsigned both = (word >> shift[i] & 0x000f000fu) | 0x41804180u;
+      __asm__("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out[i]) : "r"(both), "r"(0x3f803f80u), "r"(0xc188c188u));
     }
     return;
   }
@@ -176,9 +177,9 @@ ALWAYS void unpack(Words words, int step, unsigned *out) {
   for (int half = 0; half < 2; half++) {
     int number[4];
 #pragma clang loop unroll(full)
-    for (int i = 0; i < 4; i++) { /* 2^23 + u, then less 2^23 + 128: the upper half of this f32 is all of it */
-      int magic = __nvvm_prmt((int)words[step * 2 + half], 0x4b000000, 0x7440 + i);
-      number[i] = __nvvm_bitcast_f2i(__nvvm_bitcast_i2f(magic) - 8388736.0f);
+    for (int i = 0; i < 4; i++) { /* 2^16 + u / 128, then less 2^16 + 1: the upper half of this f32 is all of it */
+      int magic = __nvvm_prmt((int)words[step * 2 + half], 0x47800000, 0x7640 + i);
+      number[i] = __nvvm_bitcast_f2i(__nvvm_bitcast_i2f(magic) - 65537.0f);
     }
     out[half] = (unsigned)__nvvm_prmt(number[0], number[1], 0x7632);
     out[half + 2] = (unsigned)__nvvm_prmt(number[2], number[3], 0x7632);
@@ -391,7 +392,7 @@ ALWAYS void multiply_staged(void *const *args, Fragments memory, Work *work, Tot
 
 /* ── the way out ─────────────────────────────────────────────────────────────────────────────── */
 
-/* Lane 4 g + t has of rows 2t and 2t + 1 columns g and g + 8. */
+/* Lane 4 g + t has of rows 2t and 2t + 1 columns g and g + 8. They are sums by whole numbers again. */
 ALWAYS void stage_sums(SHARED float *memory, int thread, int column0, int row0, const Total *total) {
   int lane = thread % LANES, pitch = gemm_tile_n() + SUMS_PAD;
 #pragma clang loop unroll(full)
@@ -401,7 +402,7 @@ ALWAYS void stage_sums(SHARED float *memory, int thread, int column0, int row0, 
 #pragma clang loop unroll(full)
       for (int e = 0; e < 4; e++)
         memory[(row0 + r * ROWS + lane % 4 * 2 + e % 2) * pitch + column0 + c * COLUMNS + e / 2 * ROWS +
-               lane / 4] = total->at[r][c][e];
+               lane / 4] = total->at[r][c][e] * (float)(1 << (gemm_bits() - 1));
 }
 
 ALWAYS void store_sums(void *const *args, SHARED float *memory, const Where *w) {
