@@ -1,6 +1,7 @@
 """Compiles fixed random programs, for fixed machines, to code, and runs none of it: the branches that scripts/coverage
 --compiled asks for, which are the same wherever it runs; and rows that a GPU's registers do not hold, or of which it sums
-columns, and products of 8-bit floats, which random programs do not have. Prints what ftc does not compile."""
+columns, products of 8-bit floats, and rows with a pitch that a loop transposes, which random programs do not have. Prints
+what ftc does not compile."""
 import itertools
 import os
 import random
@@ -115,6 +116,22 @@ def eight_bits():
             for case in cases for precision in ("fp8", "fp8(scaling=delayed)") for machine in ("sm_90a", "sm_89", "x86-64-v3")]
 
 
+TURNED = """model Random(x: f32[B, T=40, D=24], t: f32[B, {length}, T]) {{
+  param w: [D, {length}] = normal(0.5)
+  param k: [{length}, 8] = normal(0.5)
+  h = tanh(x @ w)
+  loss = sum(square(h @ k)) + sum(sin(transpose(h, 0, 2, 1)) * t)
+}}
+train {{ model = Random; batch = {batch}; optimizer = sgd(lr=1); precision = {precision} }}
+"""
+
+
+def turned_rows():
+    """(text, machine): loops that transpose rows with a pitch."""
+    return [(TURNED.format(length=length, batch=batch, precision=precision), machine)
+            for length, batch in ((30, 4), (60, 300)) for machine, precision in (("sm_80", "bf16"), ("sm_90a", "fp16"))]
+
+
 def compile_text(driver, text, machine):
     with open(driver.path("p.ft"), "w") as file:
         file.write(text)
@@ -149,7 +166,7 @@ def work(seeds, texts, failures):
 def main():
     torch.set_num_threads(1)
     jobs, failures = os.cpu_count(), []
-    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + pools() + many_values() + eight_bits())[i::jobs], failures)) for i in range(jobs)]
+    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + pools() + many_values() + eight_bits() + turned_rows())[i::jobs], failures)) for i in range(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:
