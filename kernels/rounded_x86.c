@@ -3,8 +3,9 @@
  * what a product of few rows takes its time for; it is how texts are generated.
  *
  * Of few rows each number is widened to f32 where it is multiplied, and the sum of a group is scaled:
- * sum over groups of s (sum of a n). Of more rows, a panel of n s is made, which is what was rounded, and the tiles of
- * kernels/gemm_x86.c multiply by it. Any split of the items gives the same bits. */
+ * u (sum over groups of s (sum of a n / u)). By u, 8 or 128, n / u is at most 1, so that sums are not
+ * infinite long before those by weights would be. Of more rows, a panel of n s is made, which is what was
+ * rounded, and the tiles of kernels/gemm_x86.c multiply by it. Any split of the items gives the same bits. */
 #include "kernels/lanes_x86.h"
 #include "kernels/rounded_host.h"
 #include "kernels/tile_x86.h"
@@ -103,27 +104,39 @@ void rounded_pack_run(const RoundedProduct *p, void *const *args, int64_t begin,
 }
 
 /* ── unpacking ──────────────────────────────────────────────────────────────────────────────── */
-/* A vector of columns at two steps of k: of 4 bits, a row has both; of 8 bits, the rows are `width` apart.
- * `bits` is a constant wherever this is inlined. */
+/* `bits` is a constant wherever these are inlined. */
+ALWAYS float rounded_unit(int bits) { return bits == 8 ? 128.0f : 8.0f; }
+
+/* What numbers are divided by as they are widened: those of 8 bits are not, which would take longer than to divide
+ * the other operand. */
+ALWAYS float widened_unit(int bits) { return bits == 8 ? 1.0f : rounded_unit(bits); }
+
+ALWAYS Lanes widened_bytes(const uint8_t *from) {
+  return __builtin_convertvector(*(const SignedBytes *)from, Lanes);
+}
+
+/* A vector of columns at two steps of k: of 4 bits, a row has both; of 8 bits, the rows are `width` apart. */
 ALWAYS void two_steps(int bits, const uint8_t *from, int64_t width, Lanes out[2]) {
   if (bits == 8) {
-    out[0] = __builtin_convertvector(*(const SignedBytes *)from, Lanes);
-    out[1] = __builtin_convertvector(*(const SignedBytes *)(from + width), Lanes);
+    out[0] = widened_bytes(from);
+    out[1] = widened_bytes(from + width);
     return;
   }
   Words both = __builtin_convertvector(*(const PlainBytes *)from, Words);
 #if defined __AVX512F__
-  const Lanes number = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+  const Lanes number = {0,  0.125f,  0.25f,  0.375f,  0.5f,  0.625f,  0.75f,  0.875f,
+                        -1, -0.875f, -0.75f, -0.625f, -0.5f, -0.375f, -0.25f, -0.125f};
   out[0] = (Lanes)_mm512_permutexvar_ps((__m512i)both, (__m512)number); /* by the low 4 bits */
   out[1] = (Lanes)_mm512_permutexvar_ps((__m512i)(both >> 4), (__m512)number);
 #else
-  out[0] = __builtin_convertvector((IntLanes)(both << 28) >> 28, Lanes);
-  out[1] = __builtin_convertvector((IntLanes)(both << 24) >> 28, Lanes);
+  const float highest = 0x1p-31f; /* of four bits, the highest of a word */
+  out[0] = __builtin_convertvector((IntLanes)(both << 28), Lanes) * highest;
+  out[1] = __builtin_convertvector((IntLanes)(both >> 4 << 28), Lanes) * highest;
 #endif
 }
 /* The last step of a group of an odd number of them. */
 ALWAYS Lanes one_step(int bits, const uint8_t *from) {
-  if (bits == 8) return __builtin_convertvector(*(const SignedBytes *)from, Lanes);
+  if (bits == 8) return widened_bytes(from);
   Lanes both[2];
   two_steps(4, from, 0, both);
   return both[0];
@@ -139,6 +152,7 @@ ALWAYS void few_sums(int bits, int rows, int vectors, const RoundedProduct *p, c
   const float *scales = strip_scales(p, strip) + column;
   const uint8_t *group = strip + column;
   Lanes total[ROUNDED_FEW][GEMM_MAX_VECTORS];
+  const float part = widened_unit(bits) / rounded_unit(bits);
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int j = 0; j < vectors; j++) total[r][j] =
       (Lanes)0.0f;
   for (int64_t g = 0; g < groups; g++) {
@@ -152,7 +166,7 @@ ALWAYS void few_sums(int bits, int rows, int vectors, const RoundedProduct *p, c
         Lanes right[2];
         two_steps(bits, from + j * ROUNDED_LANES, width, right);
         UNROLL for (int r = 0; r < rows; r++) UNROLL for (int odd = 0; odd < 2; odd++)
-            sum[r][j][rows == 1 ? odd : 0] += (Lanes)a[r * a_row + odd * a_k] * right[odd];
+            sum[r][j][rows == 1 ? odd : 0] += (Lanes)(a[r * a_row + odd * a_k] * part) * right[odd];
       }
       from += row;
       a += 2 * a_k;
@@ -160,7 +174,7 @@ ALWAYS void few_sums(int bits, int rows, int vectors, const RoundedProduct *p, c
     if (p->group % 2) {
       UNROLL for (int j = 0; j < vectors; j++) {
         Lanes right = one_step(bits, from + j * ROUNDED_LANES);
-        UNROLL for (int r = 0; r < rows; r++) sum[r][j][0] += (Lanes)a[r * a_row] * right;
+        UNROLL for (int r = 0; r < rows; r++) sum[r][j][0] += (Lanes)(a[r * a_row] * part) * right;
       }
       a += a_k;
     }
@@ -171,7 +185,7 @@ ALWAYS void few_sums(int bits, int rows, int vectors, const RoundedProduct *p, c
     group += rounded_group_bytes(p);
   }
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int j = 0; j < vectors; j++)
-      lanes_store(tile + r * stride + column + j * ROUNDED_LANES, total[r][j]);
+      lanes_store(tile + r * stride + column + j * ROUNDED_LANES, total[r][j] * rounded_unit(bits));
 }
 
 /* The first `stride` columns of a strip, as many vectors at a time as there are registers for. */
@@ -224,12 +238,12 @@ ALWAYS void unpack_group(int bits, const RoundedProduct *p, uint8_t *strip, int6
     for (int64_t j = 0; j < width; j += ROUNDED_LANES) {
       Lanes both[2], scale = lanes_load(scales + j);
       if (i + 1 == count) {
-        lanes_store(panel + i * width + j, one_step(bits, from + j) * scale);
+        lanes_store(panel + i * width + j, one_step(bits, from + j) * widened_unit(bits) * scale);
         continue;
       }
       two_steps(bits, from + j, width, both);
-      lanes_store(panel + i * width + j, both[0] * scale);
-      lanes_store(panel + (i + 1) * width + j, both[1] * scale);
+      lanes_store(panel + i * width + j, both[0] * widened_unit(bits) * scale);
+      lanes_store(panel + (i + 1) * width + j, both[1] * widened_unit(bits) * scale);
     }
     from += bits == 4 ? width : 2 * width;
   }

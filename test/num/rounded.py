@@ -111,6 +111,20 @@ class Rounded(support.Case):
             numpy.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
         self.assertTrue(numpy.isinf(want).any() and numpy.isnan(want).any())
 
+    def test_large(self):
+        """Numbers whose product with a whole number is infinite, and with the weight is not."""
+        for bits in (4, 8):
+            lines = [f'y = QuantLinear(5, bits={bits}, input_bits=none, group=16, bias=false, name="f")(x)', "output y"]
+            most = span(bits)[1]
+            w = random.integers(-most, most + 1, (5, 32)).astype("f4")
+            w[:, ::16] = most
+            w /= 256
+            for batch in (3, 130):
+                x = random.normal(0, 1, (batch, 32)).astype("f4")
+                x[:, 16], x[2, 9] = 3e37, -2e37
+                got = self.predict(self.compiled([("x", (32,))], lines, batch), {"x": x}, {"f.weight": w}, ["y"])["y"]
+                numpy.testing.assert_allclose(got, x.astype("f8") @ w.T.astype("f8"), rtol=1e-6)
+
     def test_forms(self):
         """Weights the other way round, a negative scale, -8 among the numbers, a first operand that is turned, a batch of products, a
         product that is turned, one whose weights something else reads too."""
@@ -174,20 +188,6 @@ class RoundedOfGpu(Rounded):
     """kernels/rounded_ptx.c, in the simulator."""
 
     kernel, artifact, device, batches = b"mma.sync.aligned.m16n8k16", "model.ptx", ["--device", "sim"], (1, 8, 13, 37)
-
-    def test_large(self):
-        """Numbers whose product with a whole number is infinite, and with the weight is not."""
-        for bits in (4, 8):
-            lines = [f'y = QuantLinear(5, bits={bits}, input_bits=none, group=16, bias=false, name="f")(x)', "output y"]
-            most = span(bits)[1]
-            w = random.integers(-most, most + 1, (5, 32)).astype("f4")
-            w[:, ::16] = most
-            w /= 256
-            for batch in (3, 130):
-                x = random.normal(0, 1, (batch, 32)).astype("f4")
-                x[:, 16], x[2, 9] = 3e37, -2e37
-                got = self.predict(self.compiled([("x", (32,))], lines, batch), {"x": x}, {"f.weight": w}, ["y"])["y"]
-                numpy.testing.assert_allclose(got, x.astype("f8") @ w.T.astype("f8"), rtol=1e-6)
 
 
 class RoundedOfGpuPlain(RoundedOfGpu):
