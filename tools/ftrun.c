@@ -49,7 +49,7 @@ typedef struct {
   int text_count, stay_count, on_count;
   const char *structure, *sparsity, *budget; /* sensitivity */
   int input_count, output_count, set_count, pass_count;
-  bool made_up_data, no_cache, no_header, find_lr, find_batch;
+  bool made_up_data, is_eval, no_cache, no_header, find_lr, find_batch;
   const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *member, *temperature, *top_p, *json,
       *lr_range, *plot;
   int prompt_count, prompt_tokens_count;
@@ -147,6 +147,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--deterministic", &train->deterministic},
       {"--check", &train->check_nan},
       {"--made-up-data", &line->made_up_data},
+      {"--eval", &line->is_eval},
       {"--allow-paths", &train->run.places.allow_paths},
       {"--allow-commands", &train->run.places.allow_commands},
       {"--keep-going", &train->keep_going},
@@ -413,7 +414,7 @@ static int run_command(Line *line) {
                                               line->output_count ? line->output[0] : NULL,
                                               line->train.dry_run}));
   case BENCH:
-    return report(train_bench(run, line->train.steps > 0 ? (int)line->train.steps : 0,
+    return report(train_bench(run, line->is_eval ? PROGRAMME_EVALUATE : PROGRAMME_STEP, line->train.steps > 0 ? (int)line->train.steps : 0,
                               line->made_up_data, line->json,
                               &(DeviceCounting){line->gpu, line->blocks}));
   case GENERATE:

@@ -153,6 +153,8 @@ static const Flag ftrun_flags[] = {
     {"--no-cache", FLAG_SWITCH, GENERATE, NULL, NULL, "evaluate the whole window for every token"},
     {"--made-up-data", FLAG_SWITCH, BENCH, NULL, NULL,
      "random batches in place of the training data"},
+    {"--eval", FLAG_SWITCH, BENCH, NULL, NULL,
+     "an evaluation's step in place of a training's, on random batches"},
     {"--json", FLAG_TEXT, BENCH, "FILE", FLAG_FILES " .json",
      "write the table of kernels as JSON (ftc --times)"},
     {"--gpu-model", FLAG_TEXT, BENCH, "GPU", "a100 h100 h100-96 h200 b200 l40s rtx4090",

@@ -37,17 +37,22 @@ void bench_fill_batch(const Plan *plan, void *batch, uint64_t seed) {
   }
 }
 
+double bench_samples(const Exec *exec, const char *programme) {
+  const Plan *plan = exec_plan(exec);
+  return setting_number(plan->settings, "train.batch") * (double)plan_batches(plan_find_programme(plan, programme));
+}
+
 /* ── the step ─────────────────────────────────────────────────────────────────────────────── */
 /* Steps timed together. A device that runs ahead is waited for only at the end of a group. */
 static int64_t group_size(const Exec *exec, const BenchOptions *options) {
-  ExecGraph step = exec_result_graph(exec, PROGRAMME_STEP);
+  ExecGraph step = exec_result_graph(exec, options->programme);
   int64_t group = exec_runs_ahead(exec) ? 4 * (int64_t)exec_most_steps(exec, step) + 16 : 1;
   return options->steps > 0 && options->steps < group ? options->steps : group;
 }
 
-static Status run_made_up(Exec *exec, const void *batch) {
+static Status run_made_up(Exec *exec, const char *programme, const void *batch) {
   Programme step;
-  STATUS_TRY(programme_start(exec, PROGRAMME_STEP, &step));
+  STATUS_TRY(programme_start(exec, programme, &step));
   do STATUS_TRY(exec_run(exec, programme_graph(&step), batch));
   while (!programme_advance(&step, 1));
   return STATUS_OK;
@@ -61,7 +66,7 @@ static Status time_group(Exec *exec, const BenchOptions *options, const void *ma
     if (options->feed)
       STATUS_TRY(feed_run(options->feed, group - done, &steps));
     else
-      STATUS_TRY(run_made_up(exec, made_up));
+      STATUS_TRY(run_made_up(exec, options->programme, made_up));
   }
   STATUS_TRY(exec_sync(exec));
   *time = (clock_nanoseconds() - start) / group;
@@ -69,8 +74,8 @@ static Status time_group(Exec *exec, const BenchOptions *options, const void *ma
 }
 
 /* What one step has to do and to move. */
-static void sum_work(const Plan *plan, double *flops, double *bytes) {
-  const PlanProgramme *step = plan_find_programme(plan, PROGRAMME_STEP);
+static void sum_work(const Plan *plan, const char *programme, double *flops, double *bytes) {
+  const PlanProgramme *step = plan_find_programme(plan, programme);
   *flops = *bytes = 0;
   for (int r = 0; r < step->runs.count; r++) {
     const PlanGraph *graph = &plan->graphs.at[step->runs.at[r].graph];
@@ -82,18 +87,18 @@ static void sum_work(const Plan *plan, double *flops, double *bytes) {
   }
 }
 
-static void bench_print_step(const Exec *exec, const int64_t *sorted, int64_t count, int64_t group,
+static void bench_print_step(const Exec *exec, const char *programme, const int64_t *sorted, int64_t count, int64_t group,
                              FILE *out) {
   const Plan *plan = exec_plan(exec);
   double median = (double)sorted[count / 2] * 1e-9, flops, bytes;
-  double batch = setting_number(plan->settings, "train.batch") * (double)exec_parts(exec);
-  sum_work(plan, &flops, &bytes);
+  double batch = bench_samples(exec, programme);
+  sum_work(plan, programme, &flops, &bytes);
   fprintf(out, "%s, batch %.0f, %s, %lld steps", plan->model, batch, exec_device_text(exec),
           (long long)(count * group));
   if (group > 1) fprintf(out, " timed %lld at a time", (long long)group);
   fprintf(out, "\n");
-  fprintf(out, "step     median %.4f ms   p10 %.4f ms   p90 %.4f ms   %.0f samples/s\n",
-          median * 1e3, (double)sorted[count / 10] * 1e-6, (double)sorted[count * 9 / 10] * 1e-6,
+  fprintf(out, "%-8s median %.4f ms   p10 %.4f ms   p90 %.4f ms   %.0f samples/s\n",
+          strcmp(programme, PROGRAMME_STEP) ? programme : "step", median * 1e3, (double)sorted[count / 10] * 1e-6, (double)sorted[count * 9 / 10] * 1e-6,
           batch / median);
   fprintf(out, "work     %.3f MFLOP, %.3f MB   %.1f GFLOP/s, %.1f GB/s\n", flops * 1e-6,
           bytes * 1e-6, flops / median * 1e-9, bytes / median * 1e-9);
@@ -121,7 +126,7 @@ static Status time_steps(Exec *exec, const BenchOptions *options, const void *ma
     status = time_group(exec, options, made_up, group, &times[i]);
   if (status == STATUS_OK) {
     qsort(times, (size_t)count, sizeof *times, compare_times);
-    bench_print_step(exec, times, count, group, out);
+    bench_print_step(exec, options->programme, times, count, group, out);
     *median = (double)times[count / 2] * 1e-6;
   }
   free(times);
@@ -195,8 +200,7 @@ static void print_table(const PlanGraph *graph, Row *rows, const DeviceSpeed *sp
 }
 
 /* The median of each step's own time, where only the host has a clock. */
-static Status time_rows_here(Exec *exec, const void *batch, Row *rows) {
-  ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);
+static Status time_rows_here(Exec *exec, ExecGraph graph, const void *batch, Row *rows) {
   int count = exec_graph_plan(exec, graph)->steps.count;
   int64_t *times = calloc((size_t)count * TABLE_STEPS + 1, sizeof *times);
   int64_t *column = calloc(TABLE_STEPS, sizeof *column);
@@ -214,8 +218,7 @@ static Status time_rows_here(Exec *exec, const void *batch, Row *rows) {
 }
 
 /* By the device's clock, on what a step has left in memory. */
-static Status time_rows_there(Exec *exec, const void *batch, Row *rows) {
-  ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);
+static Status time_rows_there(Exec *exec, ExecGraph graph, const void *batch, Row *rows) {
   int count = exec_graph_plan(exec, graph)->steps.count;
   int64_t *times = calloc((size_t)count + 1, sizeof *times);
   if (!times) return status_fail(STATUS_FAULT, "out of memory");
@@ -231,18 +234,19 @@ static Status time_rows_there(Exec *exec, const void *batch, Row *rows) {
 
 static Status time_kernels(Exec *exec, const BenchOptions *options, const void *batch,
                            double median, FILE *out) {
-  const PlanGraph *graph = plan_result(exec_plan(exec), PROGRAMME_STEP);
+  ExecGraph number = exec_result_graph(exec, options->programme);
+  const PlanGraph *graph = exec_graph_plan(exec, number);
   DeviceSpeed speed;
   STATUS_TRY(exec_speed(exec, &speed));
   Row *rows = calloc((size_t)graph->steps.count + 1, sizeof *rows);
   if (!rows) return status_fail(STATUS_FAULT, "out of memory");
   int64_t *times = calloc((size_t)graph->steps.count + 1, sizeof *times);
   Status status = !times                   ? status_fail(STATUS_FAULT, "out of memory")
-                  : exec_times_steps(exec) ? time_rows_there(exec, batch, rows)
-                                           : time_rows_here(exec, batch, rows);
+                  : exec_times_steps(exec) ? time_rows_there(exec, number, batch, rows)
+                                           : time_rows_here(exec, number, batch, rows);
   for (int i = 0; i < graph->steps.count && status == STATUS_OK; i++) times[i] = rows[i].time;
   if (status == STATUS_OK && options->json)
-    status = bench_write_json(options->json, exec, &(BenchTimes){median, times});
+    status = bench_write_json(options->json, exec, graph, &(BenchTimes){median, times});
   if (status == STATUS_OK) print_table(graph, rows, &speed, out); /* sorts the rows */
   if (status == STATUS_OK) status = bench_print_sums(graph, times, out);
   free(times);
@@ -257,12 +261,14 @@ Status bench_run(Exec *exec, const BenchOptions *options, FILE *out) {
     return status_fail(STATUS_USER, "--json is for times, and the simulator counts instead");
   if (options->gpu && !exec_counts(exec))
     return status_fail(STATUS_USER, "--gpu-model is for --device sim, which counts what to reckon with");
+  Programme programme; /* is there one? */
+  STATUS_TRY(programme_start(exec, options->programme, &programme));
   STATUS_TRY(exec_batch_new(exec, &batch));
   bench_fill_batch(exec_plan(exec), batch, 1);
   Status status =
       options->sample ? STATUS_OK : time_steps(exec, options, batch, &median, out);
   if (status == STATUS_OK && options->per_kernel)
-    status = exec_counts(exec) ? bench_count(exec, batch,
+    status = exec_counts(exec) ? bench_count(exec, options->programme, batch,
                                              &(DeviceCounting){options->gpu, options->sample}, out)
                                : time_kernels(exec, options, batch, median, out);
   exec_batch_free(exec, batch);

@@ -82,8 +82,7 @@ bool bench_are_alike(const PlanStep *a, const PlanStep *b) {
          a->bytes == b->bytes && a->flops == b->flops;
 }
 
-static Status count_rows(Exec *exec, const void *batch, const DeviceCounting *how, Row *rows) {
-  ExecGraph step = exec_result_graph(exec, PROGRAMME_STEP);
+static Status count_rows(Exec *exec, ExecGraph step, const void *batch, const DeviceCounting *how, Row *rows) {
   const PlanGraph *graph = exec_graph_plan(exec, step);
   for (int i = 0; i < graph->steps.count; i++) {
     int like = 0;
@@ -96,20 +95,20 @@ static Status count_rows(Exec *exec, const void *batch, const DeviceCounting *ho
   return STATUS_OK;
 }
 
-Status bench_count(Exec *exec, const void *batch, const DeviceCounting *how, FILE *out) {
-  ExecGraph step = exec_result_graph(exec, PROGRAMME_STEP);
+Status bench_count(Exec *exec, const char *programme, const void *batch, const DeviceCounting *how, FILE *out) {
+  ExecGraph step = exec_result_graph(exec, programme);
   const PlanGraph *graph = exec_graph_plan(exec, step);
   Row *rows = calloc((size_t)graph->steps.count + 1, sizeof *rows);
   if (!rows) return status_fail(STATUS_FAULT, "out of memory");
   if (how->sample)
     fprintf(out, "of each launch at most %lld blocks were simulated, with memory that was not computed\n",
             (long long)how->sample);
-  Status status = count_rows(exec, batch, how, rows);
+  Status status = count_rows(exec, step, batch, how, rows);
   GpuWork *work = calloc((size_t)graph->steps.count + 1, sizeof *work);
   if (status == STATUS_OK && !work) status = status_fail(STATUS_FAULT, "out of memory");
   for (int i = 0; i < graph->steps.count && work; i++) work[i] = rows[i].counts.work;
   if (status == STATUS_OK) print_rows(graph, rows, out); /* sorts them */
-  if (status == STATUS_OK && how->gpu) status = bench_model(exec, how->gpu, work, out);
+  if (status == STATUS_OK && how->gpu) status = bench_model(exec, programme, how->gpu, work, out);
   free(work);
   free(rows);
   return status;

@@ -26,9 +26,8 @@ static void append_kernel(Text *out, const PlanStep *step, int index, int64_t na
               (long long)step->bytes);
 }
 
-Status bench_write_json(const char *path, const Exec *exec, const BenchTimes *times) {
+Status bench_write_json(const char *path, const Exec *exec, const PlanGraph *graph, const BenchTimes *times) {
   const Plan *plan = exec_plan(exec);
-  const PlanGraph *graph = plan_result(plan, PROGRAMME_STEP);
   Text text = {0};
   text_printf(&text, "{\"model\": ");
   text_append_json(&text, plan->model);

@@ -5,8 +5,8 @@
 
 typedef struct {
   double step_ms;             /* the median of whole steps */
-  const int64_t *nanoseconds; /* by step of the graph that the programme STEP ends with, each alone;
+  const int64_t *nanoseconds; /* by step of the graph, each alone;
                                  less than 0: done by another one's call */
 } BenchTimes;
-STATUS_CHECKED Status bench_write_json(const char *path, const Exec *exec, const BenchTimes *times);
+STATUS_CHECKED Status bench_write_json(const char *path, const Exec *exec, const PlanGraph *graph, const BenchTimes *times);
 #endif

@@ -1,5 +1,6 @@
 /* bench_model: see bench_model.h. Nothing is measured: the table says so. */
 #include "runtime/command/bench_model.h"
+#include "runtime/command/bench.h"
 #include "runtime/command/bench_count.h"
 #include "plan/plan_calls.h"
 #include "plan/plan_order.h"
@@ -72,8 +73,7 @@ static void model_print_row(const PlanStep *step, const Row *row, double total, 
           step->name);
 }
 
-static void model_print(const Exec *exec, const PlanGraph *graph, const Gpu *gpu, Row *rows,
-                        int count, FILE *out) {
+static void model_print(const PlanGraph *graph, double samples, const Gpu *gpu, Row *rows, int count, FILE *out) {
   int launches = 0, early = 0;
   double total = 0, floor = 0;
   for (int i = 0; i < count; i++) {
@@ -90,10 +90,9 @@ static void model_print(const Exec *exec, const PlanGraph *graph, const Gpu *gpu
           "special", "tensor", "shared", "L2", "memory", "latency", "fit", "rounds", "line", "kernel");
   for (int i = 0; i < count; i++)
     model_print_row(&graph->steps.at[rows[i].step], &rows[i], total, out);
-  double batch = setting_number(exec_plan(exec)->settings, "train.batch") * (double)exec_parts(exec);
   fprintf(out, "%9.2f us a step of %d launches, %d of them early, %.2fx its floor of %.2f us: %.0f samples/s\n",
           total * 1e6, launches, early, floor > 0 ? total / floor : 0, floor * 1e6,
-          total > 0 ? batch / total : 0);
+          total > 0 ? samples / total : 0);
   if (launches < graph->steps.count)
     fprintf(out, "without %d steps that are no kernel of the artifact, of which nothing is known\n",
             graph->steps.count - launches);
@@ -111,8 +110,8 @@ static Row *model_row(const PlanGraph *graph, Row *rows, int *count, int step, c
   return &rows[(*count)++];
 }
 
-Status bench_model(Exec *exec, const Gpu *gpu, GpuWork *work, FILE *out) {
-  const PlanGraph *graph = plan_result(exec_plan(exec), PROGRAMME_STEP);
+Status bench_model(Exec *exec, const char *programme, const Gpu *gpu, GpuWork *work, FILE *out) {
+  const PlanGraph *graph = plan_result(exec_plan(exec), programme);
   Row *rows = calloc((size_t)graph->steps.count + 1, sizeof *rows);
   if (!rows) return status_fail(STATUS_FAULT, "out of memory");
   int count = 0;
@@ -124,7 +123,7 @@ Status bench_model(Exec *exec, const Gpu *gpu, GpuWork *work, FILE *out) {
     gpu_time(gpu, &work[i], &time);
     if (time.seconds > 0) model_row(graph, rows, &count, i, &time, work[i].is_early)->count++;
   }
-  model_print(exec, graph, gpu, rows, count, out);
+  model_print(graph, bench_samples(exec, programme), gpu, rows, count, out);
   free(rows);
   return STATUS_OK;
 }

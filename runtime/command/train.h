@@ -50,7 +50,8 @@ typedef struct {
 /* `ftrun eval`: prints loss and metrics of a split. */
 STATUS_CHECKED Status train_eval(const EvalOptions *options);
 
-/* `ftrun bench`. json: a file for the table of kernels, or NULL; counting: for the simulator. */
-STATUS_CHECKED Status train_bench(const RunOptions *options, int steps, bool made_up_data,
+/* `ftrun bench`. programme: PROGRAMME_STEP, or PROGRAMME_EVALUATE on made-up batches; json: a file for the table of
+ * kernels, or NULL; counting: for the simulator. */
+STATUS_CHECKED Status train_bench(const RunOptions *options, const char *programme, int steps, bool made_up_data,
                                   const char *json, const DeviceCounting *counting);
 #endif

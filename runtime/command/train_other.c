@@ -116,7 +116,7 @@ static Status open_feed(Bench *bench, const RunOptions *options, const char **wh
   return feed_new(bench->exec, PROGRAMME_STEP, &feed, &bench->feed);
 }
 
-static Status run_bench(Bench *bench, const RunOptions *options, int steps, bool made_up_data,
+static Status run_bench(Bench *bench, const RunOptions *options, const char *programme, int steps, bool made_up_data,
                         const char *json, const DeviceCounting *counting) {
   STATUS_TRY(train_open(options, &bench->artifact));
   ExecOptions exec = {options->device, options->threads, .is_unchecked = counting->sample > 0};
@@ -125,18 +125,19 @@ static Status run_bench(Bench *bench, const RunOptions *options, int steps, bool
   STATUS_TRY(exec_write_settings(bench->exec));
   STATUS_TRY(exec_init(bench->exec, 0));
   STATUS_TRY(given_clear(bench->exec));
-  const char *why = made_up_data ? "--made-up-data" : "--blocks";
-  if (!made_up_data && !counting->sample) STATUS_TRY(open_feed(bench, options, &why));
+  bool is_step = !strcmp(programme, PROGRAMME_STEP);
+  const char *why = made_up_data ? "--made-up-data" : is_step ? "--blocks" : "--eval";
+  if (is_step && !made_up_data && !counting->sample) STATUS_TRY(open_feed(bench, options, &why));
   BenchOptions bench_options = {
-      .steps = steps, .per_kernel = true, .json = json, .gpu = counting->gpu, .sample = counting->sample, .feed = bench->feed};
+      .programme = programme, .steps = steps, .per_kernel = true, .json = json, .gpu = counting->gpu, .sample = counting->sample, .feed = bench->feed};
   if (!bench->feed) printf("made-up batches, loading is not measured (%s)\n", why);
   return bench_run(bench->exec, &bench_options, stdout);
 }
 
-Status train_bench(const RunOptions *options, int steps, bool made_up_data, const char *json,
+Status train_bench(const RunOptions *options, const char *programme, int steps, bool made_up_data, const char *json,
                    const DeviceCounting *counting) {
   Bench bench = {0};
-  Status status = run_bench(&bench, options, steps, made_up_data, json, counting);
+  Status status = run_bench(&bench, options, programme, steps, made_up_data, json, counting);
   feed_free(bench.feed);
   exec_free(bench.exec);
   source_close(bench.source);

@@ -1,6 +1,7 @@
 """The recipe as it trains: a batch in parts equals the whole batch, also where targets are ignored; resumed runs
 are bitwise the uninterrupted ones, for every optimiser; averages of weights, plateau, frozen groups."""
 import itertools
+import json
 import math
 import os
 import shutil
@@ -436,6 +437,12 @@ train { batch = %d; accumulate = %d; steps = 5; optimizer = %s; clip = norm(0.05
         for flags in (["--trace", self.path("trace.json")], ["--check", "nan"]):
             self.assert_same_bits(self.train(artifact, "--steps", "3", *flags), plain)
         support.run("ftrun", "bench", artifact, "--made-up-data", "--steps", "3")
+        said = support.run("ftrun", "bench", artifact, "--eval", "--steps", "3", "--json", self.path("bench.json")).stdout
+        self.assertRegex(said, r"(?m)^evaluate median [\d.]+ ms .* samples/s$")
+        with open(self.path("bench.json")) as file:
+            measured = json.load(file)
+        self.assertEqual(measured["graph"], "eval")
+        self.assertEqual({kernel["phase"] for kernel in measured["kernels"]}, {"forward"})
         # the same two parts each time: the first step is that of the plain run, and then the loss falls steadily
         one = [r for r in self.train(artifact, "--steps", "8", "--overfit-batch")[0] if "eval" not in r]
         self.assertEqual(one[0]["loss"], plain[0][0]["loss"])
