@@ -349,7 +349,7 @@ Type node_result_type(const Node *node, int64_t index) {
 static void normalize(Graph *graph, Node *node) {
   static const int64_t ones[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1}, zeros[4] = {0};
   static const AttrId flags[] = {ATTR_TRANS_A, ATTR_TRANS_B, ATTR_CAUSAL, ATTR_JOINED};
-  uint64_t legal = op_info[node->op].attrs;
+  AttrSet legal = op_info[node->op].attrs;
   if (!legal) return;
   const Attr *kernel = node_attr(node, ATTR_KERNEL);
   int rank = node->type.shape.rank;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #define T(TRAIT) TRAIT_##TRAIT
-#define A(ID) ((uint64_t)1 << ATTR_##ID)
+#define A(ID) ((AttrSet)1 << ATTR_##ID)
 const OpInfo op_info[OP_COUNT] = {
 #define OP(ID, text, min, max, class, first, last, traits, attrs, ...)                             \
   [OP_##ID] = {text, min, max, CLASS_##class, STAGE_##first, STAGE_##last, traits, attrs},
@@ -12,7 +12,7 @@ const OpInfo op_info[OP_COUNT] = {
 };
 #undef T
 #undef A
-_Static_assert(ATTR_COUNT <= 64, "attribute sets are bits of one word");
+_Static_assert(ATTR_COUNT <= 8 * sizeof(AttrSet), "an attribute set has a bit for each");
 _Static_assert((int)OP_CONST == (int)LEAF_OPS, "leaves in memory come first in ops.def");
 
 const struct AttrInfo attr_info[ATTR_COUNT] = {

@@ -61,13 +61,15 @@ typedef enum {
   TRAIT_RANKS = 1 << 10      /* a collective: several ranks do it together */
 } OpTrait;
 
+__extension__ typedef unsigned __int128 AttrSet; /* bits by AttrId */
+
 typedef struct {
   const char *text;
   int min_inputs, max_inputs; /* -1: any number */
   OpClass op_class;
   Stage first, last;
   unsigned traits;
-  uint64_t attrs; /* the legal ones: bits by AttrId */
+  AttrSet attrs; /* the legal ones */
 } OpInfo;
 extern const OpInfo op_info[OP_COUNT];
 bool op_parse(const char *text, Op *out);

@@ -76,10 +76,10 @@ static bool check_structure(Verify *v) {
 }
 
 /* ── attributes ─────────────────────────────────────────────────────────────────────────────── */
-#define BIT(ID) ((uint64_t)1 << ATTR_##ID)
+#define BIT(ID) ((AttrSet)1 << ATTR_##ID)
 
 static void check_attrs(Verify *v, const Node *node) {
-  uint64_t allowed = op_info[node->op].attrs | BIT(NAME) | BIT(WHY) | BIT(PLACE) | BIT(AT);
+  AttrSet allowed = op_info[node->op].attrs | BIT(NAME) | BIT(WHY) | BIT(PLACE) | BIT(AT);
   for (int i = 0; i < node->attr_count; i++)
     if (!(allowed >> node->attr[i].id & 1))
       verify_wrong(v, node, "it has no attribute '%s'", attr_info[node->attr[i].id].text);
