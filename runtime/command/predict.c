@@ -4,6 +4,7 @@
 #include "base/say.h"
 #include "runtime/checkpoint/ckpt.h"
 #include "runtime/checkpoint/given.h"
+#include "runtime/common/watchdog.h"
 #include "runtime/data/npy.h"
 #include <errno.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ typedef struct {
   Plan *plan;
   int64_t batch;
   Source *source;
+  Text paths; /* of its files */
   SourceWorker *worker;
   void *slot;
   int64_t *samples;
@@ -152,8 +154,11 @@ static Status open_inputs(Prediction *prediction) {
 static Status predict_batch(Prediction *prediction, int64_t first, int64_t count) {
   for (int64_t i = 0; i < prediction->batch; i++)
     prediction->samples[i] = first + (i < count ? i : count - 1);
-  STATUS_TRY(
-      source_fill(prediction->source, prediction->worker, prediction->samples, prediction->slot));
+  watchdog_begin("a batch", text_cstr(&prediction->paths), 0);
+  Status filled =
+      source_fill(prediction->source, prediction->worker, prediction->samples, prediction->slot);
+  watchdog_end();
+  STATUS_TRY(filled);
   ExecGraph graph = exec_result_graph(prediction->exec, PROGRAMME_EVALUATE);
   STATUS_TRY(exec_run(prediction->exec, graph, prediction->slot));
   for (int i = 0; i < prediction->result_count; i++) {
@@ -170,8 +175,10 @@ static Status predict_samples(Prediction *prediction) {
   const PredictOptions *options = prediction->options;
   STATUS_TRY(train_open(&options->run, &prediction->artifact));
   prediction->plan = prediction->artifact->plan;
+  watchdog_start(setting_number(prediction->plan->settings, "train.timeout"), "train.timeout");
   prediction->batch = (int64_t)setting_number(prediction->plan->settings, "train.batch");
   STATUS_TRY(open_inputs(prediction));
+  source_append_paths(prediction->source, &prediction->paths);
   static const char *const only[] = {PROGRAMME_EVALUATE, NULL};
   ExecOptions exec = {options->run.device, options->run.threads, .only = only};
   STATUS_TRY(exec_new(prediction->artifact, &exec, &prediction->exec));
@@ -221,5 +228,7 @@ Status predict_run(const PredictOptions *options) {
   if (prediction.exec) exec_batch_free(prediction.exec, prediction.slot);
   exec_free(prediction.exec);
   artifact_close(prediction.artifact);
+  watchdog_stop();
+  text_free(&prediction.paths);
   return status;
 }

@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/given.h"
 #include "runtime/command/evaluate.h"
 #include "runtime/command/train.h"
+#include "runtime/common/watchdog.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,7 @@ static Status open_evaluation(Evaluation *e, const EvalOptions *options, const c
 static Status evaluate(Evaluation *e, const EvalOptions *options) {
   const char *split = options->split ? options->split : "valid";
   STATUS_TRY(ranks_open(&options->run, &e->ranks, &e->artifact));
+  watchdog_start(setting_number(e->artifact->plan->settings, "train.timeout"), "train.timeout");
   STATUS_TRY(ranks_agree(&e->ranks, open_evaluation(e, options, split)));
   STATUS_TRY(ranks_join_devices(&e->ranks, e->exec));
   const Source *sources[] = {e->source};
@@ -81,6 +83,7 @@ Status train_eval(const EvalOptions *options) {
   ranks_free(&evaluation.ranks);
   source_close(evaluation.source);
   artifact_close(evaluation.artifact);
+  watchdog_stop();
   return status;
 }
 

@@ -17,7 +17,9 @@ import support
 
 MODEL = """
 model M(image: u8[B, 3, 8, 8], label: i32[B]) {
-  loss = mean(cross_entropy(Linear(2, name="fc")(flatten(f32(image), from=1) / 255), label))
+  p = Linear(2, name="fc")(flatten(f32(image), from=1) / 255)
+  output p
+  loss = mean(cross_entropy(p, label))
 }
 data D { train = folder("photos/") | resize((8, 8)); workers = WORKERS }
 train { batch = 4; epochs = 3; seed = 1; optimizer = sgd(lr=0.01); timeout = 0.5; checkpoint { dir = "runs"; every = 4 steps } }"""
@@ -33,10 +35,13 @@ class Stalls(support.Case):
                 splits.write_png(self.path("photos", name, f"{i}.png"), numpy.full((8, 8, 3), 5 * i + (name == "b"), "u1"))
 
     def train(self, artifact, kind, at, *flags, **settings):
-        """(what ended, the number of calls)"""
         shutil.rmtree(self.path("runs"), ignore_errors=True)
+        return self.command(artifact, kind, at, *flags, **settings)
+
+    def command(self, first, kind, at, *flags, **settings):
+        """(what ended, the number of calls)"""
         environment = dict(os.environ, LD_PRELOAD=self.shim, FT_FAULT_KIND=kind, FT_FAULT_AT=str(at), FT_FAULT_COUNT=self.path("count"), **settings)
-        command = [os.path.join(support.BUILD, "bin", "ftrun"), artifact, "--threads", "1", *flags]
+        command = [os.path.join(support.BUILD, "bin", "ftrun"), first, "--threads", "1", *flags]
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
         return done, int(open(self.path("count")).read()) if os.path.exists(self.path("count")) else 0
 
@@ -56,6 +61,19 @@ class Stalls(support.Case):
                 saved = self.ends(done, r"error: step \d+: the run has waited for a batch \(.*photos.*\) for 0\.5 seconds in which nothing moved \(train\.timeout\)")
                 support.run("ftrun", artifact, "--resume", "runs", "--threads", 1, cwd=self.folder)
                 self.assertIn(saved, range(4, 37, 4))
+
+    def test_reading_for_others(self):
+        """Evaluations and predictions, too."""
+        artifact = self.compile(MODEL.replace("WORKERS", "0"))
+        support.run("ftrun", artifact, "--steps", 1, "--save", "w.safetensors", "--threads", 1, cwd=self.folder)
+        for command in (["eval", "--split", "train"], ["predict", "--split", "train", "--output", "p=p.npy"]):
+            with self.subTest(command[0]):
+                words = [artifact, "--weights", "w.safetensors", *command[1:]]
+                done, calls = self.command(command[0], "read", 0, *words)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                done, _ = self.command(command[0], "read", calls - 20, *words, FT_FAULT_HANGS="1", FT_FAULT_LASTING="1")
+                self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+                self.assertRegex(done.stderr, r"error: the run has waited for a batch \(.*photos.*\) for 0\.5 seconds in which nothing moved \(train\.timeout\)\n$")
 
     def test_writing(self):
         artifact = self.compile(MODEL.replace("WORKERS", "0"))
