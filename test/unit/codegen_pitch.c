@@ -73,7 +73,8 @@ static void all_tiles(void **state) {
 static void all_hopper_tiles(void **state) {
   (void)state;
   for (int tile = 11; tile <= 54; tile += 3)
-    check_head(tile % 2 ? "bf16" : "f16", 40 + tile % 3 * 8, 24, tile % 3 ? 131 : 70,
+    if (help_has_its_turn(tile / 3))
+      check_head(tile % 2 ? "bf16" : "f16", 40 + tile % 3 * 8, 24, tile % 3 ? 131 : 70,
                (How){.only_tile = tile, .only_splits = tile % 3 + 1, .gpu = "sm_90a"});
 }
 
@@ -115,7 +116,8 @@ static void turned(void **state) {
     for (int batch = 1; batch <= 3; batch += 2)
       for (int m = 32; m <= 67; m += 35) {
         How how = {.only_tile = 4, .only_splits = 1, .gpu = i % 2 ? "sm_90a" : NULL};
-        check_turned(i % 3 == 2 ? "f32" : i % 3 ? "bf16" : "f16", batch, m, words[i], how);
+        if (help_has_its_turn((int)i + m / 35))
+          check_turned(i % 3 == 2 ? "f32" : i % 3 ? "bf16" : "f16", batch, m, words[i], how);
       }
 }
 
