@@ -95,6 +95,12 @@ HELPER float exp_to_40_f32(float x) {
   return exp_of_rest_f32(reduced.r) * f32_bits(((uint32_t)reduced.n + 127) << 23);
 }
 
+/* The same as ft_exp_f32, bit by bit, for x <= 0: of the two products by powers of 2 only the last one rounds. */
+HELPER float exp_to_0_f32(float x) {
+  ReducedF32 reduced = reduce_ln2_f32(x < -104.0f ? -104.0f : x);
+  return exp_of_rest_f32(reduced.r) * f32_bits(((uint32_t)reduced.n + 191) << 23) * 0x1p-64f;
+}
+
 MATH float ft_expm1_f32(float x) {
   float clamped = x > 89.0f ? 89.0f : x;
   clamped = clamped < -40.0f ? -40.0f : clamped;
@@ -288,7 +294,7 @@ MATH double ft_tanh_f64(double x) {
 }
 
 MATH float ft_sigmoid_f32(float x) {
-  float e = ft_exp_f32(-abs_f32(x));
+  float e = exp_to_0_f32(-abs_f32(x));
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
