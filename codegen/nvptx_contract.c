@@ -17,8 +17,7 @@ enum {
   COMBINE_THREADS = 256,
   SWIZZLE_ALIGN = 1024,
   MAX_GRID_YZ = 65535,
-  LANES_OF_A_SUM = 8,
-  AHEAD = 4 /* groups of columns whose operands a thread's epilogue awaits at once */
+  LANES_OF_A_SUM = 8
 };
 
 /* ── what is multiplied ─────────────────────────────────────────────────────────────────────── */
@@ -155,19 +154,6 @@ static void define_conv(Contract *c) {
   callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
 }
 
-/* Does the epilogue read tensors of the result's size? They come from memory, while little else is
- * going on: several groups' reads should be under way at once. */
-static bool reads_more(const Contract *c) {
-  const Graph *body = c->job->node->body;
-  for (int i = 0; body && i < body->nodes.count; i++) {
-    const Node *node = body->nodes.at[i];
-    bool is_operand = node == c->a.node || node == c->b.node;
-    if (node->op == OP_ARG && !is_operand && shape_equal(&node->type.shape, &c->node->type.shape))
-      return true;
-  }
-  return false;
-}
-
 static void nvptx_contract_define_constants(Contract *c) {
   const Tile *tile = &c->tile;
   const Constant constants[] = {
@@ -197,7 +183,7 @@ static void nvptx_contract_define_constants(Contract *c) {
       {"gemm_steps", tile->steps},
       {"gemm_stages", tile->stages},
       {"gemm_passes", tile->passes},
-      {"gemm_ahead", reads_more(c) ? AHEAD : 1},
+      {"gemm_ahead", nvptx_tile_ahead(c)},
       {"gemm_a_mapped", c->a.is_mapped},
       {"gemm_b_mapped", c->b.is_mapped},
       {"gemm_stays", tile->stays},

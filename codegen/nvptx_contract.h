@@ -78,4 +78,8 @@ int nvptx_tile_threads(const Contract *c);
 void nvptx_tile_grid(const Contract *c, int64_t grid[3]);
 /* Blocks that a multiprocessor should hold at once; 1: no promise. */
 int nvptx_tile_resident(const Contract *c);
+/* Groups of four columns that a thread's epilogue has under way at once. A block that stays on its multiprocessor has no
+ * other one beside it that hides the epilogue's waits, and 232 registers a thread: where the epilogue reads tensors of the
+ * result's size, all groups of a part of the tile. */
+int nvptx_tile_ahead(const Contract *c);
 #endif

@@ -27,6 +27,8 @@ enum {
   PAIR_CYCLES = 600, /* barriers of a cluster at both ends of a kernel */
   PART_CYCLES = 90,  /* adding one part of a split sum, some in flight */
   MANY_OPERANDS = 9,
+  AHEAD = 4,       /* groups of columns whose operands a thread's epilogue awaits at once; */
+  AHEAD_ALONE = 2, /* and where it reads none, in a block that has a multiprocessor to itself */
   EVERY_SPLIT = 16, /* up to here any number of parts is tried, of wgmma all, then powers of two */
 };
 
@@ -105,6 +107,26 @@ static int multiplying_threads(const Tile *tile, ContractUnit unit) {
 int nvptx_tile_threads(const Contract *c) {
   const Tile *tile = &c->tile;
   return multiplying_threads(tile, c->unit) + (tile->stays ? 4 * WARP : c->has_maps ? WARP : 0);
+}
+
+/* Does the epilogue read tensors of the result's size? They come from memory, while little else is
+ * going on: several groups' reads should be under way at once. */
+static bool reads_more(const Contract *c) {
+  const Graph *body = c->job->node->body;
+  for (int i = 0; body && i < body->nodes.count; i++) {
+    const Node *node = body->nodes.at[i];
+    bool is_operand = node == c->a.node || node == c->b.node;
+    if (node->op == OP_ARG && !is_operand && shape_equal(&node->type.shape, &c->node->type.shape))
+      return true;
+  }
+  return false;
+}
+
+int nvptx_tile_ahead(const Contract *c) {
+  const Tile *tile = &c->tile;
+  if (!tile->stays) return reads_more(c) ? AHEAD : 1;
+  int groups = tile->tile_m / tile->passes * (tile->tile_n / 4);
+  return reads_more(c) ? groups / multiplying_threads(tile, c->unit) : AHEAD_ALONE;
 }
 
 /* Sums that a thread keeps: with more than 64 of them a second block finds no registers. */
