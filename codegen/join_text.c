@@ -35,7 +35,7 @@ typedef struct {
 } PartText;
 
 /* ── kernels in the text ──────────────────────────────────────────────────────────────────── */
-static const char visible_entry[] = ".visible .entry ";
+static const char visible_entry[] = ".visible .entry ", constant_load[] = "ld.global.nc";
 
 static const char *behind_word(const char *at, const char *end, const char *word) {
   const char *found = at ? memmem(at, (size_t)(end - at), word, strlen(word)) : NULL;
@@ -170,6 +170,10 @@ static const char *append_join_word(PartText *p, const char *word, size_t length
     return NULL;
   } else if (begins(word, length, "griddepcontrol.")) { /* the joined kernel has waited */
     return at + strspn(at, ";");
+  } else if (p->part->is_followed && is_word(word, length, "ret")) {
+    text_printf(p->out, "bra \t$join_behind_%d", p->number);
+  } else if ((p->part->follows || p->part->is_followed) && begins(word, length, constant_load)) { /* another part may write there */
+    text_printf(p->out, "ld.global%.*s", (int)(length - strlen(constant_load)), word + strlen(constant_load));
   } else if (*word == '$') {
     text_printf(p->out, "$join%d_%.*s", p->number, (int)length - 1, word + 1);
   } else if ((begins(word, length, "bar.") || begins(word, length, "barrier.")) &&
@@ -215,7 +219,7 @@ static void append_split(Text *out, const char *low, const char *high, const cha
 static void append_join_place(PartText *p, int64_t first_block) {
   const int64_t *grid = p->part->grid;
   text_printf(p->out, "\t.reg .b32 \t%%join_x, %%join_y, %%join_z, %%join_own;\n");
-  if (p->part->threads < p->join->threads)
+  if (p->part->threads < p->join->threads && !p->part->follows)
     text_printf(p->out,
                 "\tmov.u32 \t%%join_own, %%tid.x;\n\tsetp.ge.u32 \t%%join_beyond, %%join_own, %d;\n"
                 "\t@%%join_beyond bra \t$join_end;\n",
@@ -229,11 +233,17 @@ static void append_join_place(PartText *p, int64_t first_block) {
   append_split(p->out, "%join_y", "%join_z", "%join_own", grid[1]);
 }
 
-static bool append_join_part(PartText *p, const KernelText *kernel, int64_t first_block, int64_t end_block) {
-  bool is_last = p->number + 1 == p->join->part_count;
-  if (!is_last)
+/* next: the first part of the blocks behind these. */
+static bool append_join_part(PartText *p, const KernelText *kernel, int64_t first_block, int64_t end_block, int next_line) {
+  bool is_last = next_line == p->join->part_count;
+  if (p->part->follows) { /* what the part before has written, all threads of the block may read now */
+    text_printf(p->out, "$join_behind_%d:\n\t", p->number - 1);
+    const char barrier[] = "bar.sync \t0;";
+    append_barrier(p, barrier, barrier + strlen("bar.sync"));
+    text_printf(p->out, "%s\n", p->part->threads == p->join->threads ? " \t0;" : ";");
+  } else if (!is_last)
     text_printf(p->out, "\tsetp.ge.u32 \t%%join_beyond, %%join_block, %" PRId64 ";\n\t@%%join_beyond bra \t$join_%d;\n",
-                end_block, p->number + 1);
+                end_block, next_line);
   text_printf(p->out, "{\n");
   for (const char *line = kernel->body; line < kernel->code;) {
     const char *next = strchr(line, '\n') + 1;
@@ -244,7 +254,7 @@ static bool append_join_part(PartText *p, const KernelText *kernel, int64_t firs
   append_join_place(p, first_block);
   if (!append_words(p, kernel->code, kernel->end - 2)) return false;
   text_printf(p->out, "}\n");
-  if (!is_last) text_printf(p->out, "$join_%d:\n", p->number + 1);
+  if (!is_last && !p->part->is_followed) text_printf(p->out, "$join_%d:\n", next_line);
   return true;
 }
 
@@ -296,8 +306,10 @@ static bool append_join(const Join *join, const KernelText *const *kernel, bool 
   for (int i = 0; i < join->part_count; i++) {
     const int64_t *grid = join->part[i].grid;
     int64_t end = blocks + grid[0] * grid[1] * grid[2];
-    if (!append_join_part(&parts[i], kernel[i], blocks, end)) return false;
-    blocks = end;
+    int next_line = i + 1;
+    while (next_line < join->part_count && join->part[next_line].follows) next_line++;
+    if (!append_join_part(&parts[i], kernel[i], blocks, end, next_line)) return false;
+    if (!join->part[i].is_followed) blocks = end;
   }
   text_printf(out, "$join_end:\n\tret;\n\n}\n");
   return true;
@@ -306,7 +318,7 @@ static bool append_join(const Join *join, const KernelText *const *kernel, bool 
 static bool append_joins(const Module *first, const KernelText *kernels, int count, Text *out, const char **what) {
   for (int j = 0; j < first->joins.count; j++) {
     const Join *join = first->joins.at[j];
-    const KernelText *found[STEP_PARTS] = {NULL};
+    const KernelText *found[JOIN_MOST_PARTS] = {NULL};
     for (int i = 0; i < join->part_count; i++) {
       for (int k = 0; k < count && !found[i]; k++)
         if (is_kernel_named(&kernels[k], join->part[i].name)) found[i] = &kernels[k];

@@ -1,4 +1,5 @@
 /* lower: the walk over a graph in its order, which is the order of execution. */
+#include "codegen/chain.h"
 #include "codegen/join.h"
 #include "codegen/library.h"
 #include "codegen/lower_private.h"
@@ -133,6 +134,7 @@ static bool lower_graph(Lowering *lowering, const Graph *graph, PlanGraph *out) 
   Plan *plan = lowering->plan;
   bool good = true;
   lowering->graph = graph;
+  lowering->rows = chain_find(lowering->module, lowering->arena, graph);
   lowering->out = out;
   lowering->prepare = out->prepare ? &plan->graphs.at[plan_find_graph(plan, out->prepare)] : NULL;
   if (lowering->prepare) begin_prepared(lowering, graph);

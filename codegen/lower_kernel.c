@@ -1,5 +1,6 @@
 /* lower_kernel: one node that computes: its operands' and results' buffers, its kernel (emitted now
  * or shared with an equal node before), and the launches. */
+#include "codegen/chain.h"
 #include "codegen/cost.h"
 #include "codegen/host.h"
 #include "codegen/join.h"
@@ -133,11 +134,16 @@ static bool maps_fit(const Kernel *kernel, const Arguments *arguments) {
   return true;
 }
 
+/* The rows that the node's kernel goes by. */
+static int64_t lowered_rows(const Lowering *lowering, const Node *node) {
+  return lowering->rows && lowering->out != lowering->prepare ? lowering->rows[node->id] : 0;
+}
+
 static Kernel *find_kernel(Lowering *lowering, const Node *node, uint64_t hash,
                            const Arguments *arguments) {
   for (int i = 0; i < lowering->kernels.count; i++) {
     LoweredKernel *have = &lowering->kernels.at[i];
-    if (have->hash != hash || have->node->op != node->op) continue;
+    if (have->hash != hash || have->node->op != node->op || have->rows != lowered_rows(lowering, node)) continue;
     if (have->alias_count != arguments->result_count ||
         memcmp(have->alias, arguments->alias, sizeof(int) * (size_t)have->alias_count))
       continue;
@@ -292,7 +298,7 @@ static void add_steps(Lowering *lowering, const Node *node, const Kernel *kernel
 /* Small workspaces lie one behind the other, so that launches which are joined (codegen/join.h) do not write over
  * each other's. */
 static void next_workspace(Lowering *lowering, const Kernel *kernel, const Arguments *arguments) {
-  enum { SMALL = 64 << 10 };
+  enum { SMALL = 512 << 10 };
   int64_t packed = plan_aligned(kernel->packed[0]) + plan_aligned(kernel->packed[1]);
   int64_t end = plan_aligned(arguments->workspace + kernel->workspace) + packed;
   lowering->workspace = join_is_wanted(lowering->module) && end < SMALL ? end : 0;
@@ -339,30 +345,38 @@ static Module *choose_module(Lowering *lowering, const Node *node) {
   return lowering->modules[best];
 }
 
+/* Emits the kernel of a node for which there is none yet. NULL, with an error, if it cannot. */
+static Kernel *make_kernel(Lowering *lowering, const Node *node, uint64_t hash, const Arguments *arguments) {
+  if (!is_within_limits(lowering, node)) return NULL;
+  LoweredKernel fresh = {.hash = hash,
+                         .node = node,
+                         .alias = arguments->alias,
+                         .result = arguments->type + arguments->input_count,
+                         .alias_count = arguments->result_count,
+                         .rows = lowered_rows(lowering, node)};
+  const char *name = name_kernel(lowering, node);
+  Module *module = choose_module(lowering, node);
+  bool good = module->target == TARGET_PTX
+                  ? nvptx_emit(module, node, name, fresh.result, arguments->alias, fresh.rows, &fresh.kernel)
+                  : host_emit(module, node, name, arguments->alias, &fresh.kernel);
+  if (!good) return NULL;
+  if (lowering->module->target == TARGET_PTX && !has_pitch(arguments))
+    library_call(lowering->plan->arena, node, arguments->alias, &fresh.kernel.library);
+  bool *by_rows = ARENA_ARRAY(lowering->arena, bool, arguments->count + 1);
+  if (fresh.rows && chain_by_rows(lowering->arena, node, fresh.rows, by_rows))
+    chain_note(lowering->module, &fresh.kernel, fresh.rows, by_rows, arguments->count);
+  VEC_PUSH(lowering->arena, lowering->kernels, fresh);
+  return &lowering->kernels.at[lowering->kernels.count - 1].kernel;
+}
+
 static bool lower_here(Lowering *lowering, const Node *node) {
   Arguments arguments = {0};
   if (!find_arguments(lowering, node, &arguments)) return false;
   if (writes_nothing(&arguments)) return true;
   uint64_t hash = node->op == OP_FUSED ? kernel_hash(node) : (uint64_t)node->op;
   Kernel *kernel = find_kernel(lowering, node, hash, &arguments);
-  if (!kernel) {
-    if (!is_within_limits(lowering, node)) return false;
-    LoweredKernel fresh = {.hash = hash,
-                           .node = node,
-                           .alias = arguments.alias,
-                           .result = arguments.type + arguments.input_count,
-                           .alias_count = arguments.result_count};
-    const char *name = name_kernel(lowering, node);
-    Module *module = choose_module(lowering, node);
-    bool good = module->target == TARGET_PTX
-                    ? nvptx_emit(module, node, name, fresh.result, arguments.alias, &fresh.kernel)
-                    : host_emit(module, node, name, arguments.alias, &fresh.kernel);
-    if (!good) return false;
-    if (lowering->module->target == TARGET_PTX && !has_pitch(&arguments))
-      library_call(lowering->plan->arena, node, arguments.alias, &fresh.kernel.library);
-    VEC_PUSH(lowering->arena, lowering->kernels, fresh);
-    kernel = &lowering->kernels.at[lowering->kernels.count - 1].kernel;
-  }
+  if (!kernel) kernel = make_kernel(lowering, node, hash, &arguments);
+  if (!kernel) return false;
   if (node->op == OP_PUT) /* the kernel writes the new part only */
     lower_copy(lowering, arguments.place[0], arguments.place[3], &node->type, node);
   for (int i = 0; i < arguments.count && lowering->out != lowering->prepare; i++)

@@ -17,6 +17,7 @@ typedef struct {
   const Type *result; /* the types of its results, as they lie in memory */
   const int *alias;
   int alias_count;
+  int64_t rows; /* that it goes by (codegen/chain.h), or 0 */
   Kernel kernel;
 } LoweredKernel;
 
@@ -51,6 +52,7 @@ typedef struct {
   /* of the graph at hand: */
   const Graph *graph;
   PlanGraph *out;
+  const int64_t *rows;      /* by node: those that its kernel goes by (codegen/chain.h), or 0; NULL: all 0 */
   PlanGraph *prepare;       /* the one that prepares weights for it, or NULL */
   int64_t prepared;         /* where its part of the place prepared begins */
   VEC(NodeSteps) node_steps[LOWER_GRAPHS]; /* of all of them, by the index in plan->graphs */

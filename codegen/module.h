@@ -26,7 +26,8 @@ typedef struct {
   VEC(const char *) kernels;  /* names of the entry points, */
   VEC(const char *) paired;   /* PTX: and of those whose blocks form clusters of two, */
   VEC(const char *) ordinary; /* … and of those that are never begun early (codegen/ptx_text.h); */
-  VEC(struct Join *) joins;   /* in the program's first module: its joined kernels (codegen/join.h) */
+  VEC(struct Join *) joins;   /* in the program's first module: its joined kernels (codegen/join.h), */
+  VEC(struct ChainLaunch *) chained; /* … and launches that go by rows (codegen/chain.h) */
 } Module;
 
 enum { MAX_LAUNCHES = 4 };
@@ -39,6 +40,7 @@ typedef struct {
   int64_t grid[3], block[3], shared; /* PTX launch, */
   int64_t stays, cluster;            /* see plan.h, */
   bool is_ordinary;                  /* never begun early, */
+  bool goes_by_rows;                 /* see codegen/chain.h, */
   const PlanMap *maps;               /* and its tensor maps */
   int map_count;
   PlanInt *ints; /* call */

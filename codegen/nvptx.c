@@ -1,5 +1,6 @@
 /* nvptx: what all GPU skeletons use (indices, widths of accesses, stages of reductions), and the
  * function that chooses one of them for a node. */
+#include "codegen/chain.h"
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
 #include <string.h>
@@ -200,7 +201,7 @@ int64_t nvptx_row_pitch(const Job *job, int64_t length) {
 }
 
 bool nvptx_emit(Module *module, const Node *node, const char *name, const Type *result,
-                const int *alias, Kernel *out) {
+                const int *alias, int64_t rows, Kernel *out) {
   *out = (Kernel){0};
   Job job = {.module = module,
              .node = node,
@@ -208,7 +209,9 @@ bool nvptx_emit(Module *module, const Node *node, const char *name, const Type *
              .alias = alias,
              .out = out,
              .scratch = arena_new(),
-             .operand_count = node->input_count};
+             .operand_count = node->input_count,
+             .rows = rows,
+             .block_rows = rows ? chain_block_rows(rows) : 0};
   job.result_count = node_result_count(node);
   Type *types = ARENA_ARRAY(job.scratch, Type, job.result_count);
   bool *is_whole = ARENA_ARRAY(job.scratch, bool, job.result_count);

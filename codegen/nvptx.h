@@ -8,8 +8,9 @@
  * CONV_GRAD_WEIGHT SCATTER_ADD or PUT outside of bodies. `name` is the entry's name; further
  * entries of the same node append to it ("<name>_combine"). `alias[i]`: for result i the operand
  * that lies at the same address (in-place), -1 for none, -2 for unclear. `result`: the types of the
- * results as they lie in memory; NULL: without pitches. Fills *out (launches with grid, block,
+ * results as they lie in memory; NULL: without pitches. rows: the kernel goes by so many (codegen/chain.h,
+ * chain_by_rows says that it may); 0: it does not. Fills *out (launches with grid, block,
  * shared; workspace). False with an error in module->diag if it cannot. */
 bool nvptx_emit(Module *module, const Node *node, const char *name, const Type *result,
-                const int *alias, Kernel *out);
+                const int *alias, int64_t rows, Kernel *out);
 #endif

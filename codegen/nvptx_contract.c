@@ -6,6 +6,7 @@
 #include "codegen/nvptx_map.h"
 #include "codegen/nvptx_mma.h"
 #include "codegen/nvptx_rounded.h"
+#include "codegen/nvptx_rows.h"
 #include "codegen/nvptx_sums.h"
 #include "codegen/nvptx_waits.h"
 #include "codegen/nvptx_wgmma.h"
@@ -201,7 +202,7 @@ static void nvptx_contract_define_constants(Contract *c) {
 
 /* An element as it lies in a panel: of the arithmetic's type, or for tensor cores its bits. */
 static LLVMTypeRef element_type(Contract *c, Emitter *emitter) {
-  return c->unit == UNIT_SIMT
+  return c->unit == UNIT_SIMT || c->unit == UNIT_ROWS
              ? emit_register_type(emitter, c->dtype)
              : LLVMIntTypeInContext(c->job->module->context, (unsigned)c->bytes * 8);
 }
@@ -215,7 +216,7 @@ static void define_element(Contract *c, const char *name, const Operand *operand
   LLVMValueRef value = emit_load_at(&emitter, emitter.pointer[operand->argument],
                                     c->bytes == 1 ? DT_U8 : c->dtype,
                                     LLVMGetParam(emitter.function, 1));
-  if (c->unit != UNIT_SIMT && c->bytes > 1)
+  if (c->unit != UNIT_SIMT && c->unit != UNIT_ROWS && c->bytes > 1)
     value = LLVMBuildBitCast(emitter.builder, emit_to_memory(&emitter, c->dtype, value), type, "");
   callback_close(&emitter, value);
 }
@@ -249,6 +250,8 @@ static void define_operands(Contract *c) {
     nvptx_whole_define(c);
   else if (c->unit == UNIT_ROUNDED)
     nvptx_rounded_define(c);
+  else if (c->unit == UNIT_ROWS)
+    nvptx_rows_define(c);
   else if (c->unit == UNIT_MMA8)
     nvptx_define_mma8(c->job, c->suffix, "gemm", c->dtype, c->node->input[1]->type.dtype);
   else if (c->unit != UNIT_SIMT)
@@ -443,6 +446,8 @@ static void nvptx_contract_emit_combine(Contract *c, int64_t results) {
   entry_leave_out(job, SECOND_MAKES_ALL, true);
   if (c->job->has_packed) nvptx_whole_parameters(c, true);
   entry_open(&entry, job, name, COMBINE_THREADS, true);
+  if (job->rows) nvptx_rows_combine(c, &entry, name, count / LANES_OF_A_SUM);
+  if (job->rows) return;
   LLVMValueRef block = entry_mul(&entry, entry_special(&entry, "ctaid.x"), COMBINE_THREADS);
   LLVMValueRef number = entry_add(&entry, block, entry_special(&entry, "tid.x"));
   callback_call(&entry, c->suffix, "gemm_combine", &number, 1);
@@ -483,11 +488,12 @@ static void emit_entries(Contract *c) {
   int64_t grid[3];
   nvptx_tile_grid(c, grid);
   entry_close(&entry, job->name, grid[0], grid[1], grid[2]);
-  job->out->launch[job->out->launch_count - 1].stays = tile->stays;
-  job->out->launch[job->out->launch_count - 1].cluster = tile->pair ? 2 : 0;
-  job->out->launch[job->out->launch_count - 1].is_ordinary = is_ordinary;
-  if (tile->shared > SHARED_STATIC)
-    job->out->launch[job->out->launch_count - 1].shared = tile->shared;
+  KernelLaunch *launch = &job->out->launch[job->out->launch_count - 1];
+  launch->stays = tile->stays;
+  launch->cluster = tile->pair ? 2 : 0;
+  launch->is_ordinary = is_ordinary;
+  launch->goes_by_rows = c->unit == UNIT_ROWS;
+  if (tile->shared > SHARED_STATIC) launch->shared = tile->shared;
   nvptx_sums_entry(c);
   if (tile->splits > 1) nvptx_contract_emit_combine(c, results);
 }
@@ -503,7 +509,7 @@ static ContractKind contract_kind(Op op) {
 static void nvptx_contract_choose_unit(Contract *c) {
   bool is_half = dtype_is_narrow(c->dtype);
   bool allows_tf32 = c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0);
-  c->unit = integers_have_kernel(c->node) ? UNIT_WHOLE : nvptx_rounded_suits(c->job->node, c->node) ? UNIT_ROUNDED : is_half ? UNIT_MMA16 : dtype_is_float8(c->dtype) ? UNIT_MMA8 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
+  c->unit = c->job->rows && chain_is_small(c->node, c->job->rows) ? UNIT_ROWS : integers_have_kernel(c->node) ? UNIT_WHOLE : nvptx_rounded_suits(c->job->node, c->node) ? UNIT_ROUNDED : is_half ? UNIT_MMA16 : dtype_is_float8(c->dtype) ? UNIT_MMA8 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
   c->bytes = c->unit == UNIT_WHOLE ? 1 : dtype_bytes(c->dtype);
 }
 
@@ -513,7 +519,7 @@ static const char *body_of(const Contract *c) {
          : c->unit == UNIT_MMA32 ? "mma32_ptx"
          : c->unit == UNIT_MMA8  ? "mma8_ptx"
          : c->unit == UNIT_WHOLE ? "mma_whole_ptx"
-         : c->unit == UNIT_ROUNDED ? "rounded_ptx"
+         : c->unit == UNIT_ROUNDED ? "rounded_ptx" : c->unit == UNIT_ROWS ? "rows_ptx"
          : c->dtype == DT_F64    ? "gemm64_ptx"
                                  : "gemm_ptx";
 }

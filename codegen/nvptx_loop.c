@@ -1,6 +1,7 @@
 /* nvptx_loop: kernels without reductions. A thread makes `width` neighbouring elements (16 bytes
  * where they lie side by side, so that LLVM joins the accesses), the grid covers the domain
  * exactly. Large kernels of which all rows share operands go row by row (nvptx_row.c). */
+#include "codegen/chain.h"
 #include "codegen/nvptx_places.h"
 #include "passes/fuse.h"
 
@@ -28,7 +29,43 @@ static int narrow_row(const Job *job, int64_t elements, int64_t inner) {
   return is_narrow && is_large && !module_leaves_out(job->module, "narrow_rows") ? (int)inner : 1;
 }
 
+/* All values of `width` neighbours first, then all stores: loads stay together, and an operand that a result overwrites is read
+ * at the same index only. */
+static void make_group(Entry *entry, const Domain *domain, LLVMValueRef group, int width, Index *index) {
+  Job *job = entry->job;
+  for (int e = 0; e < width; e++) entry_push_digits(entry, domain, false, group, width, e, &index[e]);
+  for (int e = 0; e < width; e++)
+    for (int i = 0; i < job->result_count; i++)
+      emit_value(&entry->emitter, job->node->body->roots.at[i].node, &index[e]);
+}
+
+/* By rows (codegen/chain.h): the threads of a block go over the groups of its rows. */
+static bool loop_block_rows(Job *job) {
+  Domain domain = collapse_domain(job->scratch, job->node, job->result_type);
+  int64_t elements = domain_elements(&domain, -1), length = elements / job->rows;
+  int width = nvptx_width(job, domain.count ? domain.extent[domain.count - 1] : 1);
+  while (length % width) width /= 2;
+  int64_t groups = elements / width, own = job->block_rows * length / width, blocks = (groups + own - 1) / own;
+  for (int i = 0; i < domain.count; i++) domain.is_reduced[i] = false;
+  Entry entry;
+  entry_open(&entry, job, job->name, CHAIN_THREADS, false);
+  entry_annotate(&entry, "minctasm", 2);
+  LLVMValueRef first = entry_mul(&entry, entry_special(&entry, "ctaid.x"), own);
+  LLVMValueRef end = entry_min(&entry, entry_add(&entry, first, entry_const(&entry, own)), entry_const(&entry, groups));
+  Loop loop;
+  LLVMValueRef group = entry_begin_loop(&entry, &loop, entry_add(&entry, first, entry_special(&entry, "tid.x")), end,
+                                        entry_const(&entry, CHAIN_THREADS), NULL, 0);
+  Index index[8] = {0};
+  make_group(&entry, &domain, group, width, index);
+  for (int i = 0; i < job->result_count; i++) entry_store_group(&entry, i, index, width);
+  entry_end_loop(&entry, &loop, NULL);
+  entry_close(&entry, job->name, blocks, 1, 1);
+  job->out->launch[0].goes_by_rows = true;
+  return true;
+}
+
 bool nvptx_loop(Job *job) {
+  if (job->rows) return loop_block_rows(job);
   if (nvptx_transpose(job)) return true;
   Domain domain = collapse_domain(job->scratch, job->node, job->result_type);
   int64_t elements = domain_elements(&domain, -1);

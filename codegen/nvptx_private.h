@@ -33,6 +33,8 @@ typedef struct {
   bool has_packed;      /* behind the workspace there are two packed operands; then there are no maps */
   const int *only;      /* entries that are opened have these parameters, as entry_only says; NULL: as above */
   int only_count, only_inputs;
+  int64_t rows;   /* not 0: the kernel goes by so many rows (codegen/chain.h), */
+  int block_rows; /* of which a block of CHAIN_THREADS threads makes so many */
 } Job;
 
 /* What a kernel body in C gets the pointers of: operands, results, the workspace, packed operands, maps. */

@@ -5,6 +5,7 @@
  * nvptx_long.c's. Of many rows a block has several, one after the other, and keeps what they share.
  * Sums combine in a fixed order: lanes by butterfly, warps one after the other (online variants
  * such as Milakov and Gimelshein 2018 would save nothing where the row stays). */
+#include "codegen/chain.h"
 #include "codegen/nvptx_places.h"
 #include "codegen/nvptx_row_sums.h"
 #include "passes/fuse.h"
@@ -189,7 +190,8 @@ void nvptx_store_rows(Entry *entry, const Index *row, LLVMValueRef condition) {
   bool overwrites = false;
   for (int i = 0; i < job->result_count; i++)
     overwrites |= !job->is_whole[i] && !job->is_beside[i] && job->alias && job->alias[i] >= 0;
-  if (overwrites) entry_barrier(entry);
+  if (overwrites && job->rows) entry_warp_barrier(entry); /* a warp has a row, which no other one overwrites */
+  if (overwrites && !job->rows) entry_barrier(entry);
   LLVMBasicBlockRef after = entry_begin_if(entry, condition);
   for (int i = 0; i < job->result_count; i++)
     if (!job->is_whole[i] && !job->is_beside[i])
@@ -375,6 +377,34 @@ static void do_rows(Row *r, LLVMValueRef *group) {
   store_results(r);
 }
 
+/* By rows (codegen/chain.h): each of the first warps of a block has one. */
+static bool emit_block_rows(Row *r) {
+  Entry *entry = &r->entry;
+  Job *job = entry->job;
+  int64_t own = job->block_rows;
+  set_team(r, WARP);
+  r->is_unrolled = true;
+  entry_open(entry, job, job->name, CHAIN_THREADS, false);
+  entry_annotate(entry, "minctasm", 2);
+  r->thread = entry_special(entry, "tid.x");
+  r->lane = entry_rem(entry, r->thread, WARP);
+  LLVMValueRef below = entry_div(entry, r->thread, WARP);
+  r->row = entry_add(entry, entry_mul(entry, entry_special(entry, "ctaid.x"), own), below);
+  if (r->align > 1) r->before = entry_rem(entry, entry_mul(entry, r->row, r->pitch % r->align), r->align);
+  LLVMValueRef *group = ARENA_ARRAY(job->scratch, LLVMValueRef, r->share + 1);
+  r->index = ARENA_ARRAY(job->scratch, Index, r->share + 1);
+  r->valid = ARENA_ARRAY(job->scratch, LLVMValueRef, r->share + 1);
+  place_elements(r, group);
+  LLVMValueRef valid = own * WARP < CHAIN_THREADS ? entry_less(entry, below, entry_const(entry, own)) : NULL;
+  if (r->rows % own) valid = entry_and(entry, valid, entry_less(entry, r->row, entry_const(entry, r->rows)));
+  LLVMBasicBlockRef after = entry_begin_if(entry, valid);
+  do_rows(r, group);
+  entry_end_if(entry, after);
+  entry_close(entry, job->name, (r->rows + own - 1) / own, 1, 1);
+  job->out->launch[0].goes_by_rows = true;
+  return true;
+}
+
 static bool emit_row(Row *r) {
   Entry *entry = &r->entry;
   Job *job = entry->job;
@@ -382,6 +412,7 @@ static bool emit_row(Row *r) {
   r->pitch = nvptx_row_pitch(job, r->length);
   if (!r->pitch) r->pitch = r->length; /* which decides nothing but where lanes begin */
   choose_team(r, kept);
+  if (job->rows) return emit_block_rows(r);
   if (is_loop(r) && r->share == r->width)
     r->places = nvptx_tile_places(job, &r->domain, false, r->width);
   r->rows /= r->places;

@@ -4,6 +4,7 @@
  * same everywhere. Sources of the figures: docs/kernels.md. */
 #include "codegen/nvptx_region.h"
 #include "codegen/nvptx_rounded.h"
+#include "codegen/nvptx_rows.h"
 #include "codegen/nvptx_sums.h"
 #include <string.h>
 
@@ -14,7 +15,8 @@ enum {
   PANEL_CYCLES = 80,         /* barrier, waiting, addresses; */
   MAPPED_PANEL_CYCLES = 30,  /* by tensor maps only waiting, */
   MIXED_PANEL_CYCLES = 60,   /* and of one operand by them */
-  LAUNCH_CYCLES = 2600,      /* a second launch, in a graph */
+  LAUNCH_CYCLES = 2600,      /* a second launch, in a graph; */
+  CHAINED_CYCLES = 600,      /* or one that goes by rows, in a launch with those behind it */
   SHARED_MMA = 100 << 10,    /* two such blocks fit a multiprocessor */
   SHARED_WGMMA = 200 << 10,  /* one */
   MBARRIERS = 16,            /* bytes a stage */
@@ -106,6 +108,7 @@ static int multiplying_threads(const Tile *tile, ContractUnit unit) {
 
 int nvptx_tile_threads(const Contract *c) {
   const Tile *tile = &c->tile;
+  if (c->unit == UNIT_ROWS) return CHAIN_THREADS;
   return multiplying_threads(tile, c->unit) + (tile->stays ? 4 * WARP : c->has_maps ? WARP : 0);
 }
 
@@ -310,7 +313,7 @@ static double estimate(const Tile *tile, const Contract *c) {
   double cycles = rounds * (multiply > load ? multiply : load) + waits * latency;
   if (tile->pair) cycles += PAIR_CYCLES;
   if (tile->splits > 1)
-    cycles += LAUNCH_CYCLES + PART_CYCLES * (double)(tile->splits + 7) / 8 +
+    cycles += (c->job->rows ? CHAINED_CYCLES : LAUNCH_CYCLES) + PART_CYCLES * (double)(tile->splits + 7) / 8 +
               2 * sum * (double)(c->m * c->n * c->batches * c->classes * tile->splits) /
                   (MULTIPROCESSORS * LOAD_BYTES_PER_CYCLE / 2);
   return cycles;
@@ -433,6 +436,10 @@ void nvptx_choose_tile(Contract *c) {
   const Module *module = c->job->module;
   if (c->unit == UNIT_ROUNDED) {
     nvptx_rounded_choose(c);
+    return;
+  }
+  if (c->unit == UNIT_ROWS) {
+    nvptx_rows_choose(c);
     return;
   }
   if (module->only_tile) {

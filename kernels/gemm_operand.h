@@ -350,34 +350,58 @@ ALWAYS void finish_group(void *const *args, const Where *w, int row, int column,
 
 enum { LANES_OF_A_SUM = 8 };
 
-/* With splits: eight neighbouring threads add the parts of one element, or with gemm_finish4 of one
- * group of four, of batches x classes x rows x columns. All threads of a warp take part; those
- * beyond the end do the last element again. */
-__attribute__((always_inline)) void gemm_combine(void *const *args, int thread) {
-  int wide = gemm_by_four() ? 4 : 1, area = gemm_m() * gemm_wide_n() / wide;
-  int all = area * gemm_batches() * classes(), lane = thread % LANES_OF_A_SUM;
-  int index = thread / LANES_OF_A_SUM, is_inside = index < all;
-  if (!is_inside) index = all - 1;
-  int part = index / area, place = index % area, across = gemm_wide_n() / wide;
-  const REAL *parts = gemm_workspace(args) + ((int64_t)part * gemm_splits() * area + place) * wide;
-  Four sum = {0, 0, 0, 0};
-#pragma clang loop unroll_count(4)
-  for (int split = lane; split < gemm_splits(); split += LANES_OF_A_SUM) {
-    if (gemm_by_four())
-      sum += *(const Four *)(parts + (int64_t)split * area * 4);
-    else
-      sum[0] += parts[(int64_t)split * area];
-  }
-#pragma clang loop unroll(full)
-  for (int e = 0; e < wide; e++) sum[e] = gemm_sum_lanes(sum[e]);
+/* How many elements, or with gemm_finish4 groups of four, there are of batches x classes x rows x columns; and the parts of
+ * one of them, class_groups() apart: its number in its class is *place. */
+ALWAYS int group_width(void) { return gemm_by_four() ? 4 : 1; }
+ALWAYS int class_groups(void) { return gemm_m() * gemm_wide_n() / group_width(); }
+ALWAYS const REAL *parts_of(void *const *args, int index, int *place) {
+  *place = index % class_groups();
+  return gemm_workspace(args) + ((int64_t)(index / class_groups()) * gemm_splits() * class_groups() + *place) * group_width();
+}
+ALWAYS Four part_at(const REAL *parts, int split) {
+  if (gemm_by_four()) return *(const Four *)(parts + (int64_t)split * class_groups() * 4);
+  return (Four){parts[(int64_t)split * class_groups()], 0, 0, 0};
+}
+
+/* Gives the sum to the epilogue. */
+ALWAYS void finish_sum(void *const *args, int index, int place, Four sum) {
+  int part = index / class_groups(), across = gemm_wide_n() / group_width();
   Class class = class_of(part % classes());
   int batch = part / classes(), row = result_row(&class, place / across);
-  if (!is_inside || lane || row < 0) return;
+  if (row < 0) return;
   Columns none;
-  Values values = values_of(args, batch, row, place % across * wide, sum);
+  Values values = values_of(args, batch, row, place % across * group_width(), sum);
   if (gemm_by_four())
     gemm_finish4(args, none.at[0], batch, row, place % across, values[0], values[1], values[2], values[3]);
   else
     gemm_finish(args, batch, row, place % across, values[0]);
+}
+
+/* With splits: eight neighbouring threads add the parts of one element, or of one group of four. All
+ * threads of a warp take part; those beyond the end do the last element again. */
+__attribute__((always_inline)) void gemm_combine(void *const *args, int thread) {
+  int all = class_groups() * gemm_batches() * classes(), lane = thread % LANES_OF_A_SUM, place;
+  int index = thread / LANES_OF_A_SUM, is_inside = index < all;
+  if (!is_inside) index = all - 1;
+  const REAL *parts = parts_of(args, index, &place);
+  Four sum = {0, 0, 0, 0};
+#pragma clang loop unroll_count(4)
+  for (int split = lane; split < gemm_splits(); split += LANES_OF_A_SUM) sum += part_at(parts, split);
+#pragma clang loop unroll(full)
+  for (int e = 0; e < group_width(); e++) sum[e] = gemm_sum_lanes(sum[e]);
+  if (is_inside && !lane) finish_sum(args, index, place, sum);
+}
+
+/* The same of elements, or groups of four, [first, end), by a block of so many threads: a thread adds all parts, in order. */
+__attribute__((always_inline)) void gemm_combine_rows(void *const *args, int first, int end, int threads, int thread) {
+#pragma clang loop unroll(disable)
+  for (int index = first + thread; index < end; index += threads) {
+    int place;
+    const REAL *parts = parts_of(args, index, &place);
+    Four sum = {0, 0, 0, 0};
+#pragma clang loop unroll_count(8)
+    for (int split = 0; split < gemm_splits(); split++) sum += part_at(parts, split);
+    finish_sum(args, index, place, sum);
+  }
 }
 #endif

@@ -2,6 +2,7 @@
  * the element that it was made of; before that one is looked at, the step is run again up to its
  * kernel, so nothing has been overwritten. Told is an operation whose operands are finite, or where
  * the number was there before the step: in the data, a parameter, a setting. */
+#include "plan/plan_order.h"
 #include "runtime/execute/replay_private.h"
 #include <errno.h>
 #include <math.h>
@@ -30,6 +31,40 @@ static Status pack_operand(Kernel *kernel, int operand) {
   return STATUS_OK;
 }
 
+/* Before which step the kernel's operand is there: before its own; or behind it where the same launch does what makes the operand,
+ * too (kernels that go by rows: codegen/chain.h). Nothing in that launch writes it a second time. */
+static int operand_step(const Kernel *kernel, int operand) {
+  int step = kernel->index;
+  for (int b = 0; kernel->of && b < kernel->graph->bodies.count; b++) {
+    const PlanBody *body = &kernel->graph->bodies.at[b];
+    int end = body->end < kernel->of->end ? body->end : kernel->of->end;
+    if (body == kernel->of || body->first >= end || kernel->of->first >= end || end <= step) continue;
+    for (int i = body->input_count; i < body->arg_count; i++)
+      if (plan_buffers_overlap(&kernel->graph->buffers.at[body->args[i]], replay_buffer(kernel, operand))) step = end;
+  }
+  return step;
+}
+
+/* Reads the operands that are there before a step, up to which all is done again. */
+static Status read_operands(Kernel *kernel, int step) {
+  STATUS_TRY(replay_tell_again(kernel->replay));
+  STATUS_TRY(replay_to(kernel->replay, kernel->run, step));
+  for (int i = 0; i < kernel->input_count; i++) {
+    const PlanBuffer *buffer = replay_buffer(kernel, i);
+    int64_t bytes = type_bytes(&buffer->type);
+    if ((operand_step(kernel, i) > kernel->index) != (step > kernel->index)) continue;
+    STATUS_TRY(replay_bytes(kernel->replay, kernel->run, buffer->place, buffer->offset, bytes, &kernel->at[i], &kernel->copy[i]));
+    if (!kernel->copy[i]) { /* what is done again for others may write there */
+      kernel->copy[i] = malloc((size_t)bytes + 1);
+      if (!kernel->copy[i]) return status_errno(ENOMEM, "--check=nan");
+      memcpy(kernel->copy[i], kernel->at[i], (size_t)bytes);
+      kernel->at[i] = kernel->copy[i];
+    }
+    STATUS_TRY(pack_operand(kernel, i));
+  }
+  return replay_rest(kernel->replay, kernel->run, step);
+}
+
 /* Runs the step again up to the kernel that gives its argument `arg`. */
 static Status kernel_open(Replay *replay, int run, int index, int arg, Kernel *out) {
   const PlanGraph *graph = replay_graph(replay, run);
@@ -38,18 +73,14 @@ static Status kernel_open(Replay *replay, int run, int index, int arg, Kernel *o
   *out = (Kernel){replay, graph, &graph->steps.at[index], of, run, first};
   out->args = of ? of->args : out->step->args;
   out->input_count = of ? of->input_count : out->step->input_count;
-  STATUS_TRY(replay_tell_again(replay));
-  STATUS_TRY(replay_to(replay, run, first));
   out->at = calloc((size_t)out->input_count + 1, sizeof *out->at);
   out->copy = calloc((size_t)out->input_count + 1, sizeof *out->copy);
   if (!out->at || !out->copy) return status_errno(ENOMEM, "--check=nan");
-  for (int i = 0; i < out->input_count; i++) {
-    const PlanBuffer *buffer = replay_buffer(out, i);
-    STATUS_TRY(replay_bytes(replay, run, buffer->place, buffer->offset, type_bytes(&buffer->type),
-                            &out->at[i], &out->copy[i]));
-    STATUS_TRY(pack_operand(out, i));
-  }
-  STATUS_TRY(replay_rest(replay, run, first));
+  int last = first;
+  for (int i = 0; i < out->input_count; i++)
+    if (operand_step(out, i) > last) last = operand_step(out, i);
+  STATUS_TRY(read_operands(out, first));
+  if (last > first) STATUS_TRY(read_operands(out, last));
   return of ? body_new(graph, of, out->at, &out->body) : STATUS_OK;
 }
 
@@ -71,7 +102,7 @@ static bool find_writer(Replay *replay, const ReplaySpot *spot, int *run, int *i
 static void spot_of_operand(const Kernel *kernel, int arg, int64_t element, ReplaySpot *spot) {
   const PlanBuffer *buffer = replay_buffer(kernel, arg);
   spot->run = kernel->run;
-  spot->step = kernel->index;
+  spot->step = operand_step(kernel, arg);
   spot->place = buffer->place;
   spot->at = buffer->offset + type_place(&buffer->type, element) * dtype_bytes(buffer->type.dtype);
 }

@@ -28,6 +28,22 @@ MODELS = {  # of layers whose blocks have other sizes than their neighbours', su
   loss = mean(cross_entropy(Linear(10, name="out")(LayerNorm(name="last")(g)), y))
 }}
 """,
+    # kernels that go by rows, one behind the other: odd widths, norms, residuals, a mask that is drawn, a long first product
+    "rows": """model M(x: f32[B, 40], y: i32[B]) {{
+  h = gelu(Linear(70, name="one")(concat([x, x * x, x - 1, x * 2, x, x, x + 3, x], axis=1)))
+  h = LayerNorm(name="norm")(Linear(33, name="two")(dropout(h, 0.2)))
+  h = silu(Linear(33, name="gate")(h)) * h + h
+  logits = Linear(7, name="three")(h)
+  loss = mean(cross_entropy(logits, y % 7)) + 0.1 * mean(square(logits))
+  metric accuracy = mean(argmax(logits, axis=-1) == y % 7)
+}}
+""",
+    # every row is compared with all others: one operand of that product goes by rows, and the other does not
+    "pairs": """model M(x: f32[B, 40], y: i32[B]) {{
+  h = Linear(16, name="two")(gelu(Linear(24, name="one")(x)))
+  loss = mean(cross_entropy(h @ transpose(h), y % B))
+}}
+""",
     "images": """model M(x: f32[B, 40], y: i32[B]) {{
   h = relu(BatchNorm(name="norm")(Conv2d(8, 3, padding=1, name="one")(reshape(x, [B, 2, 5, 4]))))
   loss = mean(cross_entropy(Linear(10, name="out")(flatten(Conv2d(4, 3, name="two")(h), from=1)), y))
@@ -67,8 +83,12 @@ class Joined(support.Case):
     def test_same_bits(self):
         self.write_data(99)
         for i, name in enumerate(MODELS):
-            for gpu, precision in (("sm_80", ("bf16", "f32", "tf32")[i]), ("sm_90a", ("f32", "bf16", "fp16")[i])):
+            for gpu, precision in (("sm_80", ("bf16", "f32", "tf32", "f32", "tf32")[i]), ("sm_90a", ("f32", "bf16", "fp16", "f32", "fp16")[i])):
                 self.check(name, gpu, precision)
+        for batch in (2, 5):
+            self.check("rows", "sm_90a", "f32", batch=batch)
+        self.check("rows", "sm_80", "f32", "adam(lr=0.01)", 33, "memplan,early_launch")
+        self.check("rows", "sm_90a", "bf16", "sgd(lr=0.1)", 16, "dce2", "--set", "train.accumulate=2", "--set", "train.ema=0.9", "--set", "train.clip=1")
         self.check("norm", "sm_90a", "f32", disable="fuse")
         self.check("norm", "sm_80", "f32", disable="column_sums,row_sums,early_launch,memplan")
         self.check("mlp", "sm_90a", "f32", "sgd(lr=0.1)", 24, "schedule", "--set", "train.accumulate=2")
@@ -97,6 +117,44 @@ class Joined(support.Case):
                 expected = w[name].grad.numpy()
                 error = numpy.abs((value.astype(numpy.float64) - end[name]) / 8192 - expected).max() / numpy.abs(expected).max()
                 self.assertLess(error, 2e-5, f"{gpu}: {name}")
+
+    def rows_gradients(self, start):
+        """Those of the model below, in float64, by PyTorch."""
+        w = {name: torch.tensor(value, dtype=torch.float64, requires_grad=True) for name, value in start.items()}
+        linear = lambda name, h: torch.nn.functional.linear(h, w[name + ".weight"], w[name + ".bias"])
+        h = torch.nn.functional.gelu(linear("one", torch.tensor(self.x, dtype=torch.float64)))
+        h = torch.nn.functional.layer_norm(linear("two", h), (33,), w["norm.weight"], w["norm.bias"], 1e-5)
+        h = torch.nn.functional.silu(linear("gate", h)) * h + h
+        logits = linear("three", h)
+        loss = torch.nn.functional.cross_entropy(logits, torch.tensor(self.y % 7, dtype=torch.int64)) + 0.1 * (logits ** 2).mean()
+        loss.backward()
+        return {name: value.grad.numpy() for name, value in w.items()}
+
+    def test_rows_against_pytorch(self):
+        """Layers of odd widths, a norm and a residual, whose kernels go by rows: all in one launch, and without."""
+        model = """model M(x: f32[B, 40], y: i32[B]) {{
+  h = LayerNorm(name="norm")(Linear(33, name="two")(gelu(Linear(70, name="one")(x))))
+  logits = Linear(7, name="three")(silu(Linear(33, name="gate")(h)) * h + h)
+  loss = mean(cross_entropy(logits, y % 7)) + 0.1 * mean(square(logits))
+}}
+"""
+        random = numpy.random.RandomState(8)
+        shapes = {"one": (70, 40), "two": (33, 70), "gate": (33, 33), "three": (7, 33)}
+        start = {f"{name}.weight": (random.randn(*shape) * 0.3).astype(numpy.float32) for name, shape in shapes.items()}
+        start.update({f"{name}.bias": (random.randn(shape[0]) * 0.3).astype(numpy.float32) for name, shape in shapes.items()})
+        start.update({"norm.weight": (1 + random.randn(33) * 0.2).astype(numpy.float32), "norm.bias": random.randn(33).astype(numpy.float32)})
+        support.write_safetensors(self.path("start.safetensors"), start)
+        for batch, gpu in ((48, "sm_80"), (33, "sm_90a"), (3, "sm_90a"), (300, "sm_90a")):
+            self.write_data(batch)
+            expected = self.rows_gradients(start)
+            source = (model + HEAD).format(batch=batch, precision="f32", optimizer="sgd(lr=8192.0)")
+            for flags, has_chain in (((), True), (("--disable=row_chains",), False)):
+                end, _ = self.trained(source, "--gpu", gpu, *flags, steps=1, init=("--init", self.path("start.safetensors")))
+                with open(self.path("model.ptx")) as file:
+                    self.assertEqual("$join_behind_" in file.read(), has_chain)
+                for name, value in start.items():
+                    error = numpy.abs((value.astype(numpy.float64) - end[name]) / 8192 - expected[name]).max() / numpy.abs(expected[name]).max()
+                    self.assertLess(error, 2e-5, f"{gpu}, {batch} rows, {flags}: {name}")
 
     def test_check_nan(self):
         """The same sentence."""

@@ -79,7 +79,7 @@ static void check_form(SimMachine *machine, const AttentionCase *form) {
   attention_nodes(graph, node);
   for (int i = 0; i < 2; i++) {
     assert_true(attention_is_whole(node[i], true));
-    assert_true(nvptx_emit(&module, node[i], i ? "backward" : "forward", NULL, alias, &kernel[i]));
+    assert_true(nvptx_emit(&module, node[i], i ? "backward" : "forward", NULL, alias, 0, &kernel[i]));
   }
   assert_true(module_link(&module));
   assert_true(target_optimize(&module));

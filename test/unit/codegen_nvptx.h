@@ -273,7 +273,7 @@ static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue 
     const char *name = arena_printf(arena, "k%d", one.made.count);
     Type types[GPU_MAX_ARGS];
     for (int r = 0; r < node_result_count(node); r++) types[r] = result_in_memory(&one, node, r);
-    if (!nvptx_emit(&module, node, name, types, alias, &made.kernel))
+    if (!nvptx_emit(&module, node, name, types, alias, 0, &made.kernel))
       fail_msg("no kernel for:\n%s", graph_to_text(graph, arena));
     VEC_PUSH(arena, one.made, made);
   }
