@@ -516,7 +516,6 @@ defect("join-by-rows", J, "if (!x->by_rows[i] || !y->by_rows[k] || !is_same", "i
 defect("join-behind", JT, '  } else if (p->part->is_followed && is_word(word, length, "ret")) {\n    text_printf(p->out, "bra \\t$join_behind_%d", p->number);\n', "", JOINED)
 defect("rows-of-others", "kernels/rows_ptx.c", "w->row0 * gemm_a_pitch(), left, gemm_a_quads()", "0, left, gemm_a_quads()", JOINED)
 defect("rows-behind-k", "kernels/rows_ptx.c", "return quad < quads() ? quad : quads();", "return quad;", JOINED)
-defect("chain-operand", "codegen/chain.c", "if (node->op == OP_DOT) return i == 0;", "if (node->op == OP_DOT) return true;", JOINED)
 defect("chain-check-nan", "runtime/execute/replay_explain.c", "spot->step = operand_step(kernel, arg);", "spot->step = kernel->index;", JOINED)
 defect("join-shared-memory", JT, "if (parts[i].shared_bytes > shared) shared = parts[i].shared_bytes;", "shared = parts[i].shared_bytes;", JOINED)
 defect("join-left-out", "codegen/nvptx_entry.c", "      left_out[node_int(body->nodes.at[i], ATTR_INDEX, 0)] = false;", "      left_out[node_int(body->nodes.at[i], ATTR_INDEX, 0)] = true;", JOINED)
