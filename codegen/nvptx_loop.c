@@ -43,7 +43,7 @@ static void make_group(Entry *entry, const Domain *domain, LLVMValueRef group, i
 static bool loop_block_rows(Job *job) {
   Domain domain = collapse_domain(job->scratch, job->node, job->result_type);
   int64_t elements = domain_elements(&domain, -1), length = elements / job->rows;
-  int width = nvptx_width(job, domain.count ? domain.extent[domain.count - 1] : 1);
+  int width = nvptx_width(job, domain.extent[domain.count - 1]); /* there are two rows at least */
   while (length % width) width /= 2;
   int64_t groups = elements / width, own = job->block_rows * length / width, blocks = (groups + own - 1) / own;
   for (int i = 0; i < domain.count; i++) domain.is_reduced[i] = false;

@@ -1,7 +1,7 @@
 """Compiles fixed random programs, for fixed machines, to code, and runs none of it: the branches that scripts/coverage
 --compiled asks for, which are the same wherever it runs; and rows that a GPU's registers do not hold, or of which it sums
-columns, products of 8-bit floats, and rows with a pitch that a loop transposes, which random programs do not have. Prints
-what ftc does not compile."""
+columns, products of 8-bit floats, rows with a pitch that a loop transposes, and rows of several layers, which random programs
+do not have. Prints what ftc does not compile."""
 import itertools
 import os
 import random
@@ -132,6 +132,25 @@ def turned_rows():
             for length, batch in ((30, 4), (60, 300)) for machine, precision in (("sm_80", "bf16"), ("sm_90a", "fp16"))]
 
 
+ROW_CHAINS = """model Random(x: f32[B, {inputs}], t: i32[B]) {{
+  h = relu(Linear({hidden}, name="a")(x))
+  h = LayerNorm(name="n")(gelu(Linear({hidden}, name="b")(h)))
+  param v: [{hidden}, 40] = normal(0.1)
+  param w: [40, {classes}] = normal(0.1)
+  param c: [40] = zeros
+  loss = mean(cross_entropy(relu(dropout(h, 0.1) @ v + c) @ w, t))
+}}
+train {{ model = Random; batch = {batch}; optimizer = adam(lr=1); precision = {precision} }}
+"""
+
+
+def row_chains():
+    """(text, machine): rows of several layers in one launch, behind a long product in parts."""
+    names = ("inputs", "hidden", "batch", "classes", "precision")
+    cases = [(784, 128, 64, 3, "f32"), (2000, 35, 300, 10, "f32"), (64, 250, 1000, 3, "f32"), (784, 250, 72, 3, "bf16")]
+    return [(ROW_CHAINS.format(**dict(zip(names, case))), machine) for case in cases for machine in ("sm_80", "sm_90a")]
+
+
 def compile_text(driver, text, machine):
     with open(driver.path("p.ft"), "w") as file:
         file.write(text)
@@ -166,7 +185,7 @@ def work(seeds, texts, failures):
 def main():
     torch.set_num_threads(1)
     jobs, failures = os.cpu_count(), []
-    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + pools() + many_values() + eight_bits() + turned_rows())[i::jobs], failures)) for i in range(jobs)]
+    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + pools() + many_values() + eight_bits() + turned_rows() + row_chains())[i::jobs], failures)) for i in range(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:
