@@ -336,7 +336,7 @@ defect("float8-delayed-first", FD, "make_select(graph, is_first, make_like(graph
 defect("float8-delayed-part", FD, "largest = make_binary(graph, OP_MAX, before, largest);", "largest = make_binary(graph, OP_MAX, largest, largest);", FDT)
 defect("float8-delayed-ranks", FD, "setting_ranks(settings) != 1 ? make_all_reduce", "setting_ranks(settings) < 0 ? make_all_reduce", FDT)
 defect("float8-delayed-unknown", FD, "make_binary(graph, OP_AND, is_some, make_unary(graph, OP_ISFINITE, largest))", "is_some", FDT)
-defect("float8-delayed-twice", "frontend/tensor.c", "b->product_uses.at[place]++);", "b->product_uses.at[place]);", FDT)
+defect("float8-delayed-twice", "frontend/tensor.c", "b->product_uses.at[place]++);", "b->product_uses.at[place]);", "lit frontend/product_numbers.ft")
 U8 = "unit codegen_float8"
 defect("float8-halves", "kernels/mma_ptx.h", "int even = swap ? 0x2064 : 0x6420,", "int even = swap ? 0x6420 : 0x6420,", U8)
 defect("float8-steps", "kernels/mma_ptx.h", "of / 2 * 4 + of % 2 + ((lane / 8 % 2) ^ upper) * 2;", "of / 2 * 4 + of % 2 + (lane / 8 % 2) * 2;", U8)
