@@ -425,7 +425,7 @@ static void test_reports(void **state) {
   GOOD(exec_init(exec, 1));
   GOOD(exec_batch_new(exec, &batch));
   FILE *out = open_memstream(&text, &length);
-  GOOD(bench_run(exec, &(BenchOptions){.steps = 20, .per_kernel = true}, out));
+  GOOD(bench_run(exec, &(BenchOptions){.programme = PROGRAMME_STEP, .steps = 20, .per_kernel = true}, out));
   GOOD(info_print(artifact, out));
   fclose(out);
   static const char *const words[] = {
