@@ -30,9 +30,13 @@ void bench_fill_batch(const Plan *plan, void *batch, uint64_t seed) {
     for (int64_t j = 0; j < count; j++) {
       state = state * 6364136223846793005u + 1442695040888963407u;
       double unit = (double)(state >> 40) * 0x1p-24;
+      int64_t bound = dtype_is_float(input->type.dtype) ? 0 : source_bound(input, j);
+      int64_t integer = (int64_t)(unit * (double)bound);
       if (input->type.dtype == DT_F32) ((float *)at)[j] = (float)unit;
       if (input->type.dtype == DT_F64) ((double *)at)[j] = unit;
-      if (input->type.dtype == DT_U8) ((uint8_t *)at)[j] = (uint8_t)(unit * 256);
+      if (input->type.dtype == DT_U8) ((uint8_t *)at)[j] = (uint8_t)(bound ? (double)integer : unit * 256);
+      if (input->type.dtype == DT_I32 || input->type.dtype == DT_U32) ((int32_t *)at)[j] = (int32_t)integer;
+      if (input->type.dtype == DT_I64) ((int64_t *)at)[j] = integer;
     }
   }
 }

@@ -18,7 +18,7 @@ typedef struct {
 STATUS_CHECKED Status bench_run(Exec *exec, const BenchOptions *options, FILE *out);
 /* Samples of a time through the programme, on each rank. */
 double bench_samples(const Exec *exec, const char *programme);
-/* A made-up batch for an Exec: uniform numbers in floats and u8, zeros in other integers. */
+/* A made-up batch for an Exec: uniform numbers in floats and u8, class numbers and ids of all that there are; zeros in other integers. */
 void bench_fill_batch(const Plan *plan, void *batch, uint64_t seed);
 
 /* The plan, readable: model, target, parameters, memory, inputs, data, settings, launches. */

@@ -74,6 +74,8 @@ int64_t source_samples(const Source *source);
  * indices, a closed form like its order; 0 for other data. */
 bool source_is_text(const Source *source);
 int64_t source_moved(const Source *source, uint64_t seed, uint64_t epoch);
+/* Element i of an input of integers is 0 or more and below this; 0: it may be anything. */
+int64_t source_bound(const PlanTensor *input, int64_t i);
 /* Where the first of `count` values is that the input may not hold, and in *text which it is and
  * what the input takes; -1: there is none. */
 enum { SOURCE_RANGE = 320 };

@@ -15,23 +15,34 @@ static int64_t integer_at(const void *values, DType dtype, int64_t i) {
   }
 }
 
+static bool is_in_part(const PlanTensor *input, const PlanPart *part, int64_t i) {
+  int64_t stride[MAX_RANK], rest = i;
+  shape_strides(&input->type.shape, stride);
+  for (int k = 0; k < input->type.shape.rank; k++) {
+    int64_t at = rest / stride[k] - part->start[k];
+    rest %= stride[k];
+    if (at < 0 || at % part->step[k] || at / part->step[k] >= part->count[k]) return false;
+  }
+  return true;
+}
+
 /* Some lookup of element i may ignore this value: then all may. */
 static bool is_ignored(const PlanTensor *input, int64_t i, int64_t value) {
   if (input->has_ignore && value == input->ignore) return true;
-  int64_t stride[MAX_RANK];
-  shape_strides(&input->type.shape, stride);
   for (int p = 0; p < input->part_count; p++) {
     const PlanPart *part = &input->parts[p];
-    bool is_in = part->has_ignore && part->ignore == value;
-    int64_t rest = i;
-    for (int k = 0; is_in && k < input->type.shape.rank; k++) {
-      int64_t at = rest / stride[k] - part->start[k];
-      rest %= stride[k];
-      is_in = at >= 0 && at % part->step[k] == 0 && at / part->step[k] < part->count[k];
-    }
-    if (is_in) return true;
+    if (part->has_ignore && part->ignore == value && is_in_part(input, part, i)) return true;
   }
   return false;
+}
+
+int64_t source_bound(const PlanTensor *input, int64_t i) {
+  int64_t bound = input->below;
+  for (int p = 0; p < input->part_count; p++) {
+    int64_t below = input->parts[p].below;
+    if ((!bound || below < bound) && is_in_part(input, &input->parts[p], i)) bound = below;
+  }
+  return bound;
 }
 
 /* The first element of a box that is not below its bound, or -1. */

@@ -1,5 +1,7 @@
 /* runtime_programme: random programmes are gone through run by run, in the plan's order, however
- * many runs of a row are taken at once, and begin anew. */
+ * many runs of a row are taken at once, and begin anew; the made-up batch that they are measured with. */
+#include "runtime/command/bench.h"
+#include "runtime/data/source.h"
 #include "runtime/execute/programme.h"
 #include "passes_help.h"
 
@@ -49,7 +51,26 @@ static void test_random_programmes(void **state) {
   for (uint64_t seed = 1; seed <= 300; seed++) go_through(seed);
 }
 
+/* Ids may be anything that is looked up: of columns 0 and 2 below 1000, of columns 2 and 3 below 7, of the others unknown. */
+static void test_made_up(void **state) {
+  (void)state;
+  enum { ROWS = 64, COLUMNS = 5 };
+  PlanPart parts[] = {{.step = {1, 2}, .count = {ROWS, 2}, .below = 1000}, {.start = {0, 2}, .step = {1, 1}, .count = {ROWS, 2}, .below = 7}};
+  PlanTensor input = {.name = "ids", .type = {DT_I32, {2, {ROWS, COLUMNS}}}, .parts = parts, .part_count = 2};
+  Plan plan = {.inputs = {&input, 1, 1}};
+  int32_t ids[ROWS * COLUMNS], most[COLUMNS] = {0};
+  char text[SOURCE_RANGE];
+  bench_fill_batch(&plan, ids, 1);
+  assert_int_equal(source_find_outside(&input, ids, ROWS * COLUMNS, text), -1);
+  for (int i = 0; i < ROWS * COLUMNS; i++)
+    if (ids[i] > most[i % COLUMNS]) most[i % COLUMNS] = ids[i];
+  assert_in_range(most[0], 900, 999);
+  assert_int_equal(most[2], 6);
+  assert_int_equal(most[3], 6);
+  assert_int_equal(most[1] + most[4], 0);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_programmes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_programmes), cmocka_unit_test(test_made_up)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
