@@ -30,7 +30,7 @@ def expected(steps):
 class Early(cuda.CudaCase):
     def setUp(self):
         super().setUp()
-        self.artifact = self.compile(os.path.join(cuda.INPUTS, "tiny.ft"), "--gpu", "sm_90a", name="tiny.ptx")
+        self.artifact = self.compile(os.path.join(cuda.INPUTS, "tiny.ft"), "--gpu", "sm_90a", "--disable=row_chains", name="tiny.ptx")
 
     def test_which_are(self):
         """One graph of one step: as many as the plan has, and the values of the simulator, where kernels run one behind the other."""
