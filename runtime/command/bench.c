@@ -102,7 +102,7 @@ static void bench_print_step(const Exec *exec, const char *programme, const int6
   if (group > 1) fprintf(out, " timed %lld at a time", (long long)group);
   fprintf(out, "\n");
   fprintf(out, "%-8s median %.4f ms   p10 %.4f ms   p90 %.4f ms   %.0f samples/s\n",
-          strcmp(programme, PROGRAMME_STEP) ? programme : "step", median * 1e3, (double)sorted[count / 10] * 1e-6, (double)sorted[count * 9 / 10] * 1e-6,
+          programme, median * 1e3, (double)sorted[count / 10] * 1e-6, (double)sorted[count * 9 / 10] * 1e-6,
           batch / median);
   fprintf(out, "work     %.3f MFLOP, %.3f MB   %.1f GFLOP/s, %.1f GB/s\n", flops * 1e-6,
           bytes * 1e-6, flops / median * 1e-9, bytes / median * 1e-9);
