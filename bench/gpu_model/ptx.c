@@ -3,8 +3,10 @@
  *   ptx GPU BLOCKS FILE.ptx KERNEL GX,GY,GZ BX,BY,BZ SHARED REGISTERS BYTES FLOPS ARGUMENT…
  *
  * BLOCKS: at most so many of the grid are run (0: all); SHARED: dynamic bytes; REGISTERS: of a thread, as ptxas says; BYTES
- * and FLOPS: the least that the kernel must move and do. An argument is p:BYTES (zeros in memory of that size), i:N (32
- * bits), l:N (64 bits), f:X or z:0 (zeros, whatever its size). Prints a line: microseconds, floor, bound, and the parts as in ftrun bench. */
+ * and FLOPS: the least that the kernel must move and do. An argument is p:BYTES[:IN[:OUT]] (memory of that size: zeros or
+ * what the file IN has, and written to OUT behind the launch), i:N (32 bits), l:N (64 bits), f:X, z:0 (zeros, whatever its
+ * size) or t:ELEMENT:WIDTHxHEIGHT:BOXWIDTHxBOXHEIGHT:SWIZZLE[:IN[:OUT]], a tensor map of a matrix. Sizes are in bytes but for
+ * a map's, which are in elements. Prints a line: microseconds, floor, bound, and the parts as in ftrun bench. */
 #include "base/text.h"
 #include "runtime/device/sim/sim_gpu.h"
 #include <stdio.h>
@@ -25,16 +27,56 @@ static void read_three(const char *text, int64_t *out) {
   out[0] = a, out[1] = b, out[2] = c;
 }
 
-static void put_argument(SimMachine *machine, const char *text, char *at, int64_t bytes) {
+typedef struct {
+  char *at, out[512];
+  int64_t bytes;
+} Result; /* memory that goes to a file behind the launch; bytes 0: none */
+
+/* Memory for an argument; `files` is what follows its size: "", or ":IN" with or without ":OUT". */
+static char *argument_memory(SimMachine *machine, int64_t bytes, const char *files, Result *result) {
+  char *memory, in[512] = "";
+  must(sim_alloc(machine, bytes, &memory));
+  if (*files && sscanf(files, ":%511[^:]:%511s", in, result->out) < 1) fail("no name of a file:", files);
+  if (*in && strcmp(in, "-") != 0) {
+    FILE *file = fopen(in, "rb");
+    if (!file || (int64_t)fread(memory, 1, (size_t)bytes, file) != bytes) fail("too short:", in);
+    fclose(file);
+  }
+  if (*result->out) result->at = memory, result->bytes = bytes;
+  return memory;
+}
+
+static void write_result(const Result *result) {
+  if (!result->bytes) return;
+  FILE *file = fopen(result->out, "wb");
+  if (!file || (int64_t)fwrite(result->at, 1, (size_t)result->bytes, file) != result->bytes || fclose(file)) fail("cannot write", result->out);
+}
+
+static void put_argument(SimMachine *machine, const char *text, char *at, int64_t bytes, Result *result) {
   int32_t small;
   int64_t large;
   float real;
-  char *memory;
+  char *memory, *rest;
   if (strlen(text) < 3 || text[1] != ':') fail("no argument:", text);
   const char *value = text + 2;
+  if (text[0] == 't') {
+    long long element, width, height, swizzle;
+    unsigned box[2];
+    int read = 0;
+    if (sscanf(value, "%lld:%lldx%lld:%ux%u:%lld%n", &element, &width, &height, &box[0], &box[1], &swizzle, &read) != 6) fail("no tensor map:", text);
+    SimTensorMap map = {.magic = SIM_TENSOR_MAP, .rank = 2, .swizzle = (uint16_t)swizzle};
+    map.address = (uint64_t)(uintptr_t)argument_memory(machine, element * width * height, value + read, result);
+    map.dim[0] = (uint64_t)width, map.dim[1] = (uint64_t)height;
+    map.stride[0] = (uint64_t)element, map.stride[1] = (uint64_t)(element * width);
+    map.box[0] = box[0], map.box[1] = box[1];
+    if (bytes != 128) fail("a parameter of another size:", text);
+    memcpy(at, &map, sizeof map);
+    return;
+  }
   switch (text[0]) {
   case 'p':
-    must(sim_alloc(machine, atoll(value), &memory));
+    large = strtoll(value, &rest, 10);
+    memory = argument_memory(machine, large, rest, result);
     if (bytes == 8) memcpy(at, &memory, 8);
     break;
   case 'i':
@@ -78,14 +120,16 @@ int main(int count, char **word) {
   read_three(word[5], launch.grid);
   read_three(word[6], launch.block);
   char *params = calloc(1, (size_t)info.param_bytes + 8);
-  if (!params || count - FIXED != info.params) fail("another number of arguments than the kernel has:", word[4]);
+  Result *results = calloc((size_t)info.params + 1, sizeof *results);
+  if (!params || !results || count - FIXED != info.params) fail("another number of arguments than the kernel has:", word[4]);
   for (int i = 0; i < info.params; i++) {
     int64_t offset, size;
     sim_kernel_param(kernel, i, &offset, &size);
-    put_argument(machine, word[FIXED + i], params + offset, size);
+    put_argument(machine, word[FIXED + i], params + offset, size, &results[i]);
   }
   launch.params = params;
   must(sim_launch(machine, kernel, &launch));
+  for (int i = 0; i < info.params; i++) write_result(&results[i]);
   sim_gpu_scale(&counts, launch.grid[0] * launch.grid[1] * launch.grid[2]);
   int64_t threads = launch.block[0] * launch.block[1] * launch.block[2];
   GpuWork work = sim_gpu_work(&counts, threads, atoi(word[8]), info.shared_bytes + launch.shared, flops, bytes, 0);
@@ -99,6 +143,7 @@ int main(int count, char **word) {
   sim_machine_free(machine);
   sim_module_free(module);
   text_free(&ptx);
+  free(results);
   free(params);
   return 0;
 }

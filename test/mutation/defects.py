@@ -351,6 +351,16 @@ defect("whole-combine", "kernels/gemm_operand.h", "place % across * group_width(
 defect("whole-range", GW, " || whole < low || whole > (is_a ? gemm_a_high() : gemm_b_high());", " || whole < low;", NI)
 defect("whole-nan", GW, "gemm_b_is_sure() && is_column_faulty ? __builtin_nanf(\"\") : 0;", "0;", NI)
 defect("whole-library", "codegen/library.c", "node_attr(p->product, ATTR_INTEGERS) ||", "(0 && node_attr(p->product, ATTR_INTEGERS)) ||", NI)
+defect("store-fence", "runtime/device/sim/sim_lanes_tensor.inc", "if (w->cta->dirty[at >> 2]) {", "if (0) {", "unit runtime_sim_store")
+defect("store-reader", "runtime/device/sim/sim_touch.h", "if (t->is_shared && who == TOUCH_ASYNC) return CLASH_STORED;", "", "unit runtime_sim_store")
+defect("store-reader-many", "runtime/device/sim/sim_touch.h", "if (is_store && r_mine && touch_thread(y) == TOUCH_ASYNC) return false;", "", "unit runtime_sim_store")
+defect("store-group", "runtime/device/sim/sim_lanes_tensor.inc", "copy->group < w->stored_groups[lane] - in->imm;", "copy->group <= w->stored_groups[lane] - in->imm;", "unit runtime_sim_store")
+defect("store-swizzle", "runtime/device/sim/sim_bulk.c", "uint32_t from = tensor_swizzled(map, copy->to +", "uint32_t from = (copy->to +", "unit runtime_sim_store")
+defect("store-early", "runtime/device/sim/sim_lanes_tensor.inc", "if (!copy->has_arrived) sim_bulk_store(cta, copy);", "", "unit runtime_sim_store")
+defect("store-target", "runtime/device/sim/sim_lanes_tensor.inc", "if (wide && !tensor_target(w, in, l, to, wide)) return NULL;", "", "unit runtime_sim_store")
+defect("stmatrix-across", "runtime/device/sim/sim_lanes_warp.inc", "row[in->mode ? minor : major][in->mode ? major : minor] =", "row[major][minor] =", "unit runtime_sim_store")
+defect("stmatrix-writer", "runtime/device/sim/sim_lanes_warp.inc", "if (!touch_run(w, &store, &touches, (int64_t)at, &lanes, 4)) return NULL;", "", "unit runtime_sim_store")
+defect("label-block", "runtime/device/sim/sim_parse.c", "for (int block = jump->block; block >= 0 && p->labels.count; block = p->around.at[block]) {", "for (int block = 0; block >= 0 && p->labels.count; block = p->around.at[block]) {", "unit runtime_sim_store")
 defect("whole-sim-signs", "runtime/device/sim/sim_lanes_warp.inc", "int bit = is_b ? 1 : 2;", "int bit = is_b ? 2 : 1;", "unit runtime_sim_warp")
 # ── products by rounded weights on GPUs ──
 RP, RU, NR = "kernels/rounded_ptx.c", "unit codegen_rounded", "py test/num/rounded.py"

@@ -243,6 +243,7 @@ static void begin_warp(SimCta *cta, int index) {
   }
   if (w->places) memset(w->places, 0, (size_t)w->place_capacity);
   memset(w->async_groups, 0, sizeof w->async_groups);
+  memset(w->stored_groups, 0, sizeof w->stored_groups);
   for (int s = 0; s < SPECIAL_COUNT; s++) {
     if (kernel->special[s] < 0) continue;
     uint32_t *lanes = (uint32_t *)(void *)(w->base[0] + kernel->special[s]);

@@ -2,6 +2,7 @@
  * its place (TOUCH_ASYNC); it arrives when a warp waits for its mbarrier, or, with a seed, when the
  * schedule says so. */
 #include "runtime/device/sim/sim_mbarrier.h"
+#include "runtime/device/sim/sim_box.h"
 #include "runtime/device/sim/sim_clock.h"
 #include "runtime/device/sim/sim_path.h"
 #include <stdlib.h>
@@ -50,6 +51,19 @@ void sim_bulk_arrive(SimCta *cta, SimBulk *copy) {
   mbarrier_settle(cta, &m, copy->mbarrier);
   word = mbarrier_word(&m);
   memcpy(cta->shared + copy->mbarrier, &word, 8);
+  copy->has_arrived = true;
+}
+
+void sim_bulk_store(SimCta *cta, SimBulk *copy) {
+  const SimTensorMap *map = &copy->map;
+  uint64_t size = map->stride[0], wide = map->box[0] * size;
+  for (uint64_t row = 0; row < copy->bytes / wide; row++) {
+    uint64_t to, first, count = tensor_row(map, copy->start, row, &to, &first);
+    for (uint64_t k = 0; k < count * size; k += size) {
+      uint32_t from = tensor_swizzled(map, copy->to + (uint32_t)(row * wide + first * size + k));
+      memcpy((char *)(uintptr_t)(to + k), cta->shared + from, size);
+    }
+  }
   copy->has_arrived = true;
 }
 

@@ -104,6 +104,7 @@ static const SimCost specials[SIM_OP_COUNT] = {
     [SIM_wgmma_commit] = {UNIT_NONE, 1, 0, 0}, [SIM_wgmma_wait] = {UNIT_NONE, 1, 0, 0},
     [SIM_wgmma] = {UNIT_NONE, 1, 0, 0},        [SIM_registers] = {UNIT_NONE, 1, 0, 0},
     [SIM_mbar] = {UNIT_MEMORY, 2, 0, 0},       [SIM_bulk] = {UNIT_MEMORY, 2, 0, 0},
+    [SIM_tensor_store] = {UNIT_MEMORY, 2, 0, 0}, [SIM_bulk_commit] = {UNIT_NONE, 1, 0, 0}, [SIM_bulk_wait] = {UNIT_NONE, 1, 0, 0},
     [SIM_tensor] = {UNIT_MEMORY, 2, 0, 0},     [SIM_elect] = {UNIT_INTEGER, 2, 0, 8},
     [SIM_mapa] = {UNIT_INTEGER, 1, 0, 5},      [SIM_cluster] = {UNIT_NONE, 1, 0, 0},
     [SIM_grid_wait] = {UNIT_NONE, 1, 0, 0},

@@ -258,6 +258,42 @@ static Status decode_bulk(Decoder *decoder, const PtxStatement *s) {
   return push_hopper(decoder, made);
 }
 
+/* Where a box lies in its tensor: the map, and the coordinates. */
+static Status decode_box(Decoder *decoder, const PtxOperand *operand, SimInst *made) {
+  STATUS_TRY(whole_address(decoder, operand, SPACE_PARAM, &made->arg[1]));
+  for (int i = 0; i < operand->coordinates; i++) {
+    STATUS_TRY(decode_value(decoder, &operand->many[i], SIM_TYPE_s32, &made->arg[3 + i]));
+    made->uses |= (uint8_t)(8 << i);
+  }
+  return STATUS_OK;
+}
+
+/* cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [map, {coordinates}], [from] */
+static Status decode_tensor_store(Decoder *decoder, const PtxStatement *s) {
+  const char *at = s->op + strlen("cp.async.bulk.tensor.");
+  int rank = *at - '0';
+  if (rank < 1 || rank > SIM_MAP_RANK || (strcmp(at + 1, "d.global.shared::cta.bulk_group") != 0 && strcmp(at + 1, "d.global.shared::cta.tile.bulk_group") != 0))
+    return decode_fail(decoder, "unsupported instruction %s", s->op);
+  if (s->count != 2 || s->operand[0].coordinates != rank)
+    return decode_fail(decoder, "%s takes [map, {%d coordinates}], [from]", s->op, rank);
+  SimInst made = {.code = SIM_tensor_store, .line = s->line, .count = (uint8_t)rank, .uses = 3};
+  decoder->kernel->has_bulk = decoder->kernel->is_partly_ordered = true;
+  STATUS_TRY(whole_address(decoder, &s->operand[1], SPACE_SHARED, &made.arg[0]));
+  STATUS_TRY(decode_box(decoder, &s->operand[0], &made));
+  return push_hopper(decoder, made);
+}
+
+/* Groups of bulk stores: commit_group, and wait_group or wait_group.read, which are the same to a machine where
+ * what is read has been written. */
+static Status decode_bulk_group(Decoder *decoder, const PtxStatement *s) {
+  bool is_commit = !strcmp(s->op, "cp.async.bulk.commit_group");
+  SimInst made = {.code = is_commit ? SIM_bulk_commit : SIM_bulk_wait, .line = s->line};
+  if (s->count != !is_commit) return decode_fail(decoder, "%s takes %d operands", s->op, !is_commit);
+  if (!is_commit) STATUS_TRY(immediate(decoder, s, 0, &made.imm));
+  if (made.imm < 0) return decode_fail(decoder, "%s leaves no negative number of groups open", s->op);
+  return push_hopper(decoder, made);
+}
+
 /* cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
  * [to], [map, {coordinates}], [mbarrier], with .multicast::cluster also the blocks that get it */
 static Status decode_tensor(Decoder *decoder, const PtxStatement *s) {
@@ -280,12 +316,8 @@ static Status decode_tensor(Decoder *decoder, const PtxStatement *s) {
       .code = SIM_tensor, .line = s->line, .count = (uint8_t)rank, .uses = 7, .is_wide = is_cast};
   decoder->kernel->has_bulk = decoder->kernel->is_partly_ordered = true;
   STATUS_TRY(whole_address(decoder, &s->operand[0], SPACE_SHARED, &made.arg[0]));
-  STATUS_TRY(whole_address(decoder, from, SPACE_PARAM, &made.arg[1]));
+  STATUS_TRY(decode_box(decoder, from, &made));
   STATUS_TRY(whole_address(decoder, &s->operand[2], SPACE_SHARED, &made.arg[2]));
-  for (int i = 0; i < rank; i++) {
-    STATUS_TRY(decode_value(decoder, &from->many[i], SIM_TYPE_s32, &made.arg[3 + i]));
-    made.uses |= (uint8_t)(8 << i);
-  }
   if (is_cast) {
     STATUS_TRY(decode_plain(decoder, s, 3, SIM_TYPE_u16, &made.arg[SIM_ARGS - 1]));
     made.uses |= 1 << (SIM_ARGS - 1);
@@ -376,7 +408,10 @@ Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   if (decode_begins(s->op, "mbarrier.")) return decode_mbarrier(decoder, s);
   if (decode_begins(s->op, "mapa.")) return decode_mapa(decoder, s);
   if (decode_begins(s->op, "barrier.cluster.")) return decode_cluster(decoder, s);
-  if (decode_begins(s->op, "cp.async.bulk.tensor.")) return decode_tensor(decoder, s);
+  if (decode_begins(s->op, "cp.async.bulk.tensor."))
+    return strstr(s->op, "d.global.") ? decode_tensor_store(decoder, s) : decode_tensor(decoder, s);
+  if (!strcmp(s->op, "cp.async.bulk.commit_group") || !strcmp(s->op, "cp.async.bulk.wait_group") || !strcmp(s->op, "cp.async.bulk.wait_group.read"))
+    return decode_bulk_group(decoder, s);
   if (decode_begins(s->op, "cp.async.bulk.")) return decode_bulk(decoder, s);
   if (!strcmp(s->op, "elect.sync")) return decode_elect(decoder, s);
   if (decode_begins(s->op, "griddepcontrol.")) return decode_grid_wait(decoder, s);

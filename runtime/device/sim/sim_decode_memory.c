@@ -160,7 +160,8 @@ static Status decode_load_store(Decoder *decoder, const PtxStatement *s, const c
   made.is_signed = kind == KIND_SIGNED;
   made.space = (uint8_t)space;
   const PtxOperand *data = &s->operand[is_store];
-  if (s->count != 2 || data->kind != (made.count > 1 ? OPERAND_VECTOR : OPERAND_PLAIN) ||
+  bool is_vector = data->kind == OPERAND_VECTOR, fits = is_vector || (data->kind == OPERAND_PLAIN && made.count == 1);
+  if (s->count != 2 || !fits ||
       data->count != made.count || data->is_negated || data->has_second || bytes * made.count > 16)
     return decode_fail(decoder, "%s: operands that it does not take", s->op);
   if (space == SPACE_PARAM) return decode_param(decoder, s, &made);

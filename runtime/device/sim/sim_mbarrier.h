@@ -30,6 +30,8 @@ void mbarrier_settle(SimCta *cta, Mbarrier *m, uint32_t address);
 SimBulk *sim_bulk_new(SimCta *cta, uint32_t bytes);
 /* It comes to shared memory and tells its mbarrier. */
 void sim_bulk_arrive(SimCta *cta, SimBulk *copy);
+/* A store reads shared memory and writes the tensor. */
+void sim_bulk_store(SimCta *cta, SimBulk *copy);
 /* A warp waits for the mbarrier: without a seed its copies arrive; they are remembered no more
  * once they have. */
 void sim_bulk_await(SimCta *cta, uint32_t mbarrier);

@@ -43,7 +43,7 @@ static Status parse_instruction(Parser *p, bool *is_label) {
     decode_block(&p->decoder);
     VEC_PUSH(p->scratch, p->labels,
              ((Label){arena_strdup(p->scratch, word), s.line, p->kernel->code.count - 1,
-                      p->labels.count}));
+                      p->labels.count, p->block}));
     *is_label = true;
     return parse_next(p);
   }
@@ -83,7 +83,21 @@ static Status skip_line(Parser *p) {
   return parse_next(p);
 }
 
+/* .section .debug_info { … }: what debuggers read. */
+static Status skip_section(Parser *p) {
+  while (p->token && p->token != '{') STATUS_TRY(parse_next(p));
+  while (p->token && p->token != '}') STATUS_TRY(parse_next(p));
+  return parse_expect(p, '}', "'}' behind a .section");
+}
+
+static void open_scope(Parser *p) {
+  VEC_PUSH(p->scratch, p->around, p->block);
+  p->block = p->around.count - 1;
+  p->depth++;
+}
+
 static void close_scope(Parser *p) {
+  p->block = p->around.at[p->block];
   while (p->names.count > p->module_names && p->names.at[p->names.count - 1].depth == p->depth)
     p->names.count--;
   p->depth--;
@@ -92,13 +106,15 @@ static void close_scope(Parser *p) {
 static Status parse_body(Parser *p) {
   bool is_label;
   int outside = p->depth;
-  p->depth++;
+  p->around.count = 0;
+  p->block = -1;
+  open_scope(p);
   STATUS_TRY(parse_expect(p, '{', "'{'"));
   while (p->depth > outside) {
     if (p->token == '{') {
       if (p->depth > MOST_SCOPES)
         return parse_fail(p, "more than %d blocks in each other", MOST_SCOPES);
-      p->depth++;
+      open_scope(p);
       STATUS_TRY(parse_next(p));
     } else if (p->token == '}') {
       close_scope(p);
@@ -131,7 +147,6 @@ static Status parse_params(Parser *p) {
     if (!parse_is_word(p, ".param")) return parse_fail(p, "expected .param");
     STATUS_TRY(parse_next(p));
     STATUS_TRY(parse_variable(p, 4096, &variable));
-    if (parse_is_word(p, ".ptr")) return parse_fail(p, ".ptr is not supported");
     SimKernel *kernel = p->kernel;
     int64_t at = parse_align_up(kernel->param_bytes, variable.align);
     if (kernel->params.count >= MOST_PARAMS || at + variable.bytes > 32764)
@@ -177,26 +192,36 @@ static Status parse_limits(Parser *p) {
 static int compare_labels(const void *a, const void *b) {
   const Label *x = a, *y = b;
   int order = strcmp(x->name, y->name);
+  if (!order) order = x->block - y->block;
   return order ? order : x->order - y->order;
 }
 
-static int compare_label_name(const void *name, const void *label) {
-  return strcmp(name, ((const Label *)label)->name);
+static int compare_label_place(const void *wanted, const void *label) {
+  const Label *x = wanted, *y = label;
+  int order = strcmp(x->name, y->name);
+  return order ? order : x->block - y->block;
+}
+
+/* The label that a jump means: of the innermost { … } around it that has one of the name. */
+static const Label *find_label(const Parser *p, const Jump *jump) {
+  for (int block = jump->block; block >= 0 && p->labels.count; block = p->around.at[block]) {
+    Label wanted = {.name = jump->label, .block = block};
+    const Label *found = bsearch(&wanted, p->labels.at, (size_t)p->labels.count, sizeof wanted, compare_label_place);
+    if (found) return found;
+  }
+  return NULL;
 }
 
 static Status resolve_jumps(Parser *p) {
   int end = p->line;
   if (p->labels.count) qsort(p->labels.at, (size_t)p->labels.count, sizeof(Label), compare_labels);
   for (int i = 1; i < p->labels.count; i++)
-    if (!strcmp(p->labels.at[i - 1].name, p->labels.at[i].name)) {
+    if (!compare_label_place(&p->labels.at[i - 1], &p->labels.at[i])) {
       p->line = p->labels.at[i].line;
       return parse_fail(p, "the label %s stands here for the second time", p->labels.at[i].name);
     }
   for (int i = 0; i < p->jumps.count; i++) {
-    const Label *label = p->labels.count
-                             ? bsearch(p->jumps.at[i].label, p->labels.at, (size_t)p->labels.count,
-                                       sizeof(Label), compare_label_name)
-                             : NULL;
+    const Label *label = find_label(p, &p->jumps.at[i]);
     p->line = p->jumps.at[i].line;
     if (!label) return parse_fail(p, "there is nothing named %s", p->jumps.at[i].label);
     p->jumps.at[i].instruction = label->index;
@@ -267,6 +292,8 @@ static Status parse_module(Parser *p) {
     } else if (parse_is_word(p, ".visible") || parse_is_word(p, ".extern") ||
                parse_is_word(p, ".weak")) {
       STATUS_TRY(parse_next(p));
+    } else if (parse_is_word(p, ".section")) {
+      STATUS_TRY(skip_section(p));
     } else if (parse_is_word(p, ".file")) {
       STATUS_TRY(skip_line(p));
     } else if (parse_is_word(p, ".entry")) {

@@ -28,13 +28,13 @@ typedef struct {
 typedef struct {
   const char *name;
   int line, index; /* of the instruction, -1: not seen */
-  int order;
+  int order, block; /* the { … } that it stands in: see Parser.block */
 } Label;
 
 typedef struct {
   int instruction;
   const char *label;
-  int line;
+  int line, block;
 } Jump;
 
 typedef struct {
@@ -48,6 +48,8 @@ typedef struct {
   VEC(Name) names;
   VEC(Label) labels;
   VEC(Jump) jumps;
+  VEC(int) around; /* of each { … } of the kernel, the one around it; a label is known in its own */
+  int block;       /* the innermost now */
   int module_names; /* how many of names belong to the module */
   int depth;
   SimKernel *kernel;

@@ -124,6 +124,16 @@ Status parse_registers(Parser *p) {
 
 int64_t parse_align_up(int64_t value, int64_t align) { return (value + align - 1) / align * align; }
 
+/* .ptr .global .align 16: what a parameter points to; addresses are checked as they are used. */
+static Status skip_pointer(Parser *p) {
+  int64_t align;
+  STATUS_TRY(parse_next(p));
+  if (p->token == TOKEN_WORD && p->word[0] == '.' && !parse_is_word(p, ".align")) STATUS_TRY(parse_next(p));
+  if (!parse_is_word(p, ".align")) return STATUS_OK;
+  STATUS_TRY(parse_next(p));
+  return parse_count(p, 4096, &align);
+}
+
 Status parse_variable(Parser *p, int64_t most, Variable *out) {
   SimClass class;
   *out = (Variable){.align = 0};
@@ -137,6 +147,7 @@ Status parse_variable(Parser *p, int64_t most, Variable *out) {
     return parse_fail(p, "vector variables are not supported");
   STATUS_TRY(parse_type(p, &out->element, &class));
   if (out->align < out->element) out->align = out->element;
+  if (parse_is_word(p, ".ptr")) STATUS_TRY(skip_pointer(p));
   if (p->token != TOKEN_WORD) return parse_fail(p, "expected the name of a variable");
   out->name = arena_strdup(p->module->arena, p->word);
   out->bytes = out->element;

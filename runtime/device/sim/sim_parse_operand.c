@@ -6,7 +6,7 @@ enum { MOST_VECTOR = 128 };
 
 static int label_index(Parser *p, const char *name) {
   VEC_PUSH(p->scratch, p->jumps,
-           ((Jump){p->kernel->code.count, arena_strdup(p->scratch, name), p->line}));
+           ((Jump){p->kernel->code.count, arena_strdup(p->scratch, name), p->line, p->block}));
   return p->jumps.count - 1;
 }
 

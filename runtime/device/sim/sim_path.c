@@ -104,6 +104,12 @@ int64_t sim_path_arrival(const SimWarp *w, uint32_t bytes) {
   return w->path->issue + timing->memory_cycles + (int64_t)(bytes / timing->copied);
 }
 
+int64_t sim_path_stored(const SimWarp *w, uint32_t bytes) {
+  const SimTiming *timing = w->cta->run->launch->timing;
+  return w->path->issue + timing->shared_cycles + (int64_t)(bytes / timing->copied);
+}
+void sim_path_stored_until(SimWarp *w, int64_t cycle) { path_from(w->path, cycle); }
+
 static int64_t load_cycles(const SimWarp *w, const SimInst *in) {
   const SimTiming *timing = w->cta->run->launch->timing;
   const SimPaths *paths = w->cta->paths;

@@ -60,6 +60,9 @@ int64_t sim_path_cluster(const SimCta *cta);
 void sim_path_cluster_waited(SimWarp *w);
 /* When a bulk copy that is asked for now arrives. */
 int64_t sim_path_arrival(const SimWarp *w, uint32_t bytes);
+/* When a bulk store that is asked for now has read shared memory; the warp waits for that. */
+int64_t sim_path_stored(const SimWarp *w, uint32_t bytes);
+void sim_path_stored_until(SimWarp *w, int64_t cycle);
 /* At the end of a block: adds to its counts. */
 void sim_path_end(SimCta *cta);
 #endif

@@ -50,7 +50,7 @@ typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
           X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async) X(cp_commit)     \
               X(cp_wait) X(ldmatrix) X(stmatrix) X(proxy) X(wgmma_fence) X(wgmma_commit)           \
                   X(wgmma_wait) X(wgmma) X(registers) X(mbar) X(bulk) X(tensor) X(elect) X(mapa)          \
-                      X(cluster) X(grid_wait) X(mma)
+                      X(tensor_store) X(bulk_commit) X(bulk_wait) X(cluster) X(grid_wait) X(mma)
 typedef enum {
 #define X(name) SIM_##name,
   SIM_SPECIAL_OPS(X)
@@ -302,6 +302,7 @@ struct SimWarp {
   int64_t steps, thread_steps; /* instructions */
   SimAsync *async;
   int async_count, async_capacity, async_groups[SIM_LANES];
+  int stored_groups[SIM_LANES]; /* of bulk stores, committed */
   SimFlight *flight;
   uint8_t *places; /* NULL: no wgmma yet */
   int flight_count, flight_capacity, flight_groups, place_capacity;
@@ -325,6 +326,12 @@ typedef struct {
   const char *from; /* read only when it arrives; NULL: was read when it was asked for */
   char *data;
   int64_t arrives; /* cycle: see sim_path.h */
+  /* A store of a box to a tensor, the other way: `to` is where it lies in shared memory, which is read when the
+   * thread waits for its group, or with a seed when the schedule says so. */
+  bool is_store;
+  int thread, group; /* of the block; of those that the thread has committed and will */
+  SimTensorMap map;
+  int64_t start[SIM_MAP_RANK];
 } SimBulk;
 
 enum { STORED_BITS = 1 << 16, STORED_PIECE = 256 };
@@ -395,6 +402,9 @@ typedef struct SimCta {
   SimCache cache;
   struct SimPaths *paths; /* NULL: never timed */
 } SimCta;
+
+/* False: races, fences and what nobody wrote are not looked for. */
+static inline bool sim_is_checked(const SimWarp *w) { return !w->cta->run->machine->is_unchecked; }
 
 /* A table of handlers for each kind of processor. */
 typedef struct {

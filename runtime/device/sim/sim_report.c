@@ -14,7 +14,7 @@ enum {
   WHO_WARP = 1056,
   WHO_ATOMIC_WARP = 1088
 };
-enum { CLASH_UNWRITTEN = 1, CLASH_READ, CLASH_WRITE, CLASH_ASYNC, CLASH_CONSTANT };
+enum { CLASH_UNWRITTEN = 1, CLASH_READ, CLASH_WRITE, CLASH_ASYNC, CLASH_STORED, CLASH_CONSTANT };
 
 static void v_fault(SimWarp *w, const SimInst *in, const char *format, va_list args) {
   SimCta *cta = w->cta;
@@ -83,7 +83,9 @@ static const char *verb(const SimInst *in) {
   if (in->code == SIM_atom) return "an atomic update";
   if (in->code == SIM_cp_async) return "an asynchronous copy";
   if (in->code == SIM_ldmatrix) return "a matrix load";
+  if (in->code == SIM_stmatrix) return "a matrix store";
   if (in->code == SIM_bulk || in->code == SIM_tensor) return "a bulk copy";
+  if (in->code == SIM_tensor_store) return "a bulk store";
   return in->is_store ? "a store" : "a load";
 }
 
@@ -201,6 +203,9 @@ const SimInst *sim_fault_clash(SimWarp *w, const SimInst *in, int lane, bool is_
                      place, who);
   if (clash == CLASH_ASYNC)
     return sim_fault(w, in, "unfinished copy: %s at %s, which a cp.async still fills, by %s",
+                     verb(in), place, who);
+  if (clash == CLASH_STORED)
+    return sim_fault(w, in, "unfinished copy: %s at %s, which a bulk store still reads, by %s",
                      verb(in), place, who);
   bool is_read = !in->is_store && in->code != SIM_atom && in->code != SIM_cp_async &&
                  in->code != SIM_bulk && in->code != SIM_tensor;

@@ -139,6 +139,7 @@ static bool is_visible(const SimInst *in) {
   case SIM_st_generic:
   case SIM_atom:
   case SIM_ldmatrix:
+  case SIM_stmatrix:
   case SIM_cp_async:
   case SIM_cp_wait:
   case SIM_bar_warp:
@@ -150,6 +151,8 @@ static bool is_visible(const SimInst *in) {
   case SIM_mbar:
   case SIM_bulk:
   case SIM_tensor:
+  case SIM_tensor_store:
+  case SIM_bulk_wait:
     return true;
   default:
     return false;
@@ -231,7 +234,10 @@ static bool arrive_by_chance(SimCta *cta, bool is_urgent) {
   for (int left = cta->bulk_count; left > 0; left--) {
     SimBulk *copy = &cta->bulk[left - 1];
     if (copy->has_arrived || (below(cta, 3) && !is_urgent)) continue;
-    sim_bulk_arrive(cta, copy);
+    if (copy->is_store)
+      sim_bulk_store(cta, copy);
+    else
+      sim_bulk_arrive(cta, copy);
     has_arrived = true;
     is_urgent = false;
   }

@@ -34,6 +34,7 @@ typedef enum {
   CLASH_READ,
   CLASH_WRITE,
   CLASH_ASYNC,
+  CLASH_STORED,
   CLASH_CONSTANT
 } Clash;
 
@@ -114,7 +115,8 @@ TOUCH_INLINE bool touch_writes_fine(const TouchSet *t, int64_t word, int64_t cou
     bool is_fresh = ((x >> TOUCH_EPOCH == now >> TOUCH_EPOCH) & (a != me)) |
                     ((y >> TOUCH_EPOCH == now >> TOUCH_EPOCH) & (b != me));
     if (t->is_shared) {
-      bad |= (uint64_t)(is_fresh | ((x >> TOUCH_OWNER == now >> TOUCH_OWNER) & (a == TOUCH_ASYNC)));
+      bad |= (uint64_t)(is_fresh | ((x >> TOUCH_OWNER == now >> TOUCH_OWNER) & (a == TOUCH_ASYNC)) |
+                        ((y >> TOUCH_OWNER == now >> TOUCH_OWNER) & (b == TOUCH_ASYNC)));
     } else {
       bool w_other =
           (x >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH) & (x >> TOUCH_OWNER != now >> TOUCH_OWNER);
@@ -147,6 +149,7 @@ TOUCH_INLINE bool touch_lane(const TouchSet *t, int64_t word, int64_t count, uin
       bool w_mine = x >> TOUCH_OWNER == now >> TOUCH_OWNER;
       if ((w_mine && touch_thread(x) == TOUCH_ASYNC) || (!is_store && !(w_mine && (x & 15) == 15)))
         return false;
+      if (is_store && r_mine && touch_thread(y) == TOUCH_ASYNC) return false;
     } else {
       if (touch_same_launch(t, x) && x >> TOUCH_OWNER != now >> TOUCH_OWNER) return false;
       if (is_store && touch_same_launch(t, y) &&
@@ -210,6 +213,7 @@ TOUCH_INLINE Clash touch_write_clash(const TouchSet *t, int64_t word, uint64_t t
   x = *other = t->reader[word];
   who = touch_thread(x);
   if (!touch_same_launch(t, x) || (t->is_shared && !touch_same_owner(t, x))) return CLASH_NONE;
+  if (t->is_shared && who == TOUCH_ASYNC) return CLASH_STORED;
   if (!t->is_shared && x & TOUCH_CONSTANT && bytes == 15) return CLASH_CONSTANT;
   if (!touch_same_owner(t, x) || (!t->is_shared && who == TOUCH_BLOCKS_READ))
     return bytes == 15 ? CLASH_READ : CLASH_NONE;
