@@ -354,6 +354,7 @@ defect("whole-library", "codegen/library.c", "node_attr(p->product, ATTR_INTEGER
 defect("store-fence", "runtime/device/sim/sim_lanes_tensor.inc", "if (w->cta->dirty[at >> 2]) {", "if (0) {", "unit runtime_sim_store")
 defect("store-reader", "runtime/device/sim/sim_touch.h", "if (t->is_shared && who == TOUCH_ASYNC) return CLASH_STORED;", "", "unit runtime_sim_store")
 defect("store-reader-many", "runtime/device/sim/sim_touch.h", "if (is_store && r_mine && touch_thread(y) == TOUCH_ASYNC) return false;", "", "unit runtime_sim_store")
+defect("store-reader-warp", "runtime/device/sim/sim_touch.h", "((y >> TOUCH_OWNER == now >> TOUCH_OWNER) & (b == TOUCH_ASYNC)));", "(uint64_t)0);", "unit runtime_sim_store")
 defect("store-group", "runtime/device/sim/sim_lanes_tensor.inc", "copy->group < w->stored_groups[lane] - in->imm;", "copy->group <= w->stored_groups[lane] - in->imm;", "unit runtime_sim_store")
 defect("store-swizzle", "runtime/device/sim/sim_bulk.c", "uint32_t from = tensor_swizzled(map, copy->to +", "uint32_t from = (copy->to +", "unit runtime_sim_store")
 defect("store-early", "runtime/device/sim/sim_lanes_tensor.inc", "if (!copy->has_arrived) sim_bulk_store(cta, copy);", "", "unit runtime_sim_store")

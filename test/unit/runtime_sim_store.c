@@ -131,6 +131,10 @@ static void findings(void **state) {
   } cases[] = {
       {"no fence before it", "no proxy fence: a bulk store reads byte 0", {.fence = " "}},
       {"its place is written before the wait", "which a bulk store still reads", {.wait = "st.shared.u32 [s+8], %r1; cp.async.bulk.wait_group.read 0;"}},
+      {"its place is written behind a barrier, and before the wait", "which a bulk store still reads",
+       {.wait = " ", .after = "bar.sync 0; setp.ne.u32 %p3, %r1, 1; @%p3 bra $L4; st.shared.u32 [s+8], %r1;\n$L4:\ncp.async.bulk.wait_group 0;"}},
+      {"by a whole warp", "which a bulk store still reads",
+       {.wait = " ", .after = "bar.sync 0; shl.b32 %r2, %r1, 2; st.shared.u32 [%r2], %r1; cp.async.bulk.wait_group 0;"}},
       {"another thread writes, and no barrier lies between", "race: byte 8", {.after = "setp.ne.u32 %p3, %r1, 1; @%p3 bra $L4; st.shared.u32 [s+8], %r1;\n$L4:"}},
       {"nobody waits", "unfinished copy: the block ends", {.wait = " "}},
       {"a wait that leaves the group open", "unfinished copy: the block ends", {.wait = "cp.async.bulk.wait_group 1;"}},
