@@ -85,10 +85,10 @@ def read_safetensors(path):
     return tensors
 
 
-def has_its_turn(number):
-    """Of many cases every fifth, with FT_TURN, the number of commits, which scripts/test gives; without it each."""
+def has_its_turn(number, of=5):
+    """Of many cases every fifth (or every third, and so on), with FT_TURN, the number of commits, which scripts/test gives; without it each."""
     turn = os.environ.get("FT_TURN")
-    return not turn or number % 5 == int(turn) % 5
+    return not turn or number % of == int(turn) % of
 
 
 def read_log(path):

@@ -158,8 +158,11 @@ class Trajectory(support.Case):
             self.assertLess(numpy.linalg.norm(end[name] - value), limit, name)
 
 
-def add(example, make, which, *defines):
-    for optimizer in OPTIMIZERS:
+def add(number, example, make, which, *defines):
+    """With FT_TURN each network has one of the optimisers, and each optimiser one of the networks."""
+    for i, optimizer in enumerate(OPTIMIZERS):
+        if not support.has_its_turn(number + i, 3):
+            continue
 
         def test(self, optimizer=optimizer):
             if which == "fashion":
@@ -175,8 +178,8 @@ def add(example, make, which, *defines):
         setattr(Trajectory, f"test_{example.split('.')[0]}_{optimizer}", test)
 
 
-add("fashion_mlp.ft", Mlp, "fashion")
-add("fashion_cnn.ft", Cnn, "fashion", "-D", "drop=0")
-add("resnet_tiny.ft", ResNet, "shapes")
+add(0, "fashion_mlp.ft", Mlp, "fashion")
+add(1, "fashion_cnn.ft", Cnn, "fashion", "-D", "drop=0")
+add(2, "resnet_tiny.ft", ResNet, "shapes")
 if __name__ == "__main__":
     support.main()

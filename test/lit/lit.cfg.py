@@ -19,7 +19,7 @@ config.substitutions.append((r"%bin\b", os.path.join(build, "bin")))
 config.substitutions.append((r"%root\b", root))
 config.substitutions.append((r"%examples\b", os.path.join(root, "examples")))
 config.environment["PATH"] = "/usr/lib/llvm-19/bin:" + os.environ.get("PATH", "/usr/bin:/bin")
-for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "HOME"):
+for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "HOME", "FT_TURN"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
 if shutil.which("ptxas"):
