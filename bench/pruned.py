@@ -25,6 +25,7 @@ PRUNE = {
     "dense": "",
     "longer": "",  # dense, as many steps as with half of the channels
     "weights": "prune = magnitude(sparsity=0.8, scope=global, begin=150, every=20)",
+    "two of four": 'prune = magnitude(structure="2:4", begin=150)',
     "channels": "prune = magnitude(sparsity=0.5, structure=channel, begin=100, end=300, every=10)",
 }
 MORE = 115  # steps of the smaller network, in percent of those of the dense one

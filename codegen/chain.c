@@ -72,7 +72,7 @@ static bool is_product_of_rows(const Node *dot, int64_t rows) {
   const DotForm f = dot_form(dot);
   DType dtype = dot->input[0]->type.dtype;
   return f.batch == 1 && !f.ta && f.m == rows && f.n <= CHAIN_MOST_SIDE && f.k > 0 && f.n > 0 && !node_attr(dot, ATTR_INTEGERS) &&
-         !node_attr(dot, ATTR_ROUNDED) && (dtype == DT_F32 || dtype_is_narrow(dtype)) && dot->input[1]->type.dtype == dtype;
+         !node_attr(dot, ATTR_ROUNDED) && !node_attr(dot, ATTR_SPARSE) && (dtype == DT_F32 || dtype_is_narrow(dtype)) && dot->input[1]->type.dtype == dtype;
 }
 
 bool chain_is_small(const Node *product, int64_t rows) {

@@ -3,6 +3,7 @@
  * f16 within a kernel may be left out by the call. */
 #include "codegen/library.h"
 #include "codegen/nvptx_rounded.h"
+#include "codegen/nvptx_sparse.h"
 #include "codegen/recognise.h"
 #include "passes/fuse.h"
 #include "plan/plan_calls.h"
@@ -166,7 +167,7 @@ static bool open_product_of(Arena *arena, const Node *node, Product *p) {
                  .aux = -1};
   if (!p->product || p->product->op != OP_DOT || !shape_elements(&p->product->type.shape) ||
       node_attr(p->product, ATTR_INTEGERS) || /* whose sums f32 does not have exactly */
-      nvptx_rounded_suits(node, p->product) ||  /* which reads packed weights */
+      nvptx_rounded_suits(node, p->product) || nvptx_sparse_suits(node, p->product) || /* which read packed weights */
       !dot_form(p->product).k)
     return false;
   for (int i = 0; i < 2; i++) p->operand[i] = kernel_operand(node, i);

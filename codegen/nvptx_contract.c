@@ -6,6 +6,7 @@
 #include "codegen/nvptx_map.h"
 #include "codegen/nvptx_mma.h"
 #include "codegen/nvptx_rounded.h"
+#include "codegen/nvptx_sparse.h"
 #include "codegen/nvptx_rows.h"
 #include "codegen/nvptx_sums.h"
 #include "codegen/nvptx_waits.h"
@@ -250,6 +251,8 @@ static void define_operands(Contract *c) {
     nvptx_whole_define(c);
   else if (c->unit == UNIT_ROUNDED)
     nvptx_rounded_define(c);
+  else if (c->unit == UNIT_SPARSE)
+    nvptx_sparse_define(c);
   else if (c->unit == UNIT_ROWS)
     nvptx_rows_define(c);
   else if (c->unit == UNIT_MMA8)
@@ -472,6 +475,7 @@ static void emit_entries(Contract *c) {
   if (tile->splits > 1) entry_leave_out(job, SECOND_MAKES_ALL, false);
   if (c->unit == UNIT_WHOLE) nvptx_whole_pack(c);
   if (c->unit == UNIT_ROUNDED) nvptx_rounded_pack(c);
+  if (c->unit == UNIT_SPARSE) nvptx_sparse_pack(c);
   entry_open_mapped(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
   int resident = nvptx_tile_resident(c);
   if (resident > 1 || tile->stays) entry_annotate(&entry, "minctasm", (unsigned)resident);
@@ -509,7 +513,7 @@ static ContractKind contract_kind(Op op) {
 static void nvptx_contract_choose_unit(Contract *c) {
   bool is_half = dtype_is_narrow(c->dtype);
   bool allows_tf32 = c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0);
-  c->unit = c->job->rows && chain_is_small(c->node, c->job->rows) ? UNIT_ROWS : integers_have_kernel(c->node) ? UNIT_WHOLE : nvptx_rounded_suits(c->job->node, c->node) ? UNIT_ROUNDED : is_half ? UNIT_MMA16 : dtype_is_float8(c->dtype) ? UNIT_MMA8 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
+  c->unit = c->job->rows && chain_is_small(c->node, c->job->rows) ? UNIT_ROWS : integers_have_kernel(c->node) ? UNIT_WHOLE : nvptx_rounded_suits(c->job->node, c->node) ? UNIT_ROUNDED : nvptx_sparse_suits(c->job->node, c->node) ? UNIT_SPARSE : is_half ? UNIT_MMA16 : dtype_is_float8(c->dtype) ? UNIT_MMA8 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
   c->bytes = c->unit == UNIT_WHOLE ? 1 : dtype_bytes(c->dtype);
 }
 
@@ -519,7 +523,7 @@ static const char *body_of(const Contract *c) {
          : c->unit == UNIT_MMA32 ? "mma32_ptx"
          : c->unit == UNIT_MMA8  ? "mma8_ptx"
          : c->unit == UNIT_WHOLE ? "mma_whole_ptx"
-         : c->unit == UNIT_ROUNDED ? "rounded_ptx" : c->unit == UNIT_ROWS ? "rows_ptx"
+         : c->unit == UNIT_ROUNDED ? "rounded_ptx" : c->unit == UNIT_SPARSE ? "sparse_ptx" : c->unit == UNIT_ROWS ? "rows_ptx"
          : c->dtype == DT_F64    ? "gemm64_ptx"
                                  : "gemm_ptx";
 }

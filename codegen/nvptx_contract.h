@@ -10,7 +10,7 @@ typedef enum { KIND_DOT, KIND_CONV, KIND_GRAD_INPUT, KIND_GRAD_WEIGHT } Contract
 /* What multiplies: ordinary arithmetic; tensor cores on 16-bit elements, on f32 as tf32, on 8-bit floats, or on whole
  * numbers (nvptx_whole.h), or f32 by rounded weights (nvptx_rounded.h); ordinary arithmetic on whole rows (nvptx_rows.h); those of
  * Hopper on 16-bit elements or 8-bit floats by instructions of four warps. */
-typedef enum { UNIT_SIMT, UNIT_MMA16, UNIT_MMA32, UNIT_MMA8, UNIT_WHOLE, UNIT_ROUNDED, UNIT_ROWS, UNIT_WGMMA } ContractUnit;
+typedef enum { UNIT_SIMT, UNIT_MMA16, UNIT_MMA32, UNIT_MMA8, UNIT_WHOLE, UNIT_ROUNDED, UNIT_SPARSE, UNIT_ROWS, UNIT_WGMMA } ContractUnit;
 
 /* One way to cut a product: see kernels/gemm_ptx.h and, for tensor cores, mma_ptx.h, where the
  * micro tile is a warp's, and wgmma_ptx.h, where it is that of four. */

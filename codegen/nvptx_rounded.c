@@ -1,19 +1,14 @@
 /* nvptx_rounded: see nvptx_rounded.h. */
 #include "codegen/nvptx_rounded.h"
+#include "codegen/nvptx_across.h"
 #include "codegen/nvptx_callback.h"
 #include "codegen/nvptx_mma.h"
-#include "codegen/nvptx_whole.h"
 #include "passes/integers.h"
-#include <stdio.h>
 
 enum {
-  COLUMNS = 16,       /* of a tile of packed weights, */
-  ROWS = 8,           /* rows of a, */
-  STEP = 16,          /* and steps of k that an instruction takes */
+  COLUMNS = ACROSS_COLUMNS, ROWS = ACROSS_ROWS, WARPS = ACROSS_WARPS,
+  STEP = 16,          /* of k, of an instruction */
   BLOCK_BYTES = 512,  /* of a tile and some steps of k */
-  WARPS = 8,          /* of a block */
-  THREADS = 256,
-  SUMS_PAD = 4,
   MOST_SPLITS = 32
 };
 /* For the estimate, of an H100: cycles of a scheduler, which has two of a block's warps, and of all. */
@@ -84,35 +79,19 @@ static double rounded_cycles(const Contract *c, const Packing *p, const Tile *ti
   return tile->splits > 1 ? cycles + COMBINE_CYCLES + parts : cycles;
 }
 
-static int64_t rounded_shared(const Contract *c, const Packing *p, const Tile *tile) {
-  int64_t sums = (int64_t)tile->slices * tile->tile_m * (tile->tile_n + SUMS_PAD) * 4;
-  int64_t fragments = tile->stages * tile->tile_m * p->steps * terms(c) * 2;
-  return tile->stages > 1 && fragments > sums ? fragments : sums;
-}
-
-/* What the block's warps do beside each other. */
-typedef struct {
-  int rows, columns; /* tiles of a warp */
-  int across;        /* warps; the others share k, */
-  bool is_staged;    /* or the rows */
-} RoundedForm;
-static const RoundedForm rounded_forms[] = {
+static const AcrossForm rounded_forms[] = {
     {1, 1, 1, false}, {1, 1, 2, false}, {1, 1, 4, false}, {1, 1, 8, false}, {1, 2, 1, false}, {1, 2, 2, false},
     {1, 2, 4, false}, {1, 2, 8, false}, {2, 1, 1, false}, {2, 1, 8, false}, {2, 2, 1, false}, {2, 2, 2, false},
     {2, 2, 4, false}, {2, 2, 8, false}, {2, 2, 8, true},  {2, 2, 2, true},  {4, 2, 8, true},  {4, 2, 4, true},
 };
 enum { FORMS = sizeof rounded_forms / sizeof *rounded_forms };
 
-static void rounded_try(Contract *c, const Packing *p, const RoundedForm *form, int64_t splits) {
-  int rest = WARPS / form->across;
-  Tile tile = {.micro_m = form->rows * ROWS, .micro_n = form->columns * COLUMNS, .passes = 1, .stages = form->is_staged ? 2 : 1};
-  tile.slices = form->is_staged ? 1 : rest;
-  tile.tile_m = form->is_staged ? tile.micro_m * rest : tile.micro_m;
-  tile.tile_n = tile.micro_n * form->across;
-  tile.steps = (int)p->steps;
-  tile.part = (p->blocks + splits - 1) / splits;
-  tile.splits = (p->blocks + tile.part - 1) / tile.part;
-  tile.shared = rounded_shared(c, p, &tile);
+/* Those that share rows read these through shared memory, in two stages. */
+static void rounded_try(Contract *c, const Packing *p, const AcrossForm *form, int64_t splits) {
+  Tile tile = nvptx_across_tile(form, p->blocks, p->steps, splits);
+  int64_t fragments = 2 * tile.tile_m * p->steps * terms(c) * 2;
+  if (form->shares_rows) tile.stages = 2;
+  if (form->shares_rows && fragments > tile.shared) tile.shared = fragments;
   tile.cycles = rounded_cycles(c, p, &tile);
   if (!c->tile.steps || tile.cycles < c->tile.cycles) c->tile = tile;
 }
@@ -129,9 +108,6 @@ void nvptx_rounded_choose(Contract *c) {
 
 /* ── constants and callbacks ────────────────────────────────────────────────────────────────── */
 
-/* The packed weights' position, behind that of a packed first operand. */
-static int packed_weights(const Contract *c) { return c->job->operand_count + c->job->result_count + 2; }
-
 void nvptx_rounded_define(Contract *c) {
   Packing p = packing_of(c);
   const Constant constants[] = {
@@ -142,33 +118,14 @@ void nvptx_rounded_define(Contract *c) {
       {"gemm_scale_groups", p.groups},
       {"gemm_room", p.room},
       {"gemm_unit", p.unit},
-      {"gemm_blocks", p.blocks},
       {"gemm_terms", terms(c)},
-      {"gemm_row_tiles", c->tile.micro_m / ROWS},
-      {"gemm_column_tiles", c->tile.micro_n / COLUMNS},
-      {"gemm_warps_across", c->tile.tile_n / c->tile.micro_n},
-      {"gemm_b_source_pitch", c->b.pitch},
-      {"gemm_b_source_deep", c->b.is_deep},
   };
   callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
-  callback_pointer(c->job, c->suffix, "gemm_source_b", c->b.argument, 0);
-  callback_pointer(c->job, c->suffix, "gemm_packed_b", packed_weights(c), 0);
-  callback_pointer(c->job, c->suffix, "gemm_scales", packed_weights(c), rounded_number_bytes(c, &p));
+  nvptx_across_define(c, p.blocks, "gemm_scales", rounded_number_bytes(c, &p));
   nvptx_define_mma(c->job, c->suffix, "gemm", DT_BF16, false);
 }
 
 void nvptx_rounded_pack(Contract *c) {
-  Job *job = c->job;
   Packing p = packing_of(c);
-  int64_t work = c->batches * p.tiles * COLUMNS * p.groups;
-  char name[256];
-  Entry entry;
-  snprintf(name, sizeof name, "%s_pack", job->name);
-  entry_only(job, (const int[]){c->b.argument, packed_weights(c)}, 2, 1);
-  entry_open(&entry, job, name, THREADS, true);
-  LLVMValueRef extra[2] = {entry_special(&entry, "ctaid.x"), entry_special(&entry, "tid.x")};
-  callback_call(&entry, c->suffix, "gemm_pack_b", extra, 2);
-  entry_close(&entry, name, (work + THREADS - 1) / THREADS, 1, 1);
-  job->out->launch[job->out->launch_count - 1].packs = true;
-  nvptx_whole_parameters(c, false);
+  nvptx_across_pack(c, c->batches * p.tiles * COLUMNS * p.groups);
 }

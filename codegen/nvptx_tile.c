@@ -4,6 +4,7 @@
  * same everywhere. Sources of the figures: docs/kernels.md. */
 #include "codegen/nvptx_region.h"
 #include "codegen/nvptx_rounded.h"
+#include "codegen/nvptx_sparse.h"
 #include "codegen/nvptx_rows.h"
 #include "codegen/nvptx_sums.h"
 #include <string.h>
@@ -156,6 +157,7 @@ int nvptx_tile_resident(const Contract *c) {
   if (c->unit == UNIT_WGMMA)
     return may_be_two(tile, c) && tile->shared <= SHARED_MMA ? 2 : 1;
   if (c->unit == UNIT_MMA8) return nvptx_tile_sums_of(tile, c) < 64 ? 2 : 1;
+  if (c->unit == UNIT_SPARSE) return nvptx_tile_sums_of(tile, c) <= 16 ? 2 : 1;
   if (c->unit == UNIT_ROUNDED) return tile->stages > 1 || nvptx_tile_sums_of(tile, c) <= 8 ? 2 : 1;
   return tile->micro_m * tile->micro_n >= 32 ? 2 : 1;
 }
@@ -436,6 +438,10 @@ void nvptx_choose_tile(Contract *c) {
   const Module *module = c->job->module;
   if (c->unit == UNIT_ROUNDED) {
     nvptx_rounded_choose(c);
+    return;
+  }
+  if (c->unit == UNIT_SPARSE) {
+    nvptx_sparse_choose(c);
     return;
   }
   if (c->unit == UNIT_ROWS) {

@@ -91,7 +91,7 @@ static KernelLaunch *whole_pack_operand(Contract *c, int i) {
 
 /* Does the product read the second operand itself? Where its numbers are certain, or rounded, only what is fused behind might. */
 static bool reads_second(const Contract *c) {
-  if (c->unit == UNIT_ROUNDED) return false;
+  if (c->unit == UNIT_ROUNDED || c->unit == UNIT_SPARSE) return false;
   bool is_sure = node_attr(c->node, ATTR_INTEGERS)->ints[INTEGERS_SURE];
   return !is_sure || (c->job->node->op == OP_FUSED && integers_packed_operand(c->job->node) < 0);
 }

@@ -14,10 +14,10 @@
 typedef struct {
   const char *name, *processor, *features;
 } Gpu;
-/* The lowest PTX version that knows the processor: old drivers load what they can. LLVM 19 knows
+/* The lowest PTX version that knows the processor, and of sm_80 mma.sp: old drivers load what they can. LLVM 19 knows
  * none behind sm_90a; those run PTX of sm_90 (not of sm_90a), which their driver compiles. */
 static const Gpu gpus[] = {
-    {"sm_80", "sm_80", "+ptx70"},  {"sm_86", "sm_86", "+ptx71"},  {"sm_87", "sm_87", "+ptx74"},
+    {"sm_80", "sm_80", "+ptx71"},  {"sm_86", "sm_86", "+ptx71"},  {"sm_87", "sm_87", "+ptx74"},
     {"sm_89", "sm_89", "+ptx78"},  {"sm_90", "sm_90", "+ptx78"},  {"sm_90a", "sm_90a", "+ptx80"},
     {"sm_100", "sm_90", "+ptx78"}, {"sm_103", "sm_90", "+ptx78"}, {"sm_120", "sm_90", "+ptx78"}};
 enum { GPU_COUNT = sizeof gpus / sizeof *gpus };

@@ -16,17 +16,15 @@
  * are multiplied. Parts of k that blocks share are added by gemm_combine. The bits never depend on timing. */
 #define REAL float
 #include "kernels/gemm_operand.h"
+#include "kernels/gemm_across.h"
 
 int gemm_bits(void);                                 /* of a packed number: 4 or 8 */
 int gemm_low(void), gemm_high(void);                 /* numbers are between these */
 int gemm_group(void), gemm_scale_groups(void);       /* steps of k that share a scale, and how often */
 int gemm_room(void);                                 /* steps of a group as packed */
 int gemm_unit(void);                                 /* 16, 32 or 64 steps, a divisor of room and of a block: scaled at once */
-int gemm_blocks(void);                               /* of packed steps of k: 64 of 4 bits, 32 of 8 */
-int gemm_row_tiles(void), gemm_column_tiles(void);   /* of a warp: 8 rows of a, 16 columns of b each */
-int gemm_warps_across(void), gemm_slices(void), gemm_stages(void);
+int gemm_stages(void);
 int gemm_terms(void);                                /* of a number of a: 3 or 2 */
-int gemm_tile_m(void), gemm_tile_n(void);
 int gemm_b_source_pitch(void), gemm_b_source_deep(void);
 const float *gemm_source_b(void *const *args);
 unsigned char *gemm_packed_b(void *const *args);
@@ -35,24 +33,15 @@ float *gemm_scales(void *const *args);
 void gemm_mma(float *sum, const unsigned *a, const unsigned *b);
 
 typedef float Floats __attribute__((vector_size(16), aligned(16)));
-typedef unsigned Words __attribute__((vector_size(16), aligned(16)));
 enum {
-  LANES = 32,
-  COLUMNS = 16,    /* of a tile */
-  ROWS = 8,        /* of an instruction */
   STEP = 16,       /* of k, of an instruction */
-  BLOCK = 512,     /* bytes of a block of a tile */
+  BLOCK = 512,     /* bytes of a block of a tile: 64 steps of k of 4 bits, 32 of 8 */
   MOST_AHEAD = 3,  /* blocks of b on their way */
   MOST_STEPS = 4,  /* of a block */
-  MOST_ROWS = 4,   /* tiles of a warp */
-  MOST_COLUMNS = 2,
-  THREADS = 256,   /* of a block */
-  MOST_FOURS = 4,
-  SUMS_PAD = 4     /* pairs of rows lie in different banks */
+  MOST_FOURS = 4
 };
 
 ALWAYS int block_steps(void) { return BLOCK / COLUMNS * 8 / gemm_bits(); } /* of k */
-ALWAYS int tiles(void) { return (gemm_n() + COLUMNS - 1) / COLUMNS; }
 
 /* ── packing ─────────────────────────────────────────────────────────────────────────────────── */
 
@@ -231,9 +220,6 @@ ALWAYS void split(Floats x, unsigned out[3][2]) {
 
 /* ── the product ─────────────────────────────────────────────────────────────────────────────── */
 
-typedef struct {
-  float at[MOST_ROWS][MOST_COLUMNS][4];
-} Total;
 /* What a warp works on; blocks of k from `first` on, `slices` apart. */
 typedef struct {
   Where w;
@@ -390,36 +376,6 @@ ALWAYS void multiply_staged(void *const *args, Fragments memory, Work *work, Tot
   }
 }
 
-/* ── the way out ─────────────────────────────────────────────────────────────────────────────── */
-
-/* Lane 4 g + t has of rows 2t and 2t + 1 columns g and g + 8. They are sums by whole numbers again. */
-ALWAYS void stage_sums(SHARED float *memory, int thread, int column0, int row0, const Total *total) {
-  int lane = thread % LANES, pitch = gemm_tile_n() + SUMS_PAD;
-#pragma clang loop unroll(full)
-  for (int r = 0; r < gemm_row_tiles(); r++)
-#pragma clang loop unroll(full)
-    for (int c = 0; c < gemm_column_tiles(); c++)
-#pragma clang loop unroll(full)
-      for (int e = 0; e < 4; e++)
-        memory[(row0 + r * ROWS + lane % 4 * 2 + e % 2) * pitch + column0 + c * COLUMNS + e / 2 * ROWS +
-               lane / 4] = total->at[r][c][e] * (float)(1 << (gemm_bits() - 1));
-}
-
-ALWAYS void store_sums(void *const *args, SHARED float *memory, const Where *w) {
-  int pitch = gemm_tile_n() + SUMS_PAD, across = gemm_tile_n() / 4;
-  Columns none;
-#pragma clang loop unroll(disable)
-  for (int at = w->thread; at < gemm_tile_m() * across; at += THREADS) {
-    int row = at / across, column = at % across * 4;
-    if (w->row0 + row >= gemm_m() || w->column0 + column >= gemm_n()) continue;
-    Four total = {0, 0, 0, 0};
-#pragma clang loop unroll(full)
-    for (int slice = 0; slice < gemm_slices(); slice++)
-      total += *(SHARED Four *)(memory + (slice * gemm_tile_m() + row) * pitch + column);
-    finish_group(args, w, w->row0 + row, w->column0 + column, total, &none);
-  }
-}
-
 __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block, int column_block,
                                               int batch_split, int thread) {
   int across = thread / LANES % gemm_warps_across(), rest = thread / LANES / gemm_warps_across();
@@ -437,7 +393,8 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
     multiply_staged(args, (Fragments)shared, &work, &total);
   else
     multiply(args, &work, &total);
-  stage_sums((SHARED float *)shared, thread, column, slice * gemm_tile_m() + work.row0 * ROWS, &total);
+  stage_sums((SHARED float *)shared, thread, column, slice * gemm_tile_m() + work.row0 * ROWS, &total,
+             (float)(1 << (gemm_bits() - 1))); /* sums by whole numbers again */
   __nvvm_bar_sync(0);
   store_sums(args, (SHARED float *)shared, &work.w);
 }

@@ -212,13 +212,13 @@ static bool may_sum_beside(const FusePlan *plan, const FuseGroup *rows, const Fu
 
 /* May a product's kernel sum its columns? It adds f32 and takes four columns at a time, and it has
  * no splits of k: a small product of many steps has too few blocks without them. Nor has it other sums than these: not
- * those of whole numbers, or by rounded weights. */
+ * those of whole numbers, or by rounded or sparse weights. */
 static bool group_dot_may_sum(const Node *dot) {
   const DotForm form = dot_form(dot);
   int64_t down = (form.m + SUMMED_TILE - 1) / SUMMED_TILE;
   int64_t across = (form.n + SUMMED_TILE - 1) / SUMMED_TILE;
   return form.batch == 1 && dot->input[0]->type.dtype != DT_F64 && form.n % 4 == 0 &&
-         !node_attr(dot, ATTR_INTEGERS) && !node_attr(dot, ATTR_ROUNDED) &&
+         !node_attr(dot, ATTR_INTEGERS) && !node_attr(dot, ATTR_ROUNDED) && !node_attr(dot, ATTR_SPARSE) &&
          (form.k <= FEW_STEPS || across * down >= ENOUGH_TILES);
 }
 

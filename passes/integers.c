@@ -27,6 +27,7 @@
 #include "passes/fuse.h"
 #include "passes/pass.h"
 #include "passes/prepare.h"
+#include "passes/sparse.h"
 #include <string.h>
 
 enum {
@@ -362,7 +363,7 @@ int integers_packed_operand(const Node *step) {
   if (!contraction) return -1;
   bool is_sure = integers_have_kernel(contraction) &&
                  node_attr(contraction, ATTR_INTEGERS)->ints[INTEGERS_SURE];
-  if (!is_sure && !rounded_has_kernel(contraction)) return -1;
+  if (!is_sure && !rounded_has_kernel(contraction) && !sparse_has_kernel(contraction)) return -1;
   int packed = kernel_operand(step, 1);
   if (step->op != OP_FUSED && step->input[0] == step->input[1]) return -1;
   for (int i = 0; step->op == OP_FUSED && i < step->body->nodes.count; i++) {

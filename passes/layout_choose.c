@@ -8,6 +8,7 @@
  * Everything else is plain; constants, parameters and what is computed from these alone are
  * free. */
 #include "passes/integers.h"
+#include "passes/sparse.h"
 #include "passes/layout.h"
 #include <string.h>
 
@@ -61,7 +62,7 @@ static int outer_of(const Node *dot, int input) { return !inner_of(dot, input); 
 /* The order in which both operands can have the dimension that is summed over. */
 static Fold inner_fold(const Layouts *l, const Node *dot) {
   Fold fold[2];
-  if (rounded_in_groups(dot)) return (Fold){0}; /* a group's numbers stay neighbours */
+  if (rounded_in_groups(dot) || sparse_has_kernel(dot)) return (Fold){0}; /* a group's numbers, or four, stay neighbours */
   for (int i = 0; i < 2; i++) fold[i] = l->chosen[dot->input[i]->id].fold[inner_of(dot, i)];
   for (int i = 0; i < 2; i++)
     if (fold[i].channels && (l->is_weight[dot->input[!i]->id] || is_same_fold(&fold[0], &fold[1])))

@@ -8,9 +8,10 @@
  * (runtime/execute/exec_round.c).
  *
  * The step decides for the whole program: all graphs read the place or none does. None does where
- * products read less than half of the parameters. */
+ * products read less than half of the parameters. Weights that are read packed are rounded where they are packed (passes/sparse.c). */
 #include "passes/narrow.h"
 #include "passes/pass.h"
+#include "passes/sparse.h"
 #include <string.h>
 
 enum { ALIGN = 32 }; /* elements: 64 bytes */
@@ -30,9 +31,14 @@ static int64_t elements_copied(const Graph *graph, DType dtype) {
   return elements;
 }
 
+typedef struct {
+  DType dtype;
+  const bool *is_packed; /* by node: products by sparse weights alone read it, packed */
+} NarrowPass;
+
 static Node *narrow_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
-  const DType *dtype = context;
-  if (!is_cast_param(old, *dtype)) return NULL;
+  const NarrowPass *pass = context;
+  if (!is_cast_param(old, pass->dtype) || pass->is_packed[old->id]) return NULL;
   const Node *param = inputs[0];
   const char *why = node_str(old, ATTR_WHY);
   fresh->origin = param->origin;
@@ -40,6 +46,13 @@ static Node *narrow_visit(Graph *fresh, const Node *old, Node **inputs, void *co
   made->role = ROLE_NARROW;
   if (why) node_set_attr(fresh, made, attr_str(ATTR_WHY, why));
   return made;
+}
+
+static bool *mark_packed(const Graph *graph, Arena *arena) {
+  bool *is_packed = ARENA_ARRAY(arena, bool, graph->nodes.count + 1);
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (sparse_has_kernel(graph->nodes.at[i])) is_packed[sparse_cast(graph->nodes.at[i]->input[1])->id] = true;
+  return is_packed;
 }
 
 /* What is assigned to the parameters; NULL in the graph of a part that only adds to sums. */
@@ -89,7 +102,8 @@ Graph *pass_narrow(PassContext *context, Graph *graph) {
   const Graph *step = program && program->train ? program->train : graph;
   DType dtype = graph == step ? most_copied(graph) : narrow_type(step);
   if (dtype == DT_F32) return graph;
-  Graph *fresh = graph_rewrite(graph, narrow_visit, &dtype);
+  NarrowPass pass = {dtype, mark_packed(graph, context->scratch)};
+  Graph *fresh = graph_rewrite(graph, narrow_visit, &pass);
   Node *update = find_update(fresh);
   if (update) assign_rounded(fresh, update, dtype);
   return fresh;

@@ -4,6 +4,7 @@
 #include "passes/pass.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "passes/sparse.h"
 #include "plan/step_form.h"
 #include <errno.h>
 #include <signal.h>
@@ -369,11 +370,13 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
   Arena *arena = program->arena;
   bool *disabled = ARENA_ARRAY(arena, bool, pass_count);
   int last;
-  if (!pass_prepare(program, diag, options, disabled, &last)) return false;
+  const char *unknown = options->sparse ? sparse_unknown(program, options->sparse, arena) : NULL;
+  if (unknown) diag_error(diag, (Loc){0}, "--sparse: the model has no parameter '%s'", unknown);
+  if (unknown || !pass_prepare(program, diag, options, disabled, &last)) return false;
   Pipeline pipeline = {.context = {.arena = arena, .diag = diag, .settings = program->settings,
                                    .of = PASS_OF_TRAIN, .for_gpu = for_gpu, .program = program,
                                    .multiplies_float8 = options->multiplies_float8,
-                                   .disabled = disabled, .left_out = options->disable,
+                                   .disabled = disabled, .left_out = options->disable, .sparse = options->sparse,
                                    .stage = program->stage},
                        .options = options,
                        .seconds = ARENA_ARRAY(arena, double, pass_count),

@@ -28,6 +28,7 @@ typedef struct {
   const bool *disabled;   /* by pass: PassOptions.disable; NULL: none */
   const char *refused;    /* decode: why this model has no such graph */
   const char *left_out;   /* PassOptions.disable */
+  const char *sparse;     /* PassOptions.sparse */
   Arena *scratch;         /* ends with the pass, but a graph it makes has the old graph's arena */
   int stage;              /* Program.stage */
   bool is_variant;        /* of another form than the whole step, which decides what graphs share */
@@ -80,6 +81,7 @@ typedef struct {
    * a place of its own for each value. autodiff and optimizer cannot be left out. Choices of code
    * generation may stand in the list too: pass_choices. */
   const char *disable;
+  const char *sparse; /* comma-separated parameters that have at most two of each four neighbours of a row not 0: passes/sparse.h; NULL: none */
   bool time_passes; /* a table on stderr */
   bool verify;      /* default true in ftc as well: it is cheap */
   Float8Unit multiplies_float8; /* the GPU has products of 8-bit floats (codegen_multiplies_float8) */

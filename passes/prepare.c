@@ -1,4 +1,4 @@
-/* prepare: see prepare.h. What a product of integers, or of rounded weights, reads that is made of weights alone, its
+/* prepare: see prepare.h. What a product of integers, or by rounded or sparse weights, reads that is made of weights alone, its
  * packed operand above all, and the scales behind it, is marked, with all that it is made of.
  *
  * Only kernels are marked, no collectives, and none with random numbers; no result of theirs is a root or is
@@ -9,6 +9,7 @@
 #include "passes/integers.h"
 #include "passes/lifetime.h"
 #include "passes/pass.h"
+#include "passes/sparse.h"
 #include <string.h>
 
 bool prepare_has(const Node *step) { return node_int(step, ATTR_PREPARED, 0) != 0; }
@@ -80,7 +81,7 @@ static void prepare_find_wanted(Prepare *p) {
   for (int i = p->graph->nodes.count - 1; i >= 0; i--) {
     const Node *node = p->graph->nodes.at[i];
     const Node *product = lifetime_is_step(node) ? kernel_contraction(node) : NULL;
-    bool packs = product && (integers_have_kernel(product) || rounded_has_kernel(product)) &&
+    bool packs = product && (integers_have_kernel(product) || rounded_has_kernel(product) || sparse_has_kernel(product)) &&
                  !p->is_fixed[i];
     if (!packs && !p->is_wanted[i]) continue;
     for (int k = 0; k < node->input_count; k++)
@@ -92,7 +93,7 @@ static bool has_packed(const Graph *graph) {
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     const Node *product = lifetime_is_step(node) ? kernel_contraction(node) : NULL;
-    if (product && (node_attr(product, ATTR_INTEGERS) || node_attr(product, ATTR_ROUNDED)))
+    if (product && (node_attr(product, ATTR_INTEGERS) || node_attr(product, ATTR_ROUNDED) || sparse_has_kernel(product)))
       return true;
   }
   return false;

@@ -134,6 +134,18 @@ class Case(unittest.TestCase):
         run("ftc", source, "-o", self.path(name), *checks, *flags)
         return self.path(name)
 
+    def predict(self, artifact, inputs, weights, outputs, *flags):
+        """ftrun predict by arrays: outputs by name."""
+        write_safetensors(self.path("w.safetensors"), weights)
+        arguments = []
+        for name, value in inputs.items():
+            numpy.save(self.path(f"{name}.npy"), value)
+            arguments += ["--input", f"{name}={self.path(name + '.npy')}"]
+        for name in outputs:
+            arguments += ["--output", f"{name}={self.path('out_' + name + '.npy')}"]
+        run("ftrun", "predict", artifact, "--weights", self.path("w.safetensors"), *arguments, *flags)
+        return {name: numpy.load(self.path(f"out_{name}.npy")) for name in outputs}
+
     def fails(self, exit_code, needle, tool, *arguments, **options):
         """The tool must end with exit_code and say one clear thing that holds `needle`."""
         done = run(tool, *arguments, check=False, **options)

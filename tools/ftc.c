@@ -87,6 +87,7 @@ TAKES_TEXT(set_cpu, codegen.cpu)
 TAKES_TEXT(set_preset, frontend.preset)
 TAKES_TEXT(set_stage, stage)
 TAKES_TEXT(set_shrink, shrink)
+TAKES_TEXT(set_sparse, passes.sparse)
 TAKES_TEXT(set_simulate, simulate.spec)
 static int append_word(const char **list, int *count, const char *value, const char *flag) {
   if (!strchr(value, '=')) return fail_usage("%s needs NAME=VALUE", flag);
@@ -171,6 +172,7 @@ static const Action actions[] = {
     {"--summary", set_summary},
     {"--memory", set_memory},
     {"--inference", set_inference},
+    {"--sparse", set_sparse},
     {"--shrink", set_shrink},
     {"--taps", add_tap},
     {"--stage", set_stage},
@@ -280,6 +282,8 @@ static int check_request(Request *request) {
   if (machine && request->output && has_extension(request->output, ".ptx") != is_ptx)
     return fail_usage("%s is not what that cluster runs: a cluster of GPUs runs a .ptx, one of gpu=cpu a .so", request->output);
   const char *whole = request->codegen.is_inference ? "--inference" : request->codegen.wants_cubin ? "--cubin" : NULL;
+  if (request->passes.sparse && (!request->codegen.is_inference || !is_ptx))
+    return fail_usage("%s", "--sparse is for what a GPU predicts: --inference -o OUT.ptx");
   if (whole && (request->emit || !request->output)) return fail_usage("%s is for an artifact: -o OUT.so or -o OUT.ptx", whole);
   Arena *arena = arena_new();
   const char *wrong = codegen_check_options(arena, &request->codegen);
@@ -287,8 +291,7 @@ static int check_request(Request *request) {
   arena_free(arena);
   if (code) return code;
   bool is_artifact = request->emit ? !strcmp(request->emit, "ptx") : request->output != NULL;
-  if (request->stage && is_artifact)
-    return fail_usage("an artifact has all stages: leave out --stage %s", request->stage);
+  if (request->stage && is_artifact) return fail_usage("an artifact has all stages: leave out --stage %s", request->stage);
   bool asks_more = (request->emit && strcmp(request->emit, "ast")) || request->output ||
                    request->summary || request->memory || request->passes.dump ||
                    request->passes.stop_after || request->passes.time_passes ||
@@ -404,8 +407,7 @@ static int apply_choices(Session *session) {
 
 static int run_passes(Session *session) {
   bool for_gpu = session->request.codegen.target == TARGET_PTX;
-  bool good =
-      stages_run_passes(&session->stages, &session->diag, &session->request.passes, for_gpu);
+  bool good = stages_run_passes(&session->stages, &session->diag, &session->request.passes, for_gpu);
   return good ? 0 : EXIT_USER;
 }
 
@@ -502,14 +504,12 @@ static int compile_stages(Session *session, HtmlPage *page) {
   Request *request = &session->request;
   const PassOptions *passes = &request->passes;
   bool shows_graph = is_graph(request);
-  bool wants_code = (request->emit && !shows_graph) || (request->output && !request->emit) ||
-                    request->simulate.spec || passes->time_passes;
+  bool wants_code = (request->emit && !shows_graph) || (request->output && !request->emit) || request->simulate.spec || passes->time_passes;
   const char *recompute = setting_text(session->program.settings, "train.recompute");
   bool says_recompute = request->summary && strcmp(recompute, "none");
   int code = 0;
   if (shows_graph && !passes->stop_after) code = emit_graph(session);
-  bool wants_passes =
-      wants_code || request->memory || passes->dump || passes->stop_after || says_recompute;
+  bool wants_passes = wants_code || request->memory || passes->dump || passes->stop_after || says_recompute;
   if (code || !wants_passes) return code;
   code = run_passes(session);
   if (code) return code;

@@ -12,7 +12,7 @@
 enum { EXIT_USER = 1, EXIT_MACHINE = 3, MAX_GRAPHS = 16 };
 
 typedef struct {
-  const char *path, *passes;
+  const char *path, *passes, *sparse;
   bool interp, all_values, eval, micro, gpu, along_k, dot;
   uint64_t seed, steps;
 } Options;
@@ -69,6 +69,7 @@ static int take_option(Arena *arena, Options *options, SettingValue *settings, c
   for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
     if (!strcmp(switches[i].name, name)) *switches[i].at = true;
   if (!strcmp(name, "--passes")) options->passes = value;
+  if (!strcmp(name, "--sparse")) options->sparse = value;
   if (!strcmp(name, "--seed")) return option_number(name, value, &options->seed);
   if (!strcmp(name, "--steps")) return option_number(name, value, &options->steps);
   if (!strcmp(name, "--set")) return apply_setting(arena, settings, value);
@@ -156,7 +157,7 @@ static int ftopt_run(Arena *arena, const Options *options, SettingValue *setting
   int count = graph_parse(arena, &diag, options->path, text, graphs, MAX_GRAPHS);
   Float8Unit unit = !options->gpu ? FLOAT8_NONE : options->along_k ? FLOAT8_ALONG_K : FLOAT8_ANY_ORDER;
   PassContext context = {.arena = arena, .diag = &diag, .settings = settings, .of = PASS_OF_TRAIN,
-                         .for_gpu = options->gpu, .multiplies_float8 = unit};
+                         .for_gpu = options->gpu, .multiplies_float8 = unit, .sparse = options->sparse};
   bool ok = count >= 0;
   for (int i = 0; ok && i < count; i++) ok = process(options, &context, graphs[i]);
   if (diag.is_fault) return EXIT_MACHINE;

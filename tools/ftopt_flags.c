@@ -23,6 +23,7 @@ static const Flag ftopt_flags[] = {
      "treat them as those of a part of a batch (train.accumulate)"},
     {"--gpu", FLAG_SWITCH, 1, NULL, NULL, "compile for PTX instead of the CPU"},
     {"--along-k", FLAG_SWITCH, 1, NULL, NULL, "with --gpu: one that multiplies 8-bit floats along k only, as sm_90a does"},
+    {"--sparse", FLAG_TEXT, 1, "NAMES", NULL, "parameters that have two of each four neighbours of a row, as ftc --sparse"},
     {"--set", FLAG_TEXT, 1, "KEY=VALUE", FLAG_SETTINGS,
      "a setting that passes read, such as train.optimizer=adamw"},
     {"--dot", FLAG_SWITCH, 1, NULL, NULL, "print the result as a Graphviz graph"},

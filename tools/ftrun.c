@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "runtime/command/bench.h"
 #include "runtime/command/deploy.h"
+#include "runtime/command/deploy_sparse.h"
 #include "runtime/device/dev.h"
 #include "runtime/device/devices.h"
 #include "runtime/command/find_lr.h"
@@ -445,6 +446,13 @@ static void leave_out_pruning(Line *line) {
   if (!is_asked) push_pass(line, "--set", "train.prune=none");
 }
 
+/* Which weights a GPU's sparse tensor cores can multiply by; where the weights cannot be read, deploy says so. */
+static void name_sparse(Line *line) {
+  static Text names;
+  if (line->command != DEPLOY || !text_ends_with(line->output[0], ".ptx")) return;
+  if (deploy_sparse_names(line->weights, &names) == STATUS_OK && names.count) push_pass(line, "--sparse", text_cstr(&names));
+}
+
 /* What is deployed goes by its name, whatever this machine has. */
 static void compile_for(const Line *line, bool *is_ptx, const char **gpu) {
   dev_compile_for(line->command == DEPLOY ? "cpu" : line->train.run.device, is_ptx, gpu);
@@ -459,6 +467,7 @@ static int run_source(Line *line) {
   compile_for(line, &is_ptx, &gpu);
   int code = split_settings(line);
   leave_out_pruning(line);
+  name_sparse(line);
   if (line->command == DEPLOY) push_text(line, line->pass, &line->pass_count, "--inference");
   if (line->command == DEPLOY && text_ends_with(line->output[0], ".c")) push_pass(line, "--cpu", "portable");
   if (!code) code = folder_open(is_ptx, &artifact);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* ── where it is 0 ──────────────────────────────────────────────────────────────────────────── */
-/* Of any format of floats: every bit but the sign's, which is the last byte's highest. */
-static bool is_zero_element(const uint8_t *at, int bytes) {
+/* Every bit but the sign's, which is the last byte's highest. */
+bool is_zero_element(const uint8_t *at, int bytes) {
   for (int i = 0; i < bytes - 1; i++)
     if (at[i]) return false;
   return (at[bytes - 1] & 0x7f) == 0;

@@ -5,6 +5,8 @@
 #include "base/text.h"
 #include "runtime/checkpoint/weight_files.h"
 
+/* Is this element, of any format of floats, 0 or -0? */
+bool is_zero_element(const uint8_t *at, int bytes);
 void shrink_zeros(const WeightFiles *weights, Text *out);
 typedef struct {
   int64_t before, after; /* elements of what the program has */

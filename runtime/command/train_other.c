@@ -122,7 +122,8 @@ static Status open_feed(Bench *bench, const RunOptions *options, const char **wh
 static Status run_bench(Bench *bench, const RunOptions *options, const char *programme, int steps, bool made_up_data,
                         const char *json, const DeviceCounting *counting) {
   STATUS_TRY(train_open(options, &bench->artifact));
-  ExecOptions exec = {options->device, options->threads, .is_unchecked = counting->sample > 0};
+  const char *only[] = {programme, NULL};
+  ExecOptions exec = {options->device, options->threads, .only = only, .is_unchecked = counting->sample > 0};
   STATUS_TRY(exec_new(bench->artifact, &exec, &bench->exec));
   exec_set_derived(bench->exec, "train.total_steps", 1e6);
   STATUS_TRY(exec_write_settings(bench->exec));

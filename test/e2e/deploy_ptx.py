@@ -316,7 +316,6 @@ class DeployPtx(unittest.TestCase):
         given, want, sim = self.compare("one", mlp("One", 40), "x.npy", "x", "z", compilers=COMPILERS + [SANITIZED], modes=("host", "device", "graph", "memory"))
         self.assertEqual(self.sh("nm", "--defined-only", "--extern-only", "program").stdout.count(" T one_"), 9)
 
-
     @unittest.skipIf(support.IS_SANITIZED, "ThreadSanitizer cannot load a driver that has AddressSanitizer")
     def test_threads(self):
         """Several threads call at once, each with a workspace of its own."""
@@ -417,6 +416,14 @@ train { model = Wide; data = D; batch = 2048; seed = 3; optimizer = sgd(lr=0.1);
         packed = 13 * 5 * (64 * 16 // 2 + 16 * 4) + 7 * 32 * 16 + 16 * 4  # tiles of 16 outputs by groups, and by 32 inputs
         size = os.path.getsize(self.path("rnd.weights"))
         self.assertLess(size, packed + 4 * (300 * 14 + 200 + 3) + 10000)
+
+    def test_sparse(self):
+        """Of weights that a training has pruned to two of four the file has these and their places: 1152 bytes for 16 outputs and 64 inputs; not of one of 13 inputs."""
+        body = 'z = Linear(3, name="c")(relu(Linear(320, name="b")(relu(Linear(256, name="a")(x)))))'
+        text = vectors("Two", "13", "x.npy", body).replace("train {", 'train { precision = bf16; prune = magnitude(structure="2:4", begin=1)\n', 1)
+        self.compare("two", text, "x.npy", "x", "z", rtol=2e-2, atol=2e-2, modes=("host", "graph"))
+        self.assertRegex(open(self.path("two.ptx")).read(), "mma.sp.sync")
+        self.assertLess(os.path.getsize(self.path("two.weights")), 1152 * (20 * 4 + 5) + 2 * 256 * 13 + 4 * (256 + 320 + 3) + 4000)
 
     def test_integers(self):
         """Of products of integers the file of weights has a byte for each weight, and what is computed are the CPU's bits."""

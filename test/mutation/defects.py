@@ -115,7 +115,7 @@ defect("pooled-line", "kernels/integer_x86.c", "item->first * p->pool_height * p
 R = "py test/num/rounded.py"
 defect("rounded-across", "passes/integers.c", "if (!is_inner || !run || !f.k) return 0;", "if (!run || !f.k) return 0;", R)
 defect("rounded-of-batch", "passes/integers.c", "&& pass->is_weight[old->input[1]->id]", "&& pass->is_weight", R)
-defect("rounded-folded", "passes/layout_choose.c", "if (rounded_in_groups(dot)) return (Fold){0};", "if (false) return (Fold){0};", R)
+defect("rounded-folded", "passes/layout_choose.c", "if (rounded_in_groups(dot) || sparse_has_kernel(dot)) return (Fold){0};", "if (false) return (Fold){0};", R)
 defect("rounded-odd", "kernels/rounded_x86.c", "if (p->group % 2) {", "if (false) {", R)
 defect("rounded-block", "kernels/rounded_host.h", "return ROUNDED_BLOCK / p->rows * p->rows;", "return ROUNDED_BLOCK;", R)
 defect("rounded-any-scale", "kernels/rounded_x86.c", "if (is_scale(p, b, step, least)) return least;", "return least;", R)
@@ -342,6 +342,22 @@ defect("float8-halves", "kernels/mma_ptx.h", "int even = swap ? 0x2064 : 0x6420,
 defect("float8-steps", "kernels/mma_ptx.h", "of / 2 * 4 + of % 2 + ((lane / 8 % 2) ^ upper) * 2;", "of / 2 * 4 + of % 2 + (lane / 8 % 2) * 2;", U8)
 defect("float8-rows", "kernels/mma_ptx.h", "return IS_BYTE && !deep ? 2 * i + group : group * 8 + i;", "return group * 8 + i;", U8)
 # ── products of whole numbers on GPUs ──
+SP, SPU, SPN = "kernels/sparse_ptx.c", "unit codegen_sparse", "py test/num/sparse.py"
+defect("sparse-four", SP, "return number % 2 * 4 + number / 2;", "return number;", SPU)
+defect("sparse-halves", SP, "out[2] = is_odd ? own[1] : got[0];", "out[2] = is_odd ? own[1] : got[1];", SPU)
+defect("sparse-places", SP, "places[i / 4] |= place << i % 4 * 4;", "places[i / 4] |= place << i % 4 * 2;", SPU)
+defect("sparse-last", SP, "if (first == 3) first = 2, value[1] = value[0], value[0] = 0;", "if (first == 3) first = 2;", SPN)
+defect("sparse-three", SP, "return count > 2 ? 0x7fff7fff :", "return", SPN)
+defect("sparse-column", SP, "int row = column % ROWS, half = column % COLUMNS / ROWS;", "int row = column % ROWS, half = column / ROWS % 4 / 2;", SPU)
+defect("sparse-rest", SP, "k < gemm_k() && column < gemm_n() ? b[k * apart] : 0;", "column < gemm_n() ? b[k * apart] : 0;", SPN)
+defect("sparse-row", SP, "if (row >= gemm_m() || k >= gemm_k()) return out;", "if (row >= gemm_m()) return out;", SPN)
+defect("sparse-layout", "passes/layout_choose.c", "if (rounded_in_groups(dot) || sparse_has_kernel(dot))", "if (rounded_in_groups(dot))", SPN)
+defect("sparse-read", "passes/sparse.c", "if (!passes_on && !(is_product && k == 1)) is_read", "if (0) is_read", "lit passes/sparse.ftir")
+defect("sparse-across", "passes/sparse.c", "is_across != form.tb && !form.ta &&", "!form.ta &&", "lit passes/sparse.ftir")
+defect("sparse-narrow", "passes/narrow.c", "if (!is_cast_param(old, pass->dtype) || pass->is_packed[old->id]) return NULL;", "if (!is_cast_param(old, pass->dtype)) return NULL;", SPN)
+defect("sparse-deploy", "runtime/command/deploy_sparse.c", "if (kept > KEPT) return false;", "if (kept > KEPT + 1) return false;", SPN)
+defect("sparse-found", "runtime/command/deploy_sparse.c", "first < columns; first += FOUR", "first < FOUR; first += FOUR", SPN)
+defect("sparse-sim", "runtime/device/sim/sim_lanes_warp.inc", "metadata[l / 4 * 4 + in->sub * 2 + four / 4]", "metadata[l / 4 * 4 + four / 4]", "unit runtime_sim_warp")
 GW, WN, NI = "kernels/gemm_whole.h", "unit codegen_whole", "py test/num/integers.py"
 defect("whole-signs", "codegen/nvptx_whole.c", "range[0] < 0, range[2] < 0);", "range[2] < 0, range[0] < 0);", WN)
 defect("whole-row-fault", GW, "if (!(row_fault | fault[0]", "if (!(fault[0]", WN)

@@ -147,7 +147,7 @@ class Functions(ops.Compared):
 
 
 class FunctionsPlain(Functions):
-    """Without fusion; with FT_TURN a fifth of the models."""
+    """Without fusion."""
 
     def compile(self, source, *flags, **options):
         return super().compile(source, "--disable=fuse", *flags, **options)
@@ -160,9 +160,8 @@ class FunctionsOnSim(Functions):
 
 
 for first in range(0, len(CASES), GROUP):
-    setattr(Functions, f"test_cases_{first:03d}", lambda self, first=first: self.group(CASES[first : first + GROUP]))
-    if not support.has_its_turn(first // GROUP):
-        setattr(FunctionsPlain, f"test_cases_{first:03d}", None)
+    for of in (Functions, FunctionsPlain, FunctionsOnSim):
+        setattr(of, f"test_cases_{first:03d}", lambda self, first=first: self.group(CASES[first : first + GROUP]))
 
 if __name__ == "__main__":
     support.main()

@@ -75,12 +75,6 @@ POOLS = [(1, 28, 28, 32, (3, 3), (1, 1), (1, 1), True, (2, 2), (0, 0), (2, 2), "
 
 class Integers(support.Case):
     flags, has_channels_last, artifact, device = [], True, "model.so", []
-    turn = None  # of the other ways to compile, one or two of nine each day
-
-    def setUp(self):
-        super().setUp()
-        if self.turn is not None and not support.has_its_turn(self.turn):
-            self.skipTest("the turn of another day")
 
     def compiled(self, inputs, lines, params=()):
         """A model with an output for each case, and its artifact."""
@@ -312,27 +306,22 @@ class Integers(support.Case):
 
 
 class IntegersWithoutVnni(Integers):
-    turn = 0
     flags = ["--disable=vnni"]
 
 
 class IntegersOfAvx2(Integers):
-    turn = 1
     flags = ["--cpu", "x86-64-v3"]
 
 
 class IntegersPortable(Integers):
-    turn = 2
     flags = ["--cpu", "x86-64"]
 
 
 class IntegersNotPooled(Integers):
-    turn = 3
     flags = ["--disable=integer_pools"]
 
 
 class IntegersPlain(Integers):
-    turn = 4
     flags = ["--disable=fuse,simplify,simplify2"]
 
 
@@ -345,7 +334,6 @@ class IntegersOfGpu(Integers):
 class IntegersBesideLibrary(IntegersOfGpu):
     """cuBLASLt in place of kernels, where it may be: not of these products, which stand alone here."""
 
-    turn = 0
     flags = ["--disable=fuse,simplify,simplify2"]
 
     def setUp(self):
@@ -355,19 +343,16 @@ class IntegersBesideLibrary(IntegersOfGpu):
 
 
 class IntegersOfGpuPlain(IntegersOfGpu):
-    turn = 1
     flags = ["--disable=fuse,simplify,simplify2,index32"]
 
 
 class IntegersOfHopper(IntegersOfGpu):
-    turn = 3
     flags = ["--gpu", "sm_90a"]
 
 
 class IntegersOfOneDnn(Integers):
     """Images as they come: oneDNN has the convolutions, in f32."""
 
-    turn = 2
     flags, has_channels_last = ["--disable=layout"], False
 
 

@@ -117,13 +117,6 @@ class Layers(support.Case):
 
     target, device, flags, precision, tolerance = "m.so", "cpu", [], "f32", 3e-5
 
-    turn = None  # of the other ways to compile, one of three each day
-
-    def setUp(self):
-        super().setUp()
-        if self.turn is not None and not support.has_its_turn(self.turn, 3):
-            self.skipTest("the turn of another day")
-
     def start(self):
         state = {}
         for i, (_, module, _, _) in enumerate(LAYERS):
@@ -191,13 +184,13 @@ class Layers(support.Case):
 class LayersPlain(Layers):
     """Without fusion."""
 
-    turn, flags = 0, ["--disable=fuse"]
+    flags = ["--disable=fuse"]
 
 
 class LayersInBf16(Layers):
     """Products in bf16: near what f64 gives."""
 
-    turn, precision, tolerance = 1, "bf16", 2e-2
+    precision, tolerance = "bf16", 2e-2
 
 
 class LayersOnSim(Layers):
@@ -209,7 +202,7 @@ class LayersOnSim(Layers):
 class LayersInBf16OnSim(LayersInBf16):
     """bf16 on the GPU's kernels."""
 
-    turn, target, device = 2, "m.ptx", "sim"
+    target, device = "m.ptx", "sim"
 
 
 if __name__ == "__main__":

@@ -55,16 +55,8 @@ class Rounded(support.Case):
             self.assertEqual(self.kernel in file.read(), kernel)
         return artifact
 
-    def predict(self, artifact, inputs, weights, outputs):
-        support.write_safetensors(self.path("w.safetensors"), weights)
-        arguments = []
-        for name, value in inputs.items():
-            numpy.save(self.path(f"{name}.npy"), value)
-            arguments += ["--input", f"{name}={self.path(name + '.npy')}"]
-        for name in outputs:
-            arguments += ["--output", f"{name}={self.path('out_' + name + '.npy')}"]
-        support.run("ftrun", "predict", artifact, "--weights", self.path("w.safetensors"), *arguments, *self.device)
-        return {name: numpy.load(self.path(f"out_{name}.npy")) for name in outputs}
+    def predict_on_device(self, artifact, inputs, weights, outputs):
+        return self.predict(artifact, inputs, weights, outputs, *self.device)
 
     def near(self, got, x, w, bias=0):
         """x [..., k] by w [k, n] within some roundings of the sum of the sizes."""
@@ -86,7 +78,7 @@ class Rounded(support.Case):
         for batch in self.batches:
             artifact = self.compiled([(f"x{name}", (k,)) for name, _, k, _, _ in LAYERS], lines, batch)
             x = {f"x{name}": random.normal(0, 1, (batch, k)).astype("f4") for name, _, k, _, _ in LAYERS}
-            got = self.predict(artifact, x, weights, [f"y{name}" for name, *_ in LAYERS])
+            got = self.predict_on_device(artifact, x, weights, [f"y{name}" for name, *_ in LAYERS])
             for name, n, k, bits, group in LAYERS:
                 with self.subTest(batch=batch, layer=name):
                     w = layer_rounded(weights[f"{name}.weight"], bits, group).T.astype("f8")
@@ -94,7 +86,7 @@ class Rounded(support.Case):
                     bound = 2e-6 * (numpy.abs(x[f"x{name}"]) @ numpy.abs(w) + numpy.abs(weights[f"{name}.bias"]))
                     self.assertTrue(numpy.all(numpy.abs(got[f"y{name}"] - numpy.maximum(sums, 0)) <= bound))
         weights["g.weight"][11, 301] = numpy.nan  # one output, and no other
-        got = self.predict(artifact, x, weights, ["yg"])["yg"]
+        got = self.predict_on_device(artifact, x, weights, ["yg"])["yg"]
         self.assertEqual(list(numpy.nonzero(numpy.isnan(got).any(0))[0]), [11])
         self.assertTrue(numpy.isnan(got[:, 11]).all())
 
@@ -110,7 +102,7 @@ class Rounded(support.Case):
             w[0, 3], w[1, 3], w[:, 2] = 2, 0, [1, 0, -1, 0.0, 1]
             x[1, 5] = 1e-38
             artifact = self.compiled([("x", (32,))], lines, batch)
-            got = self.predict(artifact, {"x": x}, {"f.weight": w}, ["y"])["y"]
+            got = self.predict_on_device(artifact, {"x": x}, {"f.weight": w}, ["y"])["y"]
             with numpy.errstate(over="ignore", invalid="ignore"):
                 want = x @ w.T
             numpy.testing.assert_array_equal(numpy.isnan(got), numpy.isnan(want))
@@ -128,7 +120,7 @@ class Rounded(support.Case):
             for batch in (3, 130):
                 x = random.normal(0, 1, (batch, 32)).astype("f4")
                 x[:, 16], x[2, 9] = 3e37, -2e37
-                got = self.predict(self.compiled([("x", (32,))], lines, batch), {"x": x}, {"f.weight": w}, ["y"])["y"]
+                got = self.predict_on_device(self.compiled([("x", (32,))], lines, batch), {"x": x}, {"f.weight": w}, ["y"])["y"]
                 numpy.testing.assert_allclose(got, x.astype("f8") @ w.T.astype("f8"), rtol=1e-6)
 
     def test_forms(self):
@@ -150,7 +142,7 @@ class Rounded(support.Case):
         for batch in (1, 6):
             artifact = self.compiled(inputs, lines, batch, [(name, w[name].shape) for name in ("w", "s", "t", "e", "k", "a")])
             x = {name: random.normal(0, 1, (batch, *shape)).astype("f4") for name, shape in inputs}
-            got = self.predict(artifact, x, w, outputs)
+            got = self.predict_on_device(artifact, x, w, outputs)
             c, p = rounded(w["w"], w["t"], 8), rounded(w["w"], numpy.float32(0.5), 4)
             self.near(got["y1"], x["x"], rounded(w["w"], w["s"], 4))
             self.near(got["y2"], x["x"], c)
@@ -161,7 +153,7 @@ class Rounded(support.Case):
             self.near(got["y4"], x["v"], rounded(w["e"], numpy.float32(0.25), 4).swapaxes(1, 2))
             self.assertTrue(numpy.all(numpy.isfinite(got["f"])))
             plain = self.compile_plain(artifact)
-            numpy.testing.assert_allclose(got["f"], self.predict(plain, x, w, ["f"])["f"], rtol=1e-4, atol=1e-4)
+            numpy.testing.assert_allclose(got["f"], self.predict_on_device(plain, x, w, ["f"])["f"], rtol=1e-4, atol=1e-4)
 
     def compile_plain(self, artifact):
         """The same program without the pass."""

@@ -151,6 +151,22 @@ def row_chains():
     return [(ROW_CHAINS.format(**dict(zip(names, case))), machine) for case in cases for machine in ("sm_80", "sm_90a")]
 
 
+SPARSE = """model Random(x: f32[B, {inputs}]) {{
+  h = Linear({outputs}, name="two")(x){more}
+  loss = mean(square(h))
+}}
+train {{ model = Random; batch = {batch}; optimizer = sgd(lr=1); precision = {precision} }}
+"""
+
+
+def sparse():
+    """(text, machine): products by weights of which two of four are 0: few and many rows, steps and columns."""
+    names = ("inputs", "outputs", "batch", "more", "precision")
+    cases = [(4096, 4096, 1, "", "bf16"), (64, 48, 2000, "", "bf16"), (4096, 32, 40, "", "fp16"), (600, 3000, 120, " * 2", "bf16"), (64, 64, 9, " + x", "bf16"),
+             (8192, 8192, 600, "", "bf16"), (64, 64, 1, "", "f32")]
+    return [(SPARSE.format(**dict(zip(names, case))), machine) for case in cases for machine in ("sm_80", "sm_90a")]
+
+
 def compile_text(driver, text, machine):
     with open(driver.path("p.ft"), "w") as file:
         file.write(text)
@@ -185,7 +201,7 @@ def work(seeds, texts, failures):
 def main():
     torch.set_num_threads(1)
     jobs, failures = os.cpu_count(), []
-    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + pools() + many_values() + eight_bits() + turned_rows() + row_chains())[i::jobs], failures)) for i in range(jobs)]
+    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + pools() + many_values() + eight_bits() + turned_rows() + row_chains() + sparse())[i::jobs], failures)) for i in range(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:

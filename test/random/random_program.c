@@ -20,6 +20,7 @@
  * wgmma, by themselves. An answer is one line: ok (the largest error as a share of what is allowed,
  * what was seen in the code, and what met in one kernel), refused (by ftc, with its message) or
  * fail (with what is wrong). */
+#include "passes/sparse.h"
 #include "test/random/random_case.h"
 #include "plan/plan_prepare.h"
 #include "test/random/random_device.h"
@@ -479,12 +480,13 @@ static void compile(Case *c, bool is_gpu) {
     c->code.cleared = ARENA_ARRAY(c->arena, char, c->code.code.plan->places.at[PLACE_GRADS].bytes);
 }
 
-/* To kernels, or to code. */
+/* To kernels, or to code; the weights of a layer `two` are taken for sparse. */
 static void only_compile(Case *c, bool is_to_code) {
   PassOptions options = {.verify = true, .multiplies_float8 = float8_unit(c), .disable = c->request.without};
   CodegenOptions codegen = machine_of(c);
   codegen.disable = c->request.without;
   c->program = read_program(c);
+  if (!sparse_unknown(&c->program, "two.weight", c->arena)) options.sparse = "two.weight";
   if (!passes_run(&c->program, &c->diag, &options, is_for_gpu(c)) ||
       (is_to_code && !codegen_run(c->arena, &c->diag, &c->program, &codegen, &c->code.code)))
     refuse(c);

@@ -273,6 +273,63 @@ static void check_product(SimMachine *machine, const Product *p) {
     }
 }
 
+/* Of each four neighbours of a row of a, two, at places of the row's own: mma.sp. The lanes that the selector names have the places. */
+static void check_sparse(SimMachine *machine, bool is_half, int selector) {
+  int a[16][32] = {{0}}, b[32][8], c[16][8];
+  char body[2048], type = is_half ? 'h' : 'b';
+  memset(in, 0, sizeof in);
+  for (int k = 0; k < 32; k++)
+    for (int n = 0; n < 8; n++) b[k][n] = (k * 5 + n * 3) % 9 - 4, c[k % 16][n] = k % 16 - n;
+  for (int row = 0; row < 16; row++)
+    for (int four = 0; four < 8; four++) {
+      int first = (row + four) % 3, second = first + 1 + (row * 5 + four) % (3 - first);
+      int lane = row % 8 * 4 + four % 4, value[2] = {(row + four * 3) % 7 - 3, (row * 3 + four) % 5 - 2};
+      for (int h = 0; h < 2; h++) {
+        a[row][four * 4 + (h ? second : first)] = value[h];
+        in[lane * 16 + row / 8 + four / 4 * 2] |= number_bits(type, value[h]) << 16 * h;
+      }
+      in[(row % 8 * 4 + selector * 2 + four / 4) * 16 + 12] |= (uint32_t)(first | second << 2) << (four % 4 * 4 + row / 8 * 16);
+    }
+  for (int lane = 0; lane < 32; lane++)
+    for (int r = 0; r < 4; r++) {
+      for (int h = 0; h < 2; h++) in[lane * 16 + 4 + r] |= number_bits(type, b[lane % 4 * 2 + h + r * 8][lane / 4]) << 16 * h;
+      in[lane * 16 + 8 + r] = number_bits('t', c[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
+    }
+  const char *name = is_half ? "f16" : "bf16";
+  snprintf(body, sizeof body,
+           "setp.gt.u32 %%p1, %%r1, 31;\n@%%p1 ret;\nmul.wide.u32 %%rd5, %%r1, 64;\nadd.s64 %%rd5, %%rd5, %%rd1;\n"
+           "ld.global.v4.u32 {%%r4, %%r5, %%r6, %%r7}, [%%rd5];\nld.global.v4.u32 {%%r8, %%r9, %%r10, %%r11}, [%%rd5+16];\n"
+           "ld.global.v4.f32 {%%f1, %%f2, %%f3, %%f4}, [%%rd5+32];\nld.global.u32 %%r12, [%%rd5+48];\n"
+           "mma.sp%s.sync.aligned.m16n8k32.row.col.f32.%s.%s.f32 {%%f1, %%f2, %%f3, %%f4}, {%%r4, %%r5, %%r6, %%r7}, "
+           "{%%r8, %%r9, %%r10, %%r11}, {%%f1, %%f2, %%f3, %%f4}, %%r12, 0x%d;\n"
+           "mul.wide.u32 %%rd5, %%r1, 16;\nadd.s64 %%rd5, %%rd5, %%rd3;\nst.global.v4.f32 [%%rd5], {%%f1, %%f2, %%f3, %%f4};\n",
+           selector ? "::ordered_metadata" : "", name, name, selector);
+  run(machine, body, "ret;\n}\n");
+  for (int lane = 0; lane < 32; lane++)
+    for (int r = 0; r < 4; r++) {
+      int row = lane / 4 + r / 2 * 8, column = lane % 4 * 2 + r % 2, want = c[row][column];
+      float have;
+      for (int k = 0; k < 32; k++) want += a[row][k] * b[k][column];
+      memcpy(&have, &out[lane * 4 + r], 4);
+      if (have != (float)want) fail_msg("mma.sp, %s: (%d,%d) is %g, not %d", name, row, column, (double)have, want);
+    }
+}
+
+static void sparse_products(void **state) {
+  for (int i = 0; i < 4; i++) check_sparse(*state, i % 2, i / 2);
+  static const char *const texts[][2] = {
+      {"m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f1, %f1, %f1}, {%r1, %r1}, {%r1, %r1}, {%f1, %f1, %f1, %f1}, %r1, 0;", "unsupported instruction"},
+      {"m16n8k32.row.col.f32.f16.f16.f32 {%f1, %f1, %f1, %f1}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, {%f1, %f1, %f1, %f1}, %r1, 0;", "four times four registers"},
+      {"m16n8k32.row.col.f32.f16.f16.f32 {%f1, %f1, %f1, %f1}, {%r1, %r1, %r1, %r1}, {%r1, %r1, %r1, %r1}, {%f1, %f1, %f1, %f1}, %r1, 2;", "and 0 or 1"},
+      {"m16n8k32.row.col.f32.f16.f16.f32 {%f1, %f1, %f1, %f1}, {%r1, %r1, %r1, %r1}, {%r1, %r1, %r1, %r1}, {%f1, %f1, %f1, %f1}, %r1;", "and 0 or 1"},
+  };
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    char text[256];
+    snprintf(text, sizeof text, "mma.sp.sync.aligned.%s", texts[i][0]);
+    sim_test_refuses(".reg .b32 %r<4>; .reg .f32 %f<4>;", text, texts[i][1]);
+  }
+}
+
 /* Bytes of all values, signed or not, and sums that wrap around. */
 static void check_whole(SimMachine *machine, bool is_a_signed, bool is_b_signed) {
   uint8_t a[16][32], b[32][8];
@@ -335,6 +392,6 @@ int main(void) {
                                      cmocka_unit_test(atomics),  cmocka_unit_test(control),
                                      cmocka_unit_test(copies),   cmocka_unit_test(vectors),
                                      cmocka_unit_test(matrices), cmocka_unit_test(products),
-                                     cmocka_unit_test(whole_products)};
+                                     cmocka_unit_test(whole_products), cmocka_unit_test(sparse_products)};
   return SIM_TEST_LANES(tests);
 }

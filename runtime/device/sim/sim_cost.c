@@ -108,7 +108,7 @@ static const SimCost specials[SIM_OP_COUNT] = {
     [SIM_tensor] = {UNIT_MEMORY, 2, 0, 0},     [SIM_elect] = {UNIT_INTEGER, 2, 0, 8},
     [SIM_mapa] = {UNIT_INTEGER, 1, 0, 5},      [SIM_cluster] = {UNIT_NONE, 1, 0, 0},
     [SIM_grid_wait] = {UNIT_NONE, 1, 0, 0},
-    [SIM_mma] = {UNIT_NONE, 1, 0, 0},
+    [SIM_mma] = {UNIT_NONE, 1, 0, 0},         [SIM_mma_sparse] = {UNIT_NONE, 1, 0, 0},
 };
 
 static SimCost cost_by_text(const char *text) {

@@ -206,6 +206,32 @@ static Status decode_mma(Decoder *decoder, const PtxStatement *s) {
   return STATUS_OK;
 }
 
+/* mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32 {d}, {a}, {b}, {c}, metadata, selector. b and c stand in the
+ * second instruction, the metadata in the third; mode: is it f16, sub: the selector. */
+static Status decode_mma_sparse(Decoder *decoder, const PtxStatement *s) {
+  const char *shape = strstr(s->op, ".sync.aligned.") + strlen(".sync.aligned.");
+  bool is_half = !strcmp(shape, "m16n8k32.row.col.f32.f16.f16.f32"), fits = s->count == 6;
+  if (!is_half && strcmp(shape, "m16n8k32.row.col.f32.bf16.bf16.f32") != 0) return decode_fail(decoder, "unsupported instruction %s", s->op);
+  for (int i = 0; i < 4 && fits; i++) fits = s->operand[i].kind == OPERAND_VECTOR && s->operand[i].count == 4;
+  for (int i = 4; i < 6 && fits; i++) fits = s->operand[i].kind == OPERAND_PLAIN && !s->operand[i].is_negated && !s->operand[i].has_second;
+  if (!fits || s->operand[5].at[0].kind != VALUE_INT || s->operand[5].at[0].bits > 1)
+    return decode_fail(decoder, "%s takes four times four registers, the metadata, and 0 or 1", s->op);
+  SimInst made = {.code = SIM_mma_sparse, .line = s->line, .mode = is_half, .sub = (uint8_t)s->operand[5].at[0].bits, .count = 4};
+  SimInst more = {.code = SIM_data, .line = s->line, .uses = 255}, last = {.code = SIM_data, .line = s->line, .uses = 1};
+  for (int i = 0; i < 4; i++) {
+    STATUS_TRY(decode_result(decoder, &s->operand[0].at[i], CLASS_32, &made.arg[i]));
+    STATUS_TRY(decode_value(decoder, &s->operand[1].at[i], SIM_TYPE_u32, &made.arg[4 + i]));
+    STATUS_TRY(decode_value(decoder, &s->operand[2].at[i], SIM_TYPE_u32, &more.arg[i]));
+    STATUS_TRY(decode_value(decoder, &s->operand[3].at[i], SIM_TYPE_u32, &more.arg[4 + i]));
+  }
+  STATUS_TRY(decode_value(decoder, &s->operand[4].at[0], SIM_TYPE_u32, &last.arg[0]));
+  made.defs = 15, made.uses = 255 - 15;
+  push_block(decoder, made);
+  *decode_push(decoder, SIM_data) = more;
+  *decode_push(decoder, SIM_data) = last;
+  return STATUS_OK;
+}
+
 /* ── all of them ──────────────────────────────────────────────────────────────────────────── */
 static bool is_barrier(const char *op) {
   static const char *const texts[] = {"bar.sync",         "bar.cta.sync",
@@ -222,6 +248,8 @@ Status decode_warp(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   if (decode_begins(s->op, "vote.sync.")) return decode_vote(decoder, s);
   if (decode_begins(s->op, "redux.sync.")) return decode_redux(decoder, s);
   if (decode_begins(s->op, "mma.sync.aligned.")) return decode_mma(decoder, s);
+  if (decode_begins(s->op, "mma.sp.sync.aligned.") || decode_begins(s->op, "mma.sp::ordered_metadata.sync.aligned."))
+    return decode_mma_sparse(decoder, s);
   if (decode_begins(s->op, "ldmatrix.sync.aligned.m8n8.x") ||
       decode_begins(s->op, "stmatrix.sync.aligned.m8n8.x"))
     return decode_ldmatrix(decoder, s);

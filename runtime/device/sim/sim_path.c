@@ -87,9 +87,11 @@ void sim_path_issue(SimWarp *w, const SimInst *in) {
   paths->is_missed = false;
   path->issue = operands_ready(path, in);
   if (in->code == SIM_data || in->code == SIM_guard) return;
-  if (in->code == SIM_mma) { /* the other operands stand in the next one; the pipe takes one at a time */
-    int64_t more = operands_ready(path, in + 1);
-    if (more > path->issue) path->issue = more;
+  if (in->code == SIM_mma || in->code == SIM_mma_sparse) { /* other operands stand in the next ones; the pipe takes one at a time */
+    for (int i = 1; i < (in->code == SIM_mma ? 2 : 3); i++) {
+      int64_t more = operands_ready(path, in + i);
+      if (more > path->issue) path->issue = more;
+    }
     if (path->tensor > path->issue) path->issue = path->tensor;
   }
   bool may_pass = in->code == SIM_ld && in->mode; /* .nc: nobody writes there */
@@ -136,7 +138,7 @@ static void do_wgmma(SimWarp *w, const SimInst *in) {
 
 static void do_mma(SimWarp *w, const SimInst *in) {
   bool is_deep = in->mode == MMA_F16_16816 || in->mode == MMA_BF16_16816 || in->mode == MMA_TF32_1688 ||
-                 in->mode >= MMA_FLOAT8;
+                 in->mode >= MMA_FLOAT8 || in->code == SIM_mma_sparse;
   int64_t work = is_deep ? MMA_WORK : MMA_WORK / 2;
   w->cta->counts.mma += work;
   int64_t until = tensor_until(w->path, (double)work / w->cta->run->launch->timing->mma);
@@ -194,6 +196,7 @@ static void beside(SimWarp *w, const SimInst *in) {
       path_from(path, group_until(path->tensor_group, path->tensor_groups, in->imm) + WGMMA_CYCLES);
     break;
   case SIM_mma:
+  case SIM_mma_sparse: /* twice the depth in the same time */
     do_mma(w, in);
     break;
   default:

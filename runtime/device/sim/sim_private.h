@@ -50,7 +50,7 @@ typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
           X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async) X(cp_commit)     \
               X(cp_wait) X(ldmatrix) X(stmatrix) X(proxy) X(wgmma_fence) X(wgmma_commit)           \
                   X(wgmma_wait) X(wgmma) X(registers) X(mbar) X(bulk) X(tensor) X(elect) X(mapa)          \
-                      X(tensor_store) X(bulk_commit) X(bulk_wait) X(cluster) X(grid_wait) X(mma)
+                      X(tensor_store) X(bulk_commit) X(bulk_wait) X(cluster) X(grid_wait) X(mma_sparse) X(mma)
 typedef enum {
 #define X(name) SIM_##name,
   SIM_SPECIAL_OPS(X)
