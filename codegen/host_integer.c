@@ -100,7 +100,7 @@ static void pack_args(const HostKernel *kernel, int argument, KernelLaunch *laun
 
 static void packed_args(const HostKernel *kernel, KernelLaunch *launch) {
   const Node *node = kernel->node;
-  int count = node->input_count + node_result_count(node), packed = integers_packed_operand(node);
+  int count = node->input_count + node_result_count(node), packed = integers_packed_operand(node, false);
   launch->args = ARENA_ARRAY(kernel->module->arena, int, count + 1);
   for (int i = 0; i <= count; i++) launch->args[i] = i == 0 || i - 1 == packed ? count + 2 : i - 1;
   launch->arg_count = count + 1;

@@ -201,8 +201,9 @@ static Scratch find_scratch(Lowering *lowering, const Node *node, const Kernel *
   Scratch out = {.type = scratch_type(kernel->packed[1])};
   int64_t bytes[3] = {kernel->workspace, kernel->packed[0], kernel->packed[1]};
   Address at = {PLACE_WORKSPACE, arguments->workspace};
-  int packed = integers_packed_operand(node);
-  out.is_prepared = packed >= 0 && lowering->prepare && !prepare_reads(node, packed);
+  bool for_gpu = lowering->module->target == TARGET_PTX;
+  int packed = integers_packed_operand(node, for_gpu);
+  out.is_prepared = packed >= 0 && lowering->prepare && !prepare_reads(node, packed, for_gpu);
   for (int i = 0; i < 3; i++) {
     Type type = scratch_type(bytes[i]);
     out.buffer[i] = -1;

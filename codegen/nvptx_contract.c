@@ -513,7 +513,7 @@ static ContractKind contract_kind(Op op) {
 static void nvptx_contract_choose_unit(Contract *c) {
   bool is_half = dtype_is_narrow(c->dtype);
   bool allows_tf32 = c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0);
-  c->unit = c->job->rows && chain_is_small(c->node, c->job->rows) ? UNIT_ROWS : integers_have_kernel(c->node) ? UNIT_WHOLE : nvptx_rounded_suits(c->job->node, c->node) ? UNIT_ROUNDED : nvptx_sparse_suits(c->job->node, c->node) ? UNIT_SPARSE : is_half ? UNIT_MMA16 : dtype_is_float8(c->dtype) ? UNIT_MMA8 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
+  c->unit = c->job->rows && chain_is_small(c->node, c->job->rows) ? UNIT_ROWS : integers_have_kernel(c->node, true) ? UNIT_WHOLE : nvptx_rounded_suits(c->job->node, c->node) ? UNIT_ROUNDED : nvptx_sparse_suits(c->job->node, c->node) ? UNIT_SPARSE : is_half ? UNIT_MMA16 : dtype_is_float8(c->dtype) ? UNIT_MMA8 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
   c->bytes = c->unit == UNIT_WHOLE ? 1 : dtype_bytes(c->dtype);
 }
 

@@ -41,10 +41,11 @@ typedef struct {
   bool is_mapped;   /* of wgmma: comes by a tensor map */
 } Operand;
 
-/* An operand of whole numbers: how it lies in f32, and its packed form. */
+/* An operand of whole numbers: how it lies in f32, and its packed form: rows, and a row's bytes. */
 typedef struct {
   int64_t pitch;
   bool is_deep;
+  int64_t rows, row_bytes;
   int64_t faults, bytes; /* where behind the packed numbers the rows' faults are, and where these end */
 } WholeOperand;
 
@@ -67,7 +68,10 @@ typedef struct {
   bool has_maps;       /* of wgmma: both operands come by tensor maps, which a warp of its own starts */
   Reductions sums;     /* of the result's columns, see nvptx_sums.h: */
   int totals, moments; /* plain ones, and pairs of moments */
-  WholeOperand whole[2]; /* of UNIT_WHOLE */
+  WholeOperand whole[2]; /* of UNIT_WHOLE, … */
+  int64_t run, packed_run; /* … in f32 and packed: channels of a convolution's group, or k; */
+  int64_t joined;          /* so many places' channels are a packed run; and the convolution in f32 */
+  ConvForm source;
   Tile tile;
 } Contract;
 

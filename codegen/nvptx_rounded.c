@@ -45,7 +45,7 @@ static Packing packing_of(const Contract *c) {
 }
 
 bool nvptx_rounded_suits(const Node *step, const Node *product) {
-  return rounded_has_kernel(product) && integers_packed_operand(step) >= 0;
+  return rounded_has_kernel(product) && integers_packed_operand(step, true) >= 0;
 }
 
 static int64_t rounded_number_bytes(const Contract *c, const Packing *p) { return c->batches * p->tiles * p->blocks * BLOCK_BYTES; }

@@ -34,7 +34,7 @@ static SparsePacking sparse_packing(const Contract *c) {
 static int64_t sparse_fragments(const SparsePacking *p) { return p->tiles * p->blocks * FRAGMENTS; }
 
 bool nvptx_sparse_suits(const Node *step, const Node *product) {
-  return sparse_has_kernel(product) && integers_packed_operand(step) >= 0;
+  return sparse_has_kernel(product) && integers_packed_operand(step, true) >= 0;
 }
 
 /* ── how it is cut ──────────────────────────────────────────────────────────────────────────── */

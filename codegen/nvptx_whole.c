@@ -4,23 +4,71 @@
 #include "codegen/nvptx_mma.h"
 #include "passes/integers.h"
 #include <stdio.h>
+#include <string.h>
 
 enum { PIECE = 16, ALIGN = 256, PACK_WARPS = 8, MANY_ROWS = 4096, FEW_BYTES = 512 };
 
 static int64_t rounded_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
-static int64_t rows_to_pack(const Contract *c, int i) { return c->batches * (i ? c->n : c->m); }
+static void lay_dot(Contract *c) {
+  const Operand *operands[2] = {&c->a, &c->b};
+  c->run = c->k;
+  c->packed_run = rounded_up(c->k, PIECE);
+  for (int i = 0; i < 2; i++)
+    c->whole[i] = (WholeOperand){.pitch = operands[i]->pitch,
+                                 .is_deep = operands[i]->is_deep,
+                                 .rows = c->batches * (i ? c->n : c->m),
+                                 .row_bytes = c->packed_run};
+}
+
+/* Of few channels several places are a piece of 16 bytes; from here on the convolution has pieces for channels. */
+static void join_places(Contract *c) {
+  ConvForm *f = &c->form;
+  int64_t *numbers = ARENA_ARRAY(c->job->scratch, int64_t, 6), *padding = numbers, *dilation = numbers + 4;
+  while (2 * c->joined * f->in <= PIECE && c->joined < f->kernel_width) c->joined *= 2;
+  f->in = rounded_up(f->in, PIECE);
+  if (c->joined == 1) return;
+  memcpy(padding, f->padding, 4 * sizeof *padding);
+  padding[1] = 0;
+  dilation[0] = f->dilation[0];
+  dilation[1] = f->dilation[1] * c->joined;
+  f->in_width += f->padding[1];
+  f->kernel_width = (f->kernel_width + c->joined - 1) / c->joined;
+  f->padding = padding;
+  f->dilation = dilation;
+}
+
+/* Lines of images, and windows of output channels. */
+static void lay_places(Contract *c) {
+  ConvForm *f = &c->form;
+  c->source = *f;
+  join_places(c);
+  c->run = c->source.in;
+  c->packed_run = f->in;
+  c->windows = f->kernel_height * f->kernel_width;
+  c->k = c->windows * f->in;
+  c->whole[0] = (WholeOperand){.pitch = c->source.in_width * f->groups * c->run,
+                               .is_deep = true,
+                               .rows = f->images * f->in_height,
+                               .row_bytes = f->in_width * f->groups * f->in};
+  c->whole[1] = (WholeOperand){.pitch = c->source.kernel_height * c->source.kernel_width * c->run,
+                               .is_deep = true,
+                               .rows = f->out * f->groups,
+                               .row_bytes = c->k};
+}
 
 void nvptx_whole_lay(Contract *c) {
   Operand *operands[2] = {&c->a, &c->b};
-  int64_t pitch = rounded_up(c->k, PIECE);
+  c->joined = 1;
+  if (c->kind == KIND_DOT)
+    lay_dot(c);
+  else
+    lay_places(c);
   for (int i = 0; i < 2; i++) {
     WholeOperand *whole = &c->whole[i];
-    whole->pitch = operands[i]->pitch;
-    whole->is_deep = operands[i]->is_deep;
-    whole->faults = rounded_up(rows_to_pack(c, i) * pitch, ALIGN);
-    whole->bytes = whole->faults + rounded_up(rows_to_pack(c, i) * 4, ALIGN);
-    operands[i]->pitch = pitch;
+    whole->faults = rounded_up(whole->rows * whole->row_bytes, ALIGN);
+    whole->bytes = whole->faults + rounded_up(whole->rows * 4, ALIGN);
+    operands[i]->pitch = whole->row_bytes;
     operands[i]->is_deep = operands[i]->is_async = true;
     operands[i]->wide = PIECE;
   }
@@ -30,7 +78,7 @@ void nvptx_whole_lay(Contract *c) {
 
 /* Warps that share a row: all of a block's where rows are few and long. */
 static int pack_team(const Contract *c, int i) {
-  return rows_to_pack(c, i) <= MANY_ROWS && c->a.pitch >= FEW_BYTES ? PACK_WARPS : 1;
+  return c->whole[i].rows <= MANY_ROWS && c->whole[i].row_bytes >= FEW_BYTES ? PACK_WARPS : 1;
 }
 
 /* The packed operands' positions: this one, and the next. */
@@ -49,6 +97,7 @@ static void define_whole_pointers(Contract *c) {
 
 void nvptx_whole_define(Contract *c) {
   const int64_t *range = node_attr(c->node, ATTR_INTEGERS)->ints;
+  const ConvForm *source = c->kind == KIND_DOT ? &c->form : &c->source;
   const Constant constants[] = {
       {"gemm_a_low", range[0]},
       {"gemm_a_high", range[1]},
@@ -61,6 +110,17 @@ void nvptx_whole_define(Contract *c) {
       {"gemm_b_source_deep", c->whole[1].is_deep},
       {"gemm_a_pack_team", pack_team(c, 0)},
       {"gemm_b_pack_team", pack_team(c, 1)},
+      {"gemm_a_pack_rows", c->whole[0].rows},
+      {"gemm_b_pack_rows", c->whole[1].rows},
+      {"gemm_run", c->run},
+      {"gemm_packed_run", c->packed_run},
+      {"gemm_joined", c->joined},
+      {"gemm_source_width", source->in_width},
+      {"gemm_source_kernel", source->kernel_width},
+      {"gemm_source_pad", source->padding[1]},
+      {"gemm_source_dilation", source->dilation[1]},
+      {"gemm_a_row_bytes", c->whole[0].row_bytes},
+      {"gemm_b_row_bytes", c->whole[1].row_bytes},
   };
   callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
   define_whole_pointers(c);
@@ -72,7 +132,7 @@ static KernelLaunch *whole_pack_operand(Contract *c, int i) {
   Job *job = c->job;
   const char *which = i ? "b" : "a";
   int64_t along = i ? c->n : c->m, lanes = WARP;
-  int64_t blocks = c->whole[i].is_deep ? (rows_to_pack(c, i) * pack_team(c, i) + PACK_WARPS - 1) / PACK_WARPS
+  int64_t blocks = c->whole[i].is_deep ? (c->whole[i].rows * pack_team(c, i) + PACK_WARPS - 1) / PACK_WARPS
                                        : c->batches * ((along + lanes - 1) / lanes);
   char name[256], function[16];
   Entry entry;
@@ -93,7 +153,7 @@ static KernelLaunch *whole_pack_operand(Contract *c, int i) {
 static bool reads_second(const Contract *c) {
   if (c->unit == UNIT_ROUNDED || c->unit == UNIT_SPARSE) return false;
   bool is_sure = node_attr(c->node, ATTR_INTEGERS)->ints[INTEGERS_SURE];
-  return !is_sure || (c->job->node->op == OP_FUSED && integers_packed_operand(c->job->node) < 0);
+  return !is_sure || (c->job->node->op == OP_FUSED && integers_packed_operand(c->job->node, true) < 0);
 }
 
 void nvptx_whole_parameters(Contract *c, bool is_second) {

@@ -220,7 +220,7 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
                dtype_text(choice.contraction->type.dtype));
     return false;
   }
-  if (integers_have_kernel(choice.contraction)) {
+  if (integers_have_kernel(choice.contraction, false)) {
     host_integer_emit(kernel, choice.contraction, choice.argument, out);
     return true;
   }

@@ -7,8 +7,16 @@
  * range, or NaN. So the product copies what it multiplies as it lies, a quarter of the bytes, and whatever the order
  * in which an operand lies.
  *
+ * Of a convolution (kind 1, NHWC by OHWI) a packed row is a line of an image, or the window of an output channel: runs of
+ * the channels of a group (gemm_run of them), each with 0 behind it up to gemm_packed_run, which is what
+ * gemm_in_channels is then. What surrounds an image is 0, so nothing is to be taken off the sums.
+ *
+ * Of few channels a run has those of several places: of gemm_joined() neighbours in a window's line, dilated as it is. A
+ * line of an image has such a run for each place and for those to the left of it in the padding, so that every window begins
+ * with a whole run; the convolution is one of fewer places and 16 channels then, without padding on the left.
+ *
  * Sums of whole numbers are exact 32-bit integers, in parts as well, and are rounded to f32 once. A row or column with
- * other numbers is computed in f32: each of its results by one thread, from the operand itself. Where the numbers of b
+ * other numbers, or what reads such a line of an image, is computed in f32: each of its results by one thread, from the operand itself. Where the numbers of b
  * are certainly whole or NaN (gemm_b_is_sure) b itself is not read: its other numbers are taken from their 8 bits. */
 #ifndef FT_KERNELS_GEMM_WHOLE_H
 #define FT_KERNELS_GEMM_WHOLE_H
@@ -21,6 +29,12 @@ int gemm_a_low(void), gemm_a_high(void), gemm_b_low(void), gemm_b_high(void), ge
  * k; so many warps of a block pack one such row. */
 int gemm_a_source_pitch(void), gemm_b_source_pitch(void), gemm_a_source_deep(void);
 int gemm_b_source_deep(void), gemm_a_pack_team(void), gemm_b_pack_team(void);
+/* A row that is packed, of so many: runs of so many neighbours; of a product one, of all of k. And its bytes. */
+int gemm_a_pack_rows(void), gemm_b_pack_rows(void), gemm_run(void);
+int gemm_packed_run(void), gemm_a_row_bytes(void), gemm_b_row_bytes(void);
+/* Of a convolution as it is in f32: width, window, padding and dilation across. */
+int gemm_joined(void), gemm_source_width(void), gemm_source_kernel(void), gemm_source_pad(void);
+int gemm_source_dilation(void);
 const float *gemm_source_a(void *const *args), *gemm_source_b(void *const *args);
 /* Packed, and for each row of a, or column of b, whether it is faulty. */
 unsigned char *gemm_packed_a(void *const *args), *gemm_packed_b(void *const *args);
@@ -45,25 +59,40 @@ ALWAYS unsigned pack_four(int is_a, const float *x, int *fault) {
 }
 ALWAYS int any_lane(int fault) { return __nvvm_vote_any_sync(0xffffffffu, fault != 0); }
 
-/* Four numbers of a row from step k on; 0 behind its end. */
-ALWAYS unsigned pack_along(int is_a, const float *row, int pitch, int k, int *fault) {
+/* Number `at` of a packed row of joined places: channel k of one of a run's; 0 outside of the image, or the window. */
+ALWAYS float joined_number(int is_a, const float *row, int at) {
+  int run = at / gemm_packed_run(), lane = at % gemm_packed_run(), each = gemm_packed_run() / gemm_joined();
+  int k = lane % each, across = is_a ? run : run % gemm_kernel_width() * gemm_joined();
+  across += lane / each * (is_a ? gemm_source_dilation() : 1) - (is_a ? gemm_source_pad() : 0);
+  int is_there = k < gemm_run() && (unsigned)across < (unsigned)(is_a ? gemm_source_width() : gemm_source_kernel());
+  if (!is_there) return 0;
+  return row[((is_a ? 0 : run / gemm_kernel_width() * gemm_source_kernel()) + across) * gemm_run() + k];
+}
+
+/* Four numbers of a packed row from byte `at` on; 0 behind the end of its run. */
+ALWAYS unsigned pack_along(int is_a, const float *row, int pitch, int at, int *fault) {
+  int run = at / gemm_packed_run(), k = at % gemm_packed_run();
   float x[4];
-  if (pitch % 4 == 0 && gemm_k() % 4 == 0) {
+  row += gemm_joined() > 1 ? 0 : run * gemm_run();
+  if (gemm_joined() > 1) {
+#pragma clang loop unroll(full)
+    for (int e = 0; e < 4; e++) x[e] = joined_number(is_a, row, at + e);
+  } else if (pitch % 4 == 0 && gemm_run() % 4 == 0) {
     Floats four = {0, 0, 0, 0};
-    if (k < gemm_k()) four = *(const Floats *)(row + k);
+    if (k < gemm_run()) four = *(const Floats *)(row + k);
 #pragma clang loop unroll(full)
     for (int e = 0; e < 4; e++) x[e] = four[e];
   } else {
 #pragma clang loop unroll(full)
-    for (int e = 0; e < 4; e++) x[e] = k + e < gemm_k() ? row[k + e] : 0;
+    for (int e = 0; e < 4; e++) x[e] = k + e < gemm_run() ? row[k + e] : 0;
   }
   return pack_four(is_a, x, fault);
 }
 
 /* A block has PACK_WARPS / team rows, of all batches: each is packed by `team` warps, 4 steps a lane. */
 ALWAYS void pack_rows(void *const *args, SHARED int *memory, int is_a, int block, int thread) {
-  int pitch = is_a ? gemm_a_pitch() : gemm_b_pitch(), team = is_a ? gemm_a_pack_team() : gemm_b_pack_team();
-  int rows = gemm_batches() * (is_a ? gemm_m() : gemm_n()), warp = thread / PACK_LANES;
+  int pitch = is_a ? gemm_a_row_bytes() : gemm_b_row_bytes(), team = is_a ? gemm_a_pack_team() : gemm_b_pack_team();
+  int rows = is_a ? gemm_a_pack_rows() : gemm_b_pack_rows(), warp = thread / PACK_LANES;
   int row = block * (PACK_WARPS / team) + warp / team, fault = 0;
   int source_pitch = is_a ? gemm_a_source_pitch() : gemm_b_source_pitch();
   int is_there = row < rows;
@@ -127,7 +156,37 @@ __attribute__((always_inline)) void gemm_pack_b(void *const *args, SHARED void *
 
 /* ── results ─────────────────────────────────────────────────────────────────────────────────── */
 
-/* A result in f32, of a faulty row or column. */
+ALWAYS float sum_to_begin(int is_column_faulty) { return gemm_b_is_sure() && is_column_faulty ? __builtin_nanf("") : 0; }
+/* What is multiplied in f32 at byte `at` of the packed b; from: the number itself. */
+ALWAYS float right_of(const float *from, const unsigned char *packed, int at) {
+  if (!gemm_b_is_sure()) return *from;
+  return (float)(gemm_b_low() < 0 ? (signed char)packed[at] : packed[at]);
+}
+
+/* A result in f32, of a faulty row or column; of a convolution: of a place of the result. */
+ALWAYS float float_place(void *const *args, int group, int row, int column, int is_column_faulty) {
+  int channel = group * gemm_out_channels() + column, kw = gemm_source_kernel(), joined = gemm_joined();
+  const unsigned char *packed = gemm_packed_b(args) + (int64_t)channel * gemm_b_row_bytes();
+  const float *b = gemm_source_b(args) + (int64_t)channel * gemm_b_source_pitch();
+  Place place = image_place(row, gemm_out_height(), gemm_out_width());
+  float sum = sum_to_begin(is_column_faulty);
+#pragma clang loop unroll(disable)
+  for (int window = 0; window < gemm_kernel_height() * kw; window++) {
+    int y = place.y * gemm_stride_height() - gemm_pad_top() + window / kw * gemm_dilation_height();
+    int x = place.x * gemm_stride_width() - gemm_source_pad() + window % kw * gemm_source_dilation();
+    if ((unsigned)y >= (unsigned)gemm_in_height() || (unsigned)x >= (unsigned)gemm_source_width()) continue;
+    int at = (window / kw * gemm_kernel_width() + window % kw / joined) * gemm_packed_run() +
+             window % kw % joined * (gemm_packed_run() / joined);
+    const float *a = gemm_source_a(args) + ((int64_t)place.image * gemm_in_height() + y) * gemm_a_source_pitch() +
+                     (x * gemm_groups() + group) * gemm_run();
+#pragma clang loop unroll_count(4)
+    for (int k = 0; k < gemm_run(); k++)
+      sum += a[k] * right_of(b + window * gemm_run() + k, packed, at + k);
+  }
+  return sum;
+}
+
+/* The same of a product. */
 ALWAYS float float_result(void *const *args, int batch, int row, int column, int is_column_faulty) {
   const float *a = gemm_source_a(args), *b = gemm_source_b(args);
   const unsigned char *packed = gemm_packed_b(args) + ((int64_t)batch * gemm_n() + column) * gemm_b_pitch();
@@ -137,21 +196,31 @@ ALWAYS float float_result(void *const *args, int batch, int row, int column, int
                             : (int64_t)batch * gemm_k() * gemm_a_source_pitch() + row;
   b += gemm_b_source_deep() ? ((int64_t)batch * gemm_n() + column) * gemm_b_source_pitch()
                             : (int64_t)batch * gemm_k() * gemm_b_source_pitch() + column;
-  float sum = gemm_b_is_sure() && is_column_faulty ? __builtin_nanf("") : 0;
+  float sum = sum_to_begin(is_column_faulty);
 #pragma clang loop unroll_count(4)
-  for (int k = 0; k < gemm_k(); k++) {
-    int byte = gemm_b_is_sure() ? packed[k] : 0;
-    float right = !gemm_b_is_sure() ? b[(int64_t)k * b_step] : (float)(gemm_b_low() < 0 ? (signed char)byte : byte);
-    sum += a[(int64_t)k * a_step] * right;
-  }
+  for (int k = 0; k < gemm_k(); k++) sum += a[(int64_t)k * a_step] * right_of(b + (int64_t)k * b_step, packed, k);
   return sum;
+}
+
+/* Is a row of the product faulty; of a convolution: a line of the image that it sees? */
+ALWAYS int is_row_faulty(void *const *args, int batch, int row) {
+  const int *faults = gemm_faults_a(args);
+  if (gemm_kind() == 0) return faults[batch * gemm_m() + row];
+  Place place = image_place(row, gemm_out_height(), gemm_out_width());
+  int fault = 0;
+#pragma clang loop unroll_count(4)
+  for (int window = 0; window < gemm_kernel_height(); window++) {
+    int y = place.y * gemm_stride_height() - gemm_pad_top() + window * gemm_dilation_height();
+    if ((unsigned)y < (unsigned)gemm_in_height()) fault |= faults[place.image * gemm_in_height() + y];
+  }
+  return fault;
 }
 
 /* What the epilogue gets of four neighbours' sums, of which some may lie behind the last column. */
 ALWAYS Values values_of(void *const *args, int batch, int row, int column, Four sums) {
   Values values = {(float)sums[0], (float)sums[1], (float)sums[2], (float)sums[3]};
   const int *columns = gemm_faults_b(args) + batch * gemm_n() + column;
-  int fault[4], row_fault = gemm_faults_a(args)[batch * gemm_m() + row], left = gemm_n() - column;
+  int fault[4], row_fault = is_row_faulty(args, batch, row), left = gemm_n() - column;
 #pragma clang loop unroll(full)
   for (int e = 0; e < 4; e++) fault[e] = (gemm_n() % 4 && e >= left) ? 0 : columns[e];
   if (!(row_fault | fault[0] | fault[1] | fault[2] | fault[3])) return values;
@@ -159,7 +228,8 @@ ALWAYS Values values_of(void *const *args, int batch, int row, int column, Four 
   for (int e = 0; e < 4 && e < left; e++) {
     int own = e == 0 ? fault[0] : e == 1 ? fault[1] : e == 2 ? fault[2] : fault[3];
     if (!(row_fault | own)) continue;
-    float value = float_result(args, batch, row, column + e, own);
+    float value = gemm_kind() == 0 ? float_result(args, batch, row, column + e, own)
+                                   : float_place(args, batch, row, column + e, own);
     values = (Values){e == 0 ? value : values[0], e == 1 ? value : values[1], e == 2 ? value : values[2],
                       e == 3 ? value : values[3]};
   }

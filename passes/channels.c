@@ -54,6 +54,7 @@ static bool channels_fit(const ConvForm *f, int64_t places, int64_t channels, Fi
 static int64_t copied_elements(const Node *node) {
   if (node->op != OP_CONV && node->op != OP_CONV_GRAD_WEIGHT && node->op != OP_CONV_GRAD_INPUT)
     return 0;
+  if (node_attr(node, ATTR_INTEGERS)) return 0; /* which has its own way to pack */
   const Type *image = &node->input[node->op == OP_CONV_GRAD_WEIGHT]->type;
   bool is_narrow = dtype_is_narrow(image->dtype);
   bool is_tf32 = image->dtype == DT_F32 && node_int(node, ATTR_TF32, 0);

@@ -212,13 +212,13 @@ static bool may_sum_beside(const FusePlan *plan, const FuseGroup *rows, const Fu
 
 /* May a product's kernel sum its columns? It adds f32 and takes four columns at a time, and it has
  * no splits of k: a small product of many steps has too few blocks without them. Nor has it other sums than these: not
- * those of whole numbers, or by rounded or sparse weights. */
+ * those by rounded or sparse weights. */
 static bool group_dot_may_sum(const Node *dot) {
   const DotForm form = dot_form(dot);
   int64_t down = (form.m + SUMMED_TILE - 1) / SUMMED_TILE;
   int64_t across = (form.n + SUMMED_TILE - 1) / SUMMED_TILE;
   return form.batch == 1 && dot->input[0]->type.dtype != DT_F64 && form.n % 4 == 0 &&
-         !node_attr(dot, ATTR_INTEGERS) && !node_attr(dot, ATTR_ROUNDED) && !node_attr(dot, ATTR_SPARSE) &&
+         !node_attr(dot, ATTR_ROUNDED) && !node_attr(dot, ATTR_SPARSE) &&
          (form.k <= FEW_STEPS || across * down >= ENOUGH_TILES);
 }
 
@@ -232,7 +232,7 @@ static bool group_is_column_sum(const FusePlan *plan, int id, const Node *contra
   bool may_sum = is_dot ? group_dot_may_sum(contract) && plan->unit[id].is_flat
                         : columns / node_int(contract, ATTR_GROUPS, 1) % 4 == 0 &&
                               !strcmp(node_str(contract, ATTR_LAYOUT), "nhwc");
-  return may_sum && plan->unit[id].is_simple && node->type.dtype == DT_F32 &&
+  return may_sum && !node_attr(contract, ATTR_INTEGERS) && plan->unit[id].is_simple && node->type.dtype == DT_F32 &&
          (node->op == OP_SUM || (is_moment && contract->op != OP_CONV_GRAD_INPUT)) &&
          column_pattern(node, pattern) == 2 && pattern[0] < 0 && pattern[1] == columns;
 }

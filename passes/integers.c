@@ -18,8 +18,6 @@
  * graph stays as it is: kernels/rounded_x86.c, or rounded_ptx.c, packs the weights to 4 or 8 bits, from which it has the same values
  * (--disable=rounded leaves that out).
  *
- * A GPU has kernels for products, and none for convolutions of integers.
- *
  * Training is left as it is: its gradients need the rounded values in f32. A product of integers of more steps
  * than there is room for, or whose sums might not fit, is none (passes/integers.h). */
 #include "passes/integers.h"
@@ -164,16 +162,22 @@ static Node *times_scale(Graph *graph, Node *product, const Rounded *r, int from
   return make_binary(graph, OP_MUL, product, scale);
 }
 
+/* Has the target a kernel for such a convolution, apart from its layout? A GPU's takes any window, and weights without
+ * a sign, too; groups of few channels would leave it idle. */
+static bool conv_is_of_kind(const ConvForm *f, const int64_t range[4], bool for_gpu) {
+  bool is_kind = for_gpu ? f->groups == 1 || f->in >= INTEGERS_LEAST_CHANNELS
+                         : f->groups == 1 && f->dilation[1] == 1 && range[3] <= 127;
+  return is_kind && integers_suit(f->kernel_height * f->kernel_width * f->in, range);
+}
+
 /* Is there a kernel for such operands of the product? */
-static bool may_be_integers(const Node *product, const Rounded r[2]) {
+static bool may_be_integers(const Node *product, const Rounded r[2], bool for_gpu) {
   for (int i = 0; i < 2; i++)
     if (r[i].moves && !single(r[i].scale)) return false;
   int64_t range[4] = {r[0].low, r[0].high, r[1].low, r[1].high};
   if (product->op == OP_CONV) {
     ConvForm form = conv_form(product);
-    return !form.is_nhwc && form.groups == 1 && form.dilation[1] == 1 && r[1].high <= 127 &&
-           integers_suit(form.kernel_height * form.kernel_width * form.in, range) &&
-           single(r[0].scale) && scales_channels(&r[1]);
+    return !form.is_nhwc && conv_is_of_kind(&form, range, for_gpu) && single(r[0].scale) && scales_channels(&r[1]);
   }
   DotForm form = dot_form(product);
   int rank = product->type.shape.rank;
@@ -294,12 +298,12 @@ static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *
   Rounded r[2];
   if (old->op == OP_POOL_MAX) return pool_sums_first(pass, fresh, old, inputs[0]);
   if ((old->op != OP_DOT && old->op != OP_CONV) || old->type.dtype != DT_F32 ||
-      node_attr(old, ATTR_INTEGERS) || (old->op == OP_CONV && pass->for_gpu))
+      node_attr(old, ATTR_INTEGERS))
     return NULL;
   bool is_rounded[2];
   for (int i = 0; i < 2; i++)
     is_rounded[i] = inputs[i]->type.dtype == DT_F32 && match_operand(inputs[i], &r[i]);
-  if (!is_rounded[0] || !is_rounded[1] || !may_be_integers(old, r))
+  if (!is_rounded[0] || !is_rounded[1] || !may_be_integers(old, r, pass->for_gpu))
     return is_rounded[1] && inputs[0]->type.dtype == DT_F32 && pass->has_rounded && pass->is_weight[old->input[1]->id]
                ? with_rounded(fresh, old, inputs, &r[1])
                : NULL;
@@ -320,30 +324,30 @@ static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *
   return times_scale(fresh, product, &r[1], last, node_int(old, ATTR_TRANS_B, 0) ? last - 1 : last);
 }
 
-/* A row of a window is read as one run, and there must be room for what an output row sees; oneDNN has the
+/* On the CPU a row of a window is read as one run, and there must be room for what an output row sees; oneDNN has the
  * others. */
-static bool conv_has_kernel(const Node *conv, const int64_t *range) {
+static bool conv_has_kernel(const Node *conv, const int64_t *range, bool for_gpu) {
   ConvForm f = conv_form(conv);
+  if (!f.is_nhwc || !conv_is_of_kind(&f, range, for_gpu)) return false;
+  if (for_gpu) return true;
   int64_t length = f.kernel_width * f.in, height = (f.kernel_height - 1) * f.dilation[0] + 1;
   int64_t width = ((f.out_width - 1) * f.stride[1] * f.in + length) * 2;
-  return f.is_nhwc && f.groups == 1 && f.dilation[1] == 1 && range[3] <= 127 &&
-         height <= INTEGERS_MOST_HEIGHT && height * width <= INTEGERS_ROOM &&
-         integers_suit(f.kernel_height * length, range);
+  return height <= INTEGERS_MOST_HEIGHT && height * width <= INTEGERS_ROOM;
 }
 
-bool integers_have_kernel(const Node *contraction) {
+bool integers_have_kernel(const Node *contraction, bool for_gpu) {
   const Attr *range = node_attr(contraction, ATTR_INTEGERS);
   if (!range || range->count != INTEGERS_COUNT || contraction->type.dtype != DT_F32 ||
       contraction->input[0]->type.dtype != DT_F32 || contraction->input[1]->type.dtype != DT_F32 ||
       !shape_elements(&contraction->type.shape))
     return false;
-  return contraction->op == OP_CONV ? conv_has_kernel(contraction, range->ints)
+  return contraction->op == OP_CONV ? conv_has_kernel(contraction, range->ints, for_gpu)
                                     : integers_suit(dot_form(contraction).k, range->ints);
 }
 
 bool integers_have_pool(const Node *pool) {
   const Node *conv = pool->input[0];
-  if (pool->op != OP_POOL_MAX || conv->op != OP_CONV || !integers_have_kernel(conv)) return false;
+  if (pool->op != OP_POOL_MAX || conv->op != OP_CONV || !integers_have_kernel(conv, false)) return false;
   const int64_t *kernel = node_attr(pool, ATTR_KERNEL)->ints;
   const int64_t *stride = node_attr(pool, ATTR_STRIDE)->ints;
   const int64_t *padding = node_attr(pool, ATTR_PADDING)->ints;
@@ -358,10 +362,10 @@ bool integers_have_pool(const Node *pool) {
          height <= INTEGERS_MOST_HEIGHT && height * width <= INTEGERS_ROOM;
 }
 
-int integers_packed_operand(const Node *step) {
+int integers_packed_operand(const Node *step, bool for_gpu) {
   const Node *contraction = kernel_contraction(step);
   if (!contraction) return -1;
-  bool is_sure = integers_have_kernel(contraction) &&
+  bool is_sure = integers_have_kernel(contraction, for_gpu) &&
                  node_attr(contraction, ATTR_INTEGERS)->ints[INTEGERS_SURE];
   if (!is_sure && !rounded_has_kernel(contraction) && !sparse_has_kernel(contraction)) return -1;
   int packed = kernel_operand(step, 1);

@@ -8,7 +8,8 @@ enum {
   INTEGERS_MOST_DEPTH = 1 << 16, /* what is added up for a result */
   INTEGERS_MOST_HEIGHT = 256,    /* rows of an image that a row of results sees, … */
   INTEGERS_ROOM = 1 << 18,       /* … and their bytes, two for each number */
-  INTEGERS_MOST_POOL = 4         /* rows, and columns, of a window of a pooling in a kernel */
+  INTEGERS_MOST_POOL = 4,        /* rows, and columns, of a window of a pooling in a kernel */
+  INTEGERS_LEAST_CHANNELS = 16   /* of a group, on a GPU, whose tensor cores take 32 steps at a time */
 };
 
 /* The attribute's numbers: the least and the largest of the first operand, of the second, and whether
@@ -17,8 +18,8 @@ enum { INTEGERS_SURE = 4, INTEGERS_COUNT = 5 };
 /* Those of the attribute `rounded`: the least and the largest number, and how many share a scale. */
 enum { ROUNDED_LOW, ROUNDED_HIGH, ROUNDED_GROUP, ROUNDED_COUNT };
 
-/* Is there a kernel of integers for this contraction in its layout, of the CPU; of products, of GPUs, too? */
-bool integers_have_kernel(const Node *contraction);
+/* Is there a kernel of integers for this contraction in its layout? */
+bool integers_have_kernel(const Node *contraction, bool for_gpu);
 /* Can that kernel make the pooling of its convolution, in place of all that is pooled? */
 bool integers_have_pool(const Node *pool);
 /* Is there a kernel of rounded weights (attribute `rounded`) for this contraction? */
@@ -27,7 +28,7 @@ bool rounded_has_kernel(const Node *contraction);
 bool rounded_in_groups(const Node *contraction);
 /* The operand of a step, a contraction in a body or alone, that its kernel needs only packed, which it
  * does first; -1: there is none. */
-int integers_packed_operand(const Node *step);
+int integers_packed_operand(const Node *step, bool for_gpu);
 
 /* Do numbers between these, and 0, go into 8 bits? */
 static inline bool integers_fit_byte(int64_t low, int64_t high) {

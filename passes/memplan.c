@@ -265,7 +265,7 @@ static void place_prepared(MemPlan *plan) {
     const Node *step = plan->times.node[i];
     for (int k = 0; k < step->input_count && !prepare_has(step); k++) {
       const Node *base = lifetime_base(step->input[k]);
-      if (prepare_makes(base) && prepare_reads(step, k)) is_kept[base->id] = true;
+      if (prepare_makes(base) && prepare_reads(step, k, plan->context->for_gpu)) is_kept[base->id] = true;
     }
   }
   for (int i = 0; i < plan->graph->nodes.count; i++) {

@@ -24,8 +24,8 @@ bool prepare_makes(const Node *base) {
   return base->op == OP_RESULT && prepare_has(base->input[0]);
 }
 
-bool prepare_reads(const Node *step, int index) {
-  return index != integers_packed_operand(step) ||
+bool prepare_reads(const Node *step, int index, bool for_gpu) {
+  return index != integers_packed_operand(step, for_gpu) ||
          !prepare_makes(lifetime_base(step->input[index]));
 }
 
@@ -33,6 +33,7 @@ typedef struct {
   const Graph *graph;
   bool *is_fixed;  /* by node: it is the same for all batches as long as weights are */
   bool *is_wanted; /* by step: such a product is made of it */
+  bool for_gpu;
 } Prepare;
 
 bool prepare_is_weight(const Graph *graph, const Node *leaf) {
@@ -81,7 +82,7 @@ static void prepare_find_wanted(Prepare *p) {
   for (int i = p->graph->nodes.count - 1; i >= 0; i--) {
     const Node *node = p->graph->nodes.at[i];
     const Node *product = lifetime_is_step(node) ? kernel_contraction(node) : NULL;
-    bool packs = product && (integers_have_kernel(product) || rounded_has_kernel(product) || sparse_has_kernel(product)) &&
+    bool packs = product && (integers_have_kernel(product, p->for_gpu) || rounded_has_kernel(product) || sparse_has_kernel(product)) &&
                  !p->is_fixed[i];
     if (!packs && !p->is_wanted[i]) continue;
     for (int k = 0; k < node->input_count; k++)
@@ -102,6 +103,7 @@ static bool has_packed(const Graph *graph) {
 Graph *pass_prepare_weights(PassContext *context, Graph *old) {
   if (!has_packed(old)) return old;
   Prepare p = {.graph = old,
+               .for_gpu = context->for_gpu,
                .is_fixed = ARENA_ARRAY(context->scratch, bool, old->nodes.count + 1),
                .is_wanted = ARENA_ARRAY(context->scratch, bool, old->nodes.count + 1)};
   find_fixed(&p, find_shown(old, context->scratch));

@@ -14,5 +14,5 @@ bool prepare_is_weight(const Graph *graph, const Node *leaf);
 bool prepare_makes(const Node *base);
 /* Does the step read its operand `index` in every run? It does not where it only packs it, and that is
  * prepared. */
-bool prepare_reads(const Node *step, int index);
+bool prepare_reads(const Node *step, int index, bool for_gpu);
 #endif

@@ -240,7 +240,9 @@ int main(void) {
 """
 
 
-class DeployPtx(unittest.TestCase):
+class OnFakeDriver(unittest.TestCase):
+    """Deploys models, and builds and runs the program."""
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -312,6 +314,8 @@ class DeployPtx(unittest.TestCase):
                 self.assertEqual(self.run_program(given, want, which=which, mode=mode).tobytes(), sim.tobytes(), (compiler, mode))
         return given, want, sim
 
+
+class DeployPtx(OnFakeDriver):
     def test_mlp(self):
         given, want, sim = self.compare("one", mlp("One", 40), "x.npy", "x", "z", compilers=COMPILERS + [SANITIZED], modes=("host", "device", "graph", "memory"))
         self.assertEqual(self.sh("nm", "--defined-only", "--extern-only", "program").stdout.count(" T one_"), 9)
@@ -424,15 +428,6 @@ train { model = Wide; data = D; batch = 2048; seed = 3; optimizer = sgd(lr=0.1);
         self.compare("two", text, "x.npy", "x", "z", rtol=2e-2, atol=2e-2, modes=("host", "graph"))
         self.assertRegex(open(self.path("two.ptx")).read(), "mma.sp.sync")
         self.assertLess(os.path.getsize(self.path("two.weights")), 1152 * (20 * 4 + 5) + 2 * 256 * 13 + 4 * (256 + 320 + 3) + 4000)
-
-    def test_integers(self):
-        """Of products of integers the file of weights has a byte for each weight, and what is computed are the CPU's bits."""
-        body = """h = relu(QuantLinear(300, name="a")(x))
-  z = QuantLinear(3, signed_input=false, name="c")(relu(QuantLinear(200, signed_input=false, bits=4, name="b")(h)))"""
-        given, want, sim = self.compare("whole", vectors("Whole", "13", "x.npy", body), "x.npy", "x", "z", rtol=0, atol=0)
-        weights, rows = 300 * 16 + 200 * 304 + 3 * 208, 300 + 200 + 3  # a row has whole pieces of 16 bytes
-        size = os.path.getsize(self.path("whole.weights"))
-        self.assertLess(size, weights + 4 * 4 * rows + 10000)  # beside these: biases, scales, and a word for each row
 
     def test_large_weights(self):
         """More than the 4 MiB that are read at a time."""

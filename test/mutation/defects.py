@@ -361,7 +361,7 @@ defect("sparse-sim", "runtime/device/sim/sim_lanes_warp.inc", "metadata[l / 4 * 
 GW, WN, NI = "kernels/gemm_whole.h", "unit codegen_whole", "py test/num/integers.py"
 defect("whole-signs", "codegen/nvptx_whole.c", "range[0] < 0, range[2] < 0);", "range[2] < 0, range[0] < 0);", WN)
 defect("whole-row-fault", GW, "if (!(row_fault | fault[0]", "if (!(fault[0]", WN)
-defect("whole-tail", GW, "x[e] = k + e < gemm_k() ? row[k + e] : 0;", "x[e] = row[k + e];", WN)
+defect("whole-tail", GW, "x[e] = k + e < gemm_run() ? row[k + e] : 0;", "x[e] = row[k + e];", WN)
 defect("whole-across", GW, "fault |= memory[i * PACK_LANES + thread];", "fault |= memory[i * PACK_LANES];", WN)
 defect("whole-combine", "kernels/gemm_operand.h", "place % across * group_width(), sum);", "place % across, sum);", WN)
 defect("whole-range", GW, " || whole < low || whole > (is_a ? gemm_a_high() : gemm_b_high());", " || whole < low;", NI)
@@ -379,6 +379,16 @@ defect("stmatrix-across", "runtime/device/sim/sim_lanes_warp.inc", "row[in->mode
 defect("stmatrix-writer", "runtime/device/sim/sim_lanes_warp.inc", "if (!touch_run(w, &store, &touches, (int64_t)at, &lanes, 4)) return NULL;", "", "unit runtime_sim_store")
 defect("label-block", "runtime/device/sim/sim_parse.c", "for (int block = jump->block; block >= 0 && p->labels.count; block = p->around.at[block]) {", "for (int block = 0; block >= 0 && p->labels.count; block = p->around.at[block]) {", "unit runtime_sim_store")
 defect("whole-sim-signs", "runtime/device/sim/sim_lanes_warp.inc", "int bit = is_b ? 1 : 2;", "int bit = is_b ? 2 : 1;", "unit runtime_sim_warp")
+defect("place-image", GW, "fault |= faults[place.image * gemm_in_height() + y];", "fault |= faults[y];", WN)
+defect("place-stride", GW, "place.y * gemm_stride_height() - gemm_pad_top() + window * gemm_dilation_height();", "place.y - gemm_pad_top() + window * gemm_dilation_height();", WN)
+defect("place-group", GW, "(x * gemm_groups() + group) * gemm_run();", "x * gemm_groups() * gemm_run();", WN)
+defect("place-packed", GW, "packed, at + k);", "packed, window * gemm_run() + k);", WN)
+defect("place-joined", GW, "lane / each * (is_a ? gemm_source_dilation() : 1)", "lane / each", WN)
+defect("place-margin", GW, "- (is_a ? gemm_source_pad() : 0);", ";", WN)
+defect("place-line", GW, "(unsigned)across < (unsigned)(is_a ? gemm_source_width() : gemm_source_kernel());", "across >= 0;", WN)
+defect("place-width", "codegen/nvptx_whole.c", "f->in_width += f->padding[1];", "", WN)
+defect("place-kernel", "codegen/nvptx_whole.c", "(f->kernel_width + c->joined - 1) / c->joined;", "f->kernel_width / c->joined;", WN)
+defect("place-kind", "passes/integers.c", "for_gpu ? f->groups == 1 || f->in >= INTEGERS_LEAST_CHANNELS", "for_gpu ? f->groups == 1", NI)
 # ── products by rounded weights on GPUs ──
 RP, RU, NR = "kernels/rounded_ptx.c", "unit codegen_rounded", "py test/num/rounded.py"
 defect("rounded-last-bits", RP, "out[2][0] = pair(last[0], last[1])", "out[2][0] = 0", NR)

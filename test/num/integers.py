@@ -50,7 +50,25 @@ CASES = [(1, 1, 1, True, 8, True, 8, True, "", "any"), (3, 5, 7, True, 8, False,
 CONVS = [(1, 9, 8, 5, (3, 3), (1, 1), (1, 1), (1, 1), False, 8, "any"), (3, 11, 7, 17, (3, 2), (2, 1), (0, 2), (1, 1), True, 8, "least"), (5, 6, 19, 33, (1, 1), (1, 3), (0, 0), (1, 1), True, 4, "ends"),
          (32, 6, 5, 64, (3, 3), (1, 1), (1, 1), (1, 1), False, 8, "most"), (6, 13, 9, 70, (4, 5), (3, 2), (3, 4), (2, 1), True, 8, "any"), (2, 5, 4, 3, (5, 4), (1, 1), (0, 0), (1, 1), True, 2, "any"),
          (1, 40, 17, 2, (7, 3), (1, 1), (6, 2), (5, 1), True, 8, "any"), (4, 6, 6, 6, (3, 3), (1, 1), (1, 1), (1, 2), True, 8, "any")]
-BY_F32 = 7  # dilated across: left to oneDNN
+BY_F32 = 7  # dilated across: left to oneDNN on the CPU
+# groups; then the same
+GROUPED = [(2, 32, 7, 6, 12, (3, 3), (1, 1), (1, 1), (1, 1), True, 8, "any"), (3, 60, 5, 9, 15, (2, 3), (1, 2), (1, 2), (2, 1), False, 8, "most"),
+           (4, 64, 6, 6, 64, (3, 3), (2, 2), (1, 1), (1, 1), False, 4, "ends"), (6, 6, 8, 7, 12, (3, 3), (1, 1), (1, 1), (1, 1), True, 8, "any"),
+           (2, 128, 4, 5, 6, (3, 3), (1, 1), (1, 1), (1, 1), False, 8, "most"), (1, 70, 5, 4, 9, (3, 3), (1, 1), (1, 1), (1, 1), False, 8, "most")]  # sums that f32 does not add
+LEAST_OF_A_GROUP = 16  # channels: with fewer, groups are in f32 everywhere
+
+
+def drawn_windows(count):
+    """More of those, drawn by FT_TEST_SEED."""
+    draw = numpy.random.default_rng(int(os.environ.get("FT_TEST_SEED", "1")))
+    while count:
+        groups = int(draw.choice([1, 1, 1, 2, 3]))
+        c, o = groups * int(draw.integers(1, 41)), groups * int(draw.integers(1, 41))
+        kernel, stride, padding, dilation = (tuple(int(n) for n in draw.integers(*ends, 2)) for ends in ((1, 5), (1, 4), (0, 4), (1, 3)))
+        size = tuple(int(n) for n in draw.integers(1, 14, 2))
+        if all(size[d] + 2 * padding[d] > (kernel[d] - 1) * dilation[d] for d in (0, 1)):
+            count -= 1
+            yield groups, c, *size, o, kernel, stride, padding, dilation, bool(draw.integers(2)), 8, "any"
 
 
 def integer_conv(x, w, stride, padding, dilation, dtype="i8"):
@@ -75,6 +93,7 @@ POOLS = [(1, 28, 28, 32, (3, 3), (1, 1), (1, 1), True, (2, 2), (0, 0), (2, 2), "
 
 class Integers(support.Case):
     flags, has_channels_last, artifact, device = [], True, "model.so", []
+    takes_any_window = False
 
     def compiled(self, inputs, lines, params=()):
         """A model with an output for each case, and its artifact."""
@@ -228,7 +247,7 @@ class Integers(support.Case):
         for i, (name, y) in enumerate(wanted.items()):
             with self.subTest(case=CONVS[i]):
                 self.assertTrue(numpy.any(y))
-                if i == BY_F32 or not self.has_channels_last:
+                if (i == BY_F32 and not self.takes_any_window) or not self.has_channels_last:
                     numpy.testing.assert_allclose(got[name], y, rtol=1e-5, atol=1e-5 * numpy.abs(y).max())
                 else:
                     numpy.testing.assert_array_equal(got[name], y)
@@ -236,6 +255,59 @@ class Integers(support.Case):
         nans = numpy.isnan(self.predict(artifact, values, weights, ["y3"])["y3"])
         self.assertTrue(numpy.all(nans[1, :, 2:5, 0:3]))
         self.assertEqual(nans.sum(), 9 * 64)
+
+    def test_groups(self):
+        """Those of 16 channels and more are of integers on a GPU; others, and on the CPU all, agree to rounding."""
+        inputs, params, lines, values, weights, wanted = [], [], [], {}, {}, {}
+        cases = GROUPED + list(drawn_windows(8))
+        for i, (groups, c, height, width, o, kernel, stride, padding, dilation, signed, bits, kind) in enumerate(cases):
+            scale_a, scale_b = random.uniform(0.01, 0.1), random.uniform(0.01, 0.1, o).astype("f4")
+            x = operand((BATCH, c, height, width), scale_a, 8, signed, kind)
+            w = operand((o, c // groups, *kernel), scale_b[:, None, None, None], bits, True, kind)
+            inputs.append((f"x{i}", x.shape[1:]))
+            params += [(f"w{i}", w.shape), (f"s{i}", (1,)), (f"t{i}", (o,))]
+            values[f"x{i}"], weights[f"w{i}"], weights[f"s{i}"], weights[f"t{i}"] = x, w, numpy.array([scale_a], "f4"), scale_b
+            lines += [f"y{i} = conv2d(fake_quant(x{i}, s{i}, signed={str(signed).lower()}), fake_quant(w{i}, t{i}, bits={bits}, axis=0), stride=[{stride[0]}, {stride[1]}], "
+                      f"padding=[{padding[0]}, {padding[1]}], dilation=[{dilation[0]}, {dilation[1]}], groups={groups})", f"output y{i}"]
+            n, m = rounded(x, scale_a, 8, signed), rounded(w, scale_b[:, None, None, None], bits, True)
+            sums = numpy.concatenate([integer_conv(a, b, stride, padding, dilation) for a, b in zip(numpy.split(n, groups, 1), numpy.split(m, groups, 0))], 1)
+            wanted[f"y{i}"] = sums * numpy.float32(scale_a) * scale_b[:, None, None]
+        got = self.predict(self.compiled(inputs, lines, params), values, weights, list(wanted))
+        for i, (name, y) in enumerate(wanted.items()):
+            with self.subTest(case=cases[i]):
+                self.assertTrue(i >= len(GROUPED) or numpy.any(y))
+                if not self.takes_any_window or 1 < cases[i][0] > cases[i][1] // LEAST_OF_A_GROUP:
+                    numpy.testing.assert_allclose(got[name], y, rtol=1e-5, atol=1e-5 * numpy.abs(y).max())
+                else:
+                    numpy.testing.assert_array_equal(got[name], y)
+
+    def test_weights_without_sign(self):
+        """And images that are the same for all samples of a batch; and values of weights that are not certain, being observed."""
+        x, w = operand((BATCH, 20, 6, 5), 0.5, 8, True, "ends"), operand((7, 20, 3, 3), 0.25, 8, False, "most")
+        lines = ["y = conv2d(fake_quant(x, 0.5), fake_quant(w, 0.25, signed=false), padding=1)", "output y",
+                 'z = conv2d(fake_quant(x, 0.5), FakeQuant(name="f")(w), padding=1)', "output z"]
+        artifact = self.compiled([("x", x.shape[1:])], lines, [("w", w.shape)])
+        n = rounded(x, 0.5, 8, True)
+        wanted = {"y": integer_conv(n, rounded(w, 0.25, 8, False), (1, 1), (1, 1), (1, 1)) * numpy.float32(0.125)}
+        w[3, 4, 1, 2] = 31.75  # the largest but one
+        for largest in (31.75, 0):
+            got = self.predict(artifact, {"x": x}, {"w": w, "f.max_abs": numpy.array([largest], "f4")}, ["y", "z"])
+            scale = numpy.float32(0.25)
+            z = integer_conv(n, rounded(w, scale, 8, True) if largest else w / scale, (1, 1), (1, 1), (1, 1), "f8") * numpy.float32(0.5) * scale
+            check = numpy.testing.assert_array_equal if largest and self.has_channels_last else lambda a, b: numpy.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-3)
+            check(got["z"], z.astype("f4"))
+            self.assertTrue(numpy.any(got["y"]))
+        w[3, 4, 1, 2] = 255 * 0.25
+        got = self.predict(artifact, {"x": x}, {"w": operand(w.shape, 0.25, 8, False, "most"), "f.max_abs": numpy.ones(1, "f4")}, ["y"])
+        (numpy.testing.assert_array_equal if self.takes_any_window else lambda a, b: numpy.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-3))(got["y"], wanted["y"])
+
+    def test_sums_of_channels(self):
+        """Of a convolution's result, over all places of all images: exact, as the numbers are small; another reader has the result itself."""
+        x, w = operand((BATCH, 16, 6, 5), 0.5, 4, True, "any"), operand((8, 16, 3, 3), 0.25, 4, True, "any")
+        lines = ["y = conv2d(fake_quant(x, 0.5, bits=4), fake_quant(w, 0.25, bits=4), padding=1)", "z = maximum(y, sum(y, axis=[0, 2, 3], keepdims=true))", "output z"]
+        got = self.predict(self.compiled([("x", x.shape[1:])], lines, [("w", w.shape)]), {"x": x}, {"w": w}, ["z"])
+        y = integer_conv(rounded(x, 0.5, 4, True), rounded(w, 0.25, 4, True), (1, 1), (1, 1), (1, 1)) * numpy.float32(0.125)
+        numpy.testing.assert_array_equal(got["z"], numpy.maximum(y, y.sum((0, 2, 3), keepdims=True)))
 
     def test_pooled(self):
         """The largest of windows of a convolution's results, which the kernel gives where windows do not overlap: with bias and activation or
@@ -328,7 +400,8 @@ class IntegersPlain(Integers):
 class IntegersOfGpu(Integers):
     """Its convolutions are of f32."""
 
-    flags, has_channels_last, artifact, device = [], False, "model.ptx", ["--device", "sim"]
+    flags, has_channels_last, artifact, device = [], True, "model.ptx", ["--device", "sim"]
+    takes_any_window = True
 
 
 class IntegersBesideLibrary(IntegersOfGpu):

@@ -100,6 +100,23 @@ def many_values():
     return [(text, "sm_80")]
 
 
+QUANTISED = """model Random(x: f32[B, C={channels}, H={height}, W={width}], t: f32[B]) {{
+  h = relu({layer}({out}, {kernel}, stride={stride}, padding={padding}, dilation={dilation}, groups={groups}, name="conv"{more})(x))
+  output h
+  loss = sum(square(h))
+}}
+train {{ model = Random; batch = {batch}; optimizer = sgd(lr=1); precision = {precision} }}
+"""
+
+
+def quantised():
+    """(text, machine): convolutions of whole numbers, of few channels and many, in groups and dilated."""
+    names = ("batch", "channels", "height", "width", "out", "kernel", "stride", "padding", "dilation", "groups")
+    cases = [(64, 64, 28, 28, 64, 3, 1, 1, 1, 1), (8, 3, 64, 64, 30, 7, 2, 3, 1, 1), (4, 8, 14, 14, 33, 3, 1, 1, (1, 2), 1), (4, 64, 14, 14, 64, 3, 1, 1, 1, 4), (4, 24, 14, 14, 24, 3, 1, 1, 1, 3)]
+    return [(QUANTISED.format(**dict(zip(names, case)), layer="QuantConv2d", more=more, precision=precision), machine) for case in cases
+            for more, precision, machine in (("", "f32", "sm_90a"), (", signed_input=false", "tf32", "sm_80"), (", per_tensor=true", "f32", "x86-64-v3"), (", input_bits=none", "f32", "sm_80"))]
+
+
 EIGHT_BITS = """model Random(x: f32[B, {inputs}], t: f32[B, {outputs}]) {{
   h = tanh(Linear({inside}, name="a")(x))
   loss = mean(square(Linear({outputs}, name="b")(h) - t))
@@ -201,7 +218,7 @@ def work(seeds, texts, failures):
 def main():
     torch.set_num_threads(1)
     jobs, failures = os.cpu_count(), []
-    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + pools() + many_values() + eight_bits() + turned_rows() + row_chains() + sparse())[i::jobs], failures)) for i in range(jobs)]
+    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + pools() + many_values() + quantised() + eight_bits() + turned_rows() + row_chains() + sparse())[i::jobs], failures)) for i in range(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:
