@@ -477,7 +477,7 @@ train { model = Table; data = D; batch = 5; optimizer = sgd(lr=0.1) }
         given, want, _ = self.compare("one", mlp("One", 40), "x.npy", "x", "z", compilers=[SANITIZED], modes=["host"])
         run = lambda code, **options: self.run_program(given, want, code=code, **options)
         self.assertIn("finds no GPU", run(204, COUNT=0))
-        self.assertIn("for CUDA 10.2, and the model needs one for 11.0 or newer", run(203, VERSION=10020))
+        self.assertIn("for CUDA 10.2, and the model needs one for 11.1 or newer", run(203, VERSION=10020))
         self.assertIn("compiled for sm_80, and this GPU is sm_75", run(204, CC=75))
         self.assertIn("the weights: CUDA_ERROR_OUT_OF_MEMORY", run(206, MEMORY=1000))
         self.assertIn("ptxas error   : no way", run(202, JIT="no way"))
