@@ -301,7 +301,9 @@ static void check_defines(Source *source) {
     const char *name = arena_strndup(b->arena, define, (size_t)(equals - define));
     bool known = false;
     for (int k = 0; k < names.count; k++) known = known || strcmp(names.at[k], name) == 0;
-    if (!known)
+    if (!known && setting_find(name) >= 0)
+      diag_error(b->diag, (Loc){0}, "-D: '%s' is a setting, and no hyper: --set %s", name, define);
+    else if (!known)
       diag_error(b->diag, (Loc){0}, "-D %s: there is no hyper '%s'%s", define, name,
                  builder_hint(b, name, names.at, names.count));
   }

@@ -231,6 +231,12 @@ static bool distributed_entry(Builder *b, const Ast *entry) {
 }
 
 /* ── all of it ────────────────────────────────────────────────────────────────────────────── */
+static bool is_hyper(const Program *program, const char *name) {
+  for (int i = 0; i < program->hypers.count; i++)
+    if (strcmp(program->hypers.at[i].name, name) == 0) return true;
+  return false;
+}
+
 static bool command_line(Builder *b, const FrontendOptions *options) {
   bool fine = true;
   Loc nowhere = {0};
@@ -254,7 +260,10 @@ static bool command_line(Builder *b, const FrontendOptions *options) {
     if (index < 0 || setting_info[index].when == WHEN_DERIVED) {
       char hint[200];
       setting_hint(key, hint, sizeof hint);
-      diag_error(b->diag, nowhere, "--set: unknown setting '%s'%s", key, hint);
+      if (is_hyper(b->program, key))
+        diag_error(b->diag, nowhere, "--set: '%s' is a hyper of the program, and no setting: -D %s", key, options->sets[i]);
+      else
+        diag_error(b->diag, nowhere, "--set: unknown setting '%s'%s", key, hint);
       fine = false;
     } else if (!setting_set(b->arena, b->program->settings, index, value, &why)) {
       diag_error(b->diag, nowhere, "--set %s: %s", options->sets[i], why);
