@@ -87,11 +87,11 @@ static void dumps_what_changed(void **state) {
   assert_false(exists(b, "04-simplify.train.ftir"));
   assert_true(exists(b, "11-autodiff.train.ftir"));
   assert_true(exists(b, "11-autodiff.eval.ftir")); /* the params have offsets now */
-  assert_true(exists(b, "21-optimizer.train.ftir"));
-  assert_false(exists(b, "21-optimizer.eval.ftir"));
+  assert_true(exists(b, "22-optimizer.train.ftir"));
+  assert_false(exists(b, "22-optimizer.eval.ftir"));
   Text text = {0};
   Graph *again;
-  assert_int_equal(text_read_file(&text, path_of(b, "21-optimizer.train.ftir")), 0);
+  assert_int_equal(text_read_file(&text, path_of(b, "22-optimizer.train.ftir")), 0);
   assert_int_equal(graph_parse(b->arena, &b->diag, "dump", text_cstr(&text), &again, 1), 1);
   assert_string_equal(graph_to_text(again, b->arena), graph_to_text(b->program.train, b->arena));
   text_free(&text);
@@ -103,7 +103,7 @@ static void dumps_one(void **state) {
   b->options.stop_after = "optimizer";
   assert_true(run(b));
   assert_true(exists(b, "11-autodiff.train.ftir"));
-  assert_false(exists(b, "21-optimizer.train.ftir"));
+  assert_false(exists(b, "22-optimizer.train.ftir"));
 }
 
 static void stops(void **state) {
