@@ -370,13 +370,16 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
   Arena *arena = program->arena;
   bool *disabled = ARENA_ARRAY(arena, bool, pass_count);
   int last;
-  const char *unknown = options->sparse ? sparse_unknown(program, options->sparse, arena) : NULL;
+  const char *sparse = options->sparse;
+  bool may_lack = sparse && *sparse == '?';
+  if (may_lack) sparse++;
+  const char *unknown = sparse && !may_lack ? sparse_unknown(program, sparse, arena) : NULL;
   if (unknown) diag_error(diag, (Loc){0}, "--sparse: the model has no parameter '%s'", unknown);
   if (unknown || !pass_prepare(program, diag, options, disabled, &last)) return false;
   Pipeline pipeline = {.context = {.arena = arena, .diag = diag, .settings = program->settings,
                                    .of = PASS_OF_TRAIN, .for_gpu = for_gpu, .program = program,
                                    .multiplies_float8 = options->multiplies_float8,
-                                   .disabled = disabled, .left_out = options->disable, .sparse = options->sparse,
+                                   .disabled = disabled, .left_out = options->disable, .sparse = sparse,
                                    .stage = program->stage},
                        .options = options,
                        .seconds = ARENA_ARRAY(arena, double, pass_count),

@@ -81,7 +81,8 @@ typedef struct {
    * a place of its own for each value. autodiff and optimizer cannot be left out. Choices of code
    * generation may stand in the list too: pass_choices. */
   const char *disable;
-  const char *sparse; /* comma-separated parameters that have at most two of each four neighbours of a row not 0: passes/sparse.h; NULL: none */
+  const char *sparse; /* comma-separated parameters that have at most two of each four neighbours of a row not 0: passes/sparse.h; NULL: none.
+                         Behind a '?' names of others do not matter, as a file of weights has them */
   bool time_passes; /* a table on stderr */
   bool verify;      /* default true in ftc as well: it is cheap */
   Float8Unit multiplies_float8; /* the GPU has products of 8-bit floats (codegen_multiplies_float8) */

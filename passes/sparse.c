@@ -11,12 +11,7 @@ const char *sparse_unknown(const Program *program, const char *list, Arena *aren
   for (const char *end; *list; list = *end ? end + 1 : end) {
     end = list + strcspn(list, ",");
     const char *name = arena_strndup(arena, list, (size_t)(end - list));
-    bool is_known = false;
-    for (int i = 0; i < program->eval->nodes.count && !is_known; i++) {
-      const Node *node = program->eval->nodes.at[i];
-      is_known = node->op == OP_PARAM && !strcmp(node_str(node, ATTR_NAME), name);
-    }
-    if (!is_known) return name;
+    if (!graph_find_leaf(program->eval, OP_PARAM, name)) return name;
   }
   return NULL;
 }

@@ -35,7 +35,7 @@ static const Flag ftc_flags[] = {
      "(docs/deploy.md)"},
     {"--sparse", FLAG_TEXT, 1, "NAMES", NULL,
      "with --inference -o OUT.ptx: of each four neighbours of a row, these parameters (a list with commas) have at most two that are not "
-     "0, and products by them in 16 bits use a GPU's sparse tensor cores; ftrun deploy finds out which (docs/deploy.md)"},
+     "0, and products by them in 16 bits use a GPU's sparse tensor cores; ftrun deploy finds out which (docs/deploy.md), and gives ?NAMES: of these, those that the model has"},
     {"--hypers", FLAG_SWITCH, 1, NULL, NULL,
      "the program's hypers and presets: types, values and what their comments say"},
     {"--apply", FLAG_TEXT, 1, "NAME=VALUE", NULL,

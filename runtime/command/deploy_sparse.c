@@ -26,7 +26,7 @@ Status deploy_sparse_names(const char *path, Text *out) {
   for (int i = 0; status == STATUS_OK && i < weights.all.tensor_count; i++) {
     const SafeTensor *tensor = &weights.all.tensor[i];
     if (strchr(tensor->name, ',') || !is_two_of_four(tensor)) continue;
-    text_printf(out, "%s%s", out->count ? "," : "", tensor->name);
+    text_printf(out, "%s%s", out->count ? "," : "?", tensor->name);
   }
   weight_files_close(&weights);
   return status;

@@ -4,6 +4,6 @@
 #include "base/text.h"
 #include "runtime/common/status.h"
 
-/* Their names, with commas between them, for ftc --sparse; empty: there are none. `path`: as --weights takes it. */
+/* Their names, behind a ? and with commas between them, for ftc --sparse, as the file may have others than the model; empty: there are none. `path`: as --weights takes it. */
 STATUS_CHECKED Status deploy_sparse_names(const char *path, Text *out);
 #endif
