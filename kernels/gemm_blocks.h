@@ -30,8 +30,8 @@ ALWAYS Block gemm_block(const GemmProduct *p, int64_t item) {
 }
 
 /* The lines of what the epilogue of a tile reads and writes, which is seldom in a near cache: the processor waits for few of
- * them at once, so that they come while the tile is summed. Their number in ahead[]; two more fit behind them. */
-enum { GEMM_MOST_AHEAD = GEMM_NEAR * GEMM_MAX_VECTORS + 2 };
+ * them at once, so that they come while the tile is summed. Their number in ahead[]; a tile's sums and two more fit behind them. */
+enum { GEMM_MOST_AHEAD = (GEMM_NEAR + 1) * GEMM_MAX_VECTORS + 2 };
 ALWAYS int gemm_ahead(const GemmProduct *p, void *const *args, int64_t batch, int64_t row, int64_t rows, int64_t column,
                       int64_t columns, GemmAhead *ahead) {
   int count = 0;

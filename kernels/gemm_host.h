@@ -12,10 +12,10 @@ enum { GEMM_BLOCK_DEPTH = 224, GEMM_BLOCK_TILES = 8, GEMM_BLOCK_COLUMNS = 256 };
 /* Blocks are of so many numbers of a (rows times depth, as they lie in a copy). */
 /* A copied tile of a has so many numbers for each k, of which the rows are the first; and tiles do not begin at multiples of a
  * page: else their rows of one k would compete for few lines of a cache while they are copied. */
-enum { GEMM_LEFT_STEP = 16, GEMM_LEFT_STEP_NARROW = 8, GEMM_LEFT_APART = 16 };
+enum { GEMM_LEFT_STEP = 16, GEMM_LEFT_STEP_NARROW = 6, GEMM_LEFT_APART = 16 };
 enum { GEMM_LEFT = 1 << 17, GEMM_LEFT_NARROW = 1 << 15, GEMM_LEFT_ROWS = 512 };
-enum { GEMM_SUM_ROWS = 512, GEMM_SUM_ROWS_NARROW = 96, GEMM_SUM_COLUMNS = 256, GEMM_SUM_COLUMNS_NARROW = 384 }; /* at most, where k has several parts */
-enum { GEMM_PACKED_DEPTH = 1024, GEMM_PACKED_DEPTH_NARROW = 256 }; /* narrow: of registers below 64 bytes */
+enum { GEMM_SUM_ROWS = 512, GEMM_SUM_ROWS_NARROW = 96, GEMM_SUM_COLUMNS = 256, GEMM_SUM_COLUMNS_NARROW = 1536 }; /* at most, where k has several parts */
+enum { GEMM_PACKED_DEPTH = 1024, GEMM_PACKED_DEPTH_GRADIENT = 256, GEMM_PACKED_DEPTH_NARROW = 384 }; /* narrow: of registers below 64 bytes */
 enum { GEMM_PACKED_MOST = 16 << 20 }; /* bytes of a packed b at most */
 enum { GEMM_NEAR = 4 };
 enum { GEMM_FEW = 4 };         /* so many rows read a matrix where it lies: gemm_is_few */
@@ -32,8 +32,8 @@ typedef struct {
 
 /* tile[i * stride + j] = or, with `adds`, += sum over k of a's row i by b's column j.
  * gemm_tile_t12x2 is for 12 rows, 2 vectors of columns, and an a that is stored [k, m] (t) or
- * [m, k] (n), whose rows are a_step apart, or packed (p): [k][16], [k][8] where registers are narrow. b's rows are b_k apart, and of a packed a the tile's width.
- * Meanwhile cache lines come that are wanted soon: one with each k, or of a packed a with each two, first `count` of them that are `step` bytes apart, then
+ * [m, k] (n), whose rows are a_step apart, or packed (p): [k][16], [k][6] where registers are narrow. b's rows are b_k apart, and of a packed a the tile's width.
+ * Meanwhile cache lines come that are wanted soon: one with each k, or of a packed a with each two (four where registers are narrow), first `count` of them that are `step` bytes apart, then
  * those of the next GemmAhead. The last has k of them at least. */
 typedef struct {
   const char *at;
@@ -86,11 +86,12 @@ static inline bool gemm_in_place(int64_t n, int64_t k, bool tb) {
 }
 
 /* Cycles of one tile: multiply-adds and loads at two a cycle, no faster than the latency of a chain
- * of sums, plus what a tile costs besides. `split`: registers that hold one vector. */
+ * of sums, plus what a tile costs besides, and where registers are narrow a step of k does: a tile of fewer rows copies more of a
+ * and takes more instructions for the same multiply-adds. `split`: registers that hold one vector. */
 static inline int64_t gemm_tile_cycles(int64_t rows, int64_t vectors, int64_t k, int split) {
   int64_t multiplies = rows * vectors * split, loads = rows + vectors * split;
   int64_t each = multiplies > loads ? multiplies : loads;
-  each = each > 8 ? each : 8;
+  each = (each > 8 ? each : 8) + (split > 1);
   return each * k / 2 + 24 + 3 * rows * vectors * split;
 }
 
@@ -127,11 +128,12 @@ static inline int64_t gemm_part(int64_t tiles, int64_t most) {
 }
 
 /* Chooses the blocks of a deep product: large enough to be worth copying, and several of them
- * if that is possible, for the threads to share. */
+ * if that is possible, for the threads to share. is_shared: all blocks read one copy of b; so rows are cut rather than columns, as each
+ * block copies its rows of a. */
 static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, int64_t n, int64_t depth,
-                                      int64_t k, int64_t most_tiles, int64_t most_columns) {
-  int64_t few = batch * m * n / 32 * k >> 18; /* blocks of 2^18 cycles */
-  few = few > 8 ? 8 : few;
+                                      int64_t k, int64_t most_tiles, int64_t most_columns, bool is_shared) {
+  int64_t few = batch * m * n / 32 * k >> 18, enough = is_shared ? 16 : 8; /* blocks of 2^18 cycles */
+  few = few > enough ? enough : few;
   int64_t width = tile->vectors * GEMM_LANES, parts = (k + depth - 1) / depth;
   int64_t down = (m + tile->rows - 1) / tile->rows, across = (n + width - 1) / width;
   tile->depth = (k + parts - 1) / parts;
@@ -141,7 +143,7 @@ static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, 
     tile->work = batch * ((down + tile->down - 1) / tile->down) *
                  ((across + tile->across - 1) / tile->across);
     if (tile->work >= few || (tile->down <= 3 && tile->across == 1)) return;
-    if (tile->across > 1 && tile->across * width >= tile->down * tile->rows)
+    if (tile->across > 1 && (is_shared ? tile->down <= 8 : tile->across * width >= tile->down * tile->rows))
       tile->across = (tile->across + 1) / 2;
     else if (tile->down > 3)
       tile->down = (tile->down + 1) / 2;
@@ -155,14 +157,14 @@ static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, 
  * which more is read in one go. */
 static inline void gemm_choose_deep(GemmTile *tile, int64_t batch, int64_t m, int64_t n, int64_t k, bool ta,
                                     bool is_wide) {
-  int64_t depth = is_wide && !ta ? GEMM_PACKED_DEPTH : GEMM_PACKED_DEPTH_NARROW;
+  int64_t depth = !is_wide ? GEMM_PACKED_DEPTH_NARROW : ta ? GEMM_PACKED_DEPTH_GRADIENT : GEMM_PACKED_DEPTH;
   int64_t parts = (k + depth - 1) / depth, left = is_wide ? GEMM_LEFT : GEMM_LEFT_NARROW;
   depth = (k + parts - 1) / parts;
   int64_t step = is_wide ? GEMM_LEFT_STEP : GEMM_LEFT_STEP_NARROW;
   int64_t rows = parts == 1 ? GEMM_LEFT_ROWS : is_wide ? GEMM_SUM_ROWS : GEMM_SUM_ROWS_NARROW;
   int64_t columns = is_wide ? GEMM_SUM_COLUMNS : GEMM_SUM_COLUMNS_NARROW, tiles = left / (step * depth + GEMM_LEFT_APART), most = rows / tile->rows;
   gemm_choose_blocks(tile, batch, m, n, depth, k, tiles < most ? tiles : most,
-                     parts == 1 ? gemm_width(n) + GEMM_MAX_VECTORS * GEMM_LANES : columns);
+                     parts == 1 ? gemm_width(n) + GEMM_MAX_VECTORS * GEMM_LANES : columns, !is_wide && gemm_is_packed(batch, m, n, k));
 }
 
 /* Those of bf16, which AMX or AVX512-BF16 multiply if the processor has them, else gemm_x86.c does: whole tiles of AMX, and
@@ -174,7 +176,7 @@ static inline void gemm_choose_pairs(GemmTile *tile, int64_t batch, int64_t m, i
   tile->rows = GEMM_PAIR_ROWS;
   tile->vectors = n > GEMM_LANES ? 2 : 1;
   gemm_choose_blocks(tile, batch, m, n, depth, k, GEMM_BF16_ROWS / GEMM_PAIR_ROWS,
-                     parts == 1 ? gemm_width(n) + GEMM_LANES : GEMM_SUM_COLUMNS);
+                     parts == 1 ? gemm_width(n) + GEMM_LANES : GEMM_SUM_COLUMNS, false);
   tile->depth = depth;
   tile->down *= GEMM_PAIR_ROWS / 8;
   tile->rows = 8;
@@ -220,7 +222,7 @@ static inline GemmTile gemm_choose_few(int64_t batch, int64_t m, int64_t n, int6
   GemmTile tile = {.rows = (int)m, .vectors = vector_bytes >= 64 ? GEMM_MAX_VECTORS : 1};
   int64_t columns = (n + GEMM_LANES - 1) / GEMM_LANES;
   if (tile.vectors > columns) tile.vectors = (int)columns;
-  gemm_choose_blocks(&tile, batch, m, n, GEMM_BLOCK_DEPTH, k, GEMM_BLOCK_TILES, GEMM_BLOCK_COLUMNS);
+  gemm_choose_blocks(&tile, batch, m, n, GEMM_BLOCK_DEPTH, k, GEMM_BLOCK_TILES, GEMM_BLOCK_COLUMNS, false);
   return tile;
 }
 

@@ -42,10 +42,10 @@ ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const fl
  * an address of two registers would be an instruction again. All of them as memory operands would be more than two loads
  * a cycle, which is what AMD's processors do. */
 #ifdef __AVX512F__
-enum { LEFT_STEP = GEMM_LEFT_STEP, MOST_ROWS = GEMM_MAX_ROWS };
+enum { LEFT_STEP = GEMM_LEFT_STEP, MOST_ROWS = GEMM_MAX_ROWS, TURNED = 16, UNROLL = 2, GOES_AHEAD = false };
 #define UNKNOWN(pointer) __asm__("" : "+r"(pointer))
 #else
-enum { LEFT_STEP = GEMM_LEFT_STEP_NARROW, MOST_ROWS = 6 };
+enum { LEFT_STEP = GEMM_LEFT_STEP_NARROW, MOST_ROWS = 6, TURNED = 8, UNROLL = 4, GOES_AHEAD = true };
 #define UNKNOWN(pointer) (void)(pointer)
 #endif
 ALWAYS void add_packed(int rows, int vectors, TileSums sum, const float *restrict a, const float *restrict twin,
@@ -65,13 +65,13 @@ ALWAYS void sum_packed(int rows, int vectors, const float *restrict a, const flo
   tile_begin(rows, vectors, sum);
   if (adds) tile_resume(rows, vectors, sum, tile, stride);
   const float *twin = a;
-  if (k & 1) {
+  for (; k % UNROLL; k--) {
     add_packed(rows, vectors, sum, a, a, b);
     a += LEFT_STEP, twin += LEFT_STEP, b += vectors * GEMM_LANES;
   }
-  WITH_LINES(k >> 1, ahead, UNKNOWN(a); UNKNOWN(twin); UNKNOWN(b); add_packed(rows, vectors, sum, a, twin, b);
-             add_packed(rows, vectors, sum, a + LEFT_STEP, twin + LEFT_STEP, b + vectors * GEMM_LANES);
-             a += 2 * LEFT_STEP; twin += 2 * LEFT_STEP; b += 2 * vectors * GEMM_LANES;)
+  WITH_LINES(k / UNROLL, ahead, UNKNOWN(a); UNKNOWN(twin); UNKNOWN(b); _Pragma("clang loop unroll(full)") for (int i = 0; i < UNROLL; i++)
+                 add_packed(rows, vectors, sum, a + i * LEFT_STEP, twin + i * LEFT_STEP, b + i * vectors * GEMM_LANES);
+             a += UNROLL * LEFT_STEP; twin += UNROLL * LEFT_STEP; b += UNROLL * vectors * GEMM_LANES;)
   tile_end(rows, vectors, sum, tile, stride);
 }
 
@@ -175,7 +175,7 @@ static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t bat
 enum { LEFT_ROOM = GEMM_LEFT, RIGHT_ROOM = 1 << 16, SUMS_ROOM = GEMM_SUM_ROWS * GEMM_SUM_COLUMNS };
 _Static_assert(GEMM_PACKED_DEPTH * GEMM_MAX_VECTORS * GEMM_LANES <= (int)RIGHT_ROOM, "there is room for a strip");
 #else
-enum { LEFT_ROOM = GEMM_LEFT_NARROW, RIGHT_ROOM = 1 << 14, SUMS_ROOM = GEMM_SUM_ROWS_NARROW * GEMM_SUM_COLUMNS_NARROW };
+enum { LEFT_ROOM = GEMM_LEFT_NARROW, RIGHT_ROOM = 1 << 15, SUMS_ROOM = GEMM_SUM_ROWS_NARROW * GEMM_SUM_COLUMNS_NARROW };
 _Static_assert(GEMM_PACKED_DEPTH_NARROW * GEMM_MAX_VECTORS * GEMM_LANES <= (int)RIGHT_ROOM, "there is room for a strip");
 #endif
 typedef struct {
@@ -195,7 +195,8 @@ ALWAYS void left_store(float *to, Lanes value) {
 #endif
 }
 
-/* Columns [row, row + LEFT_STEP) of a [k, m]. All tiles are packed row by row, since rows are far apart. is_end: this is the last
+/* Columns [row, row + LEFT_STEP) of a [k, m]; where a step is narrower than what is stored, what is too much the next step stores
+ * over. All tiles are packed row by row, since rows are far apart. is_end: this is the last
  * batch of a, behind which nothing may be read. */
 ALWAYS void pack_left_rows(int type, const GemmProduct *p, const void *a, bool is_end, int64_t first,
                            int64_t depth, const Block *block, float *left) {
@@ -219,19 +220,19 @@ ALWAYS void pack_left_rows(int type, const GemmProduct *p, const void *a, bool i
 ALWAYS void pack_left_turned(int type, const GemmProduct *p, const void *a, int64_t first, int64_t depth,
                              const Block *block, float *left) {
   for (int64_t i = block->tile_row; i < block->last_row; i++, left += left_pitch(depth)) {
-    int64_t from[LEFT_STEP], k = 0;
-    for (int64_t r = 0; r < LEFT_STEP; r++) {
+    int64_t from[TURNED], k = 0;
+    for (int64_t r = 0; r < TURNED; r++) {
       int64_t row = i * p->rows + r < p->m ? i * p->rows + r : p->m - 1;
       from[r] = row * p->k + first;
     }
     for (; k + GEMM_LANES <= depth; k += GEMM_LANES) {
-      Lanes row[LEFT_STEP];
+      Lanes row[TURNED];
 #pragma clang loop unroll(full)
-      for (int r = 0; r < LEFT_STEP; r++) row[r] = lanes_load_as(type, a, from[r] + k);
+      for (int r = 0; r < TURNED; r++) row[r] = lanes_load_as(type, a, from[r] + k);
 #ifdef __AVX512F__
       transpose_rows(row, left + k * LEFT_STEP, LEFT_STEP);
 #else
-      transpose_eight(row, left + k * LEFT_STEP);
+      transpose_eight(row, left + k * LEFT_STEP, LEFT_STEP);
 #endif
     }
     for (; k < depth; k++)
@@ -297,6 +298,28 @@ ALWAYS GemmAhead panel_ahead(const GemmProduct *p, const float *panel, int64_t d
   return (GemmAhead){(const char *)(panel + most * depth + tile * share * GEMM_LANES), 64, share};
 }
 
+/* Where the sums of tile i of a strip are, and *pitch, how far their rows are apart. is_direct: where the result has them. */
+ALWAYS float *tile_sums(const GemmProduct *p, void *const *args, const Block *block, int64_t strip, int64_t i, bool is_direct,
+                        BlockRoom *room, int64_t *pitch) {
+  int64_t rows = p->rows, most = p->vectors * GEMM_LANES, column = strip * most;
+  *pitch = is_direct ? p->n : gemm_width(p->n - column < most ? p->n - column : most);
+  if (is_direct) return (float *)args[p->arg_c] + (block->batch * p->m + (block->tile_row + i) * rows) * p->n + column;
+  return room->sums + ((strip - block->strip) * p->down + i) * rows * most;
+}
+
+/* The tile behind this one goes on with its sums, which seldom are in the nearest cache, as soon as it begins: they come while this
+ * one is summed. Adds to ahead[count...], and returns the new count. */
+ALWAYS int sums_ahead(const GemmProduct *p, void *const *args, const Block *block, int64_t strip, int64_t i, bool is_direct,
+                      BlockRoom *room, GemmAhead *ahead, int count) {
+  int64_t pitch, most = p->vectors * GEMM_LANES, rows = p->rows;
+  if (block->tile_row + ++i == block->last_row) i = 0, strip++;
+  if (strip == block->last_strip) return count;
+  const float *sums = tile_sums(p, args, block, strip, i, is_direct, room, &pitch);
+  int64_t left = p->m - (block->tile_row + i) * rows, columns = p->n - strip * most < most ? p->n - strip * most : most;
+  for (int64_t j = 0; j < columns; j += 16) ahead[count++] = (GemmAhead){(const char *)(sums + j), pitch * 4, left < rows ? left : rows};
+  return count;
+}
+
 /* Steps [first, first + depth) of k, of which the operands are packed: the tiles of a strip by its panel. */
 static void run_strip(const GemmProduct *p, void *const *args, const Block *block, int64_t strip, int64_t first,
                       int64_t depth, const float *panel, BlockRoom *room) {
@@ -306,15 +329,17 @@ static void run_strip(const GemmProduct *p, void *const *args, const Block *bloc
   bool is_direct = !p->epilogue && columns == width; /* the tile goes where it belongs */
   for (int64_t i = 0; i < tiles; i++) {
     int64_t row = (block->tile_row + i) * rows, height = m - row < rows ? m - row : rows;
-    float *sums = room->sums + (is_whole ? 0 : ((strip - block->strip) * p->down + i) * rows * most);
-    if (is_direct) sums = (float *)args[p->arg_c] + (block->batch * m + row) * n + column;
+    float *sums = room->sums;
+    int64_t pitch = width;
+    if (is_direct || !is_whole) sums = tile_sums(p, args, block, strip, i, is_direct, room, &pitch);
     GemmAhead ahead[GEMM_MOST_AHEAD];
-    int count = is_last || is_direct ? gemm_ahead(p, args, block->batch, row, height, column, columns, ahead) : 0;
+    int count = (is_direct ? first == 0 : is_last) ? gemm_ahead(p, args, block->batch, row, height, column, columns, ahead) : 0;
+    if (GOES_AHEAD && first > 0) count = sums_ahead(p, args, block, strip, i, !p->epilogue, room, ahead, count);
     ahead[count] = panel_ahead(p, panel, depth, strip, i, tiles);
     if (ahead[count].count) count++;
     ahead[count] = (GemmAhead){(const char *)panel, 0, depth};
     p->tile[(height < rows) + 2 * (columns < most)](room->left + i * left_pitch(depth), LEFT_STEP, panel, width, depth,
-                                                    sums, is_direct ? n : width, first > 0, ahead);
+                                                    sums, pitch, first > 0, ahead);
     if (is_last && !is_direct) gemm_x86_finish(p, args, block->batch, row, height, column, columns, sums, width);
   }
 }

@@ -47,21 +47,23 @@ ALWAYS void transpose_rows(const Lanes row[16], float *to, int64_t width) {
   }
 }
 
-typedef float HalfLanes __attribute__((vector_size(32)));
+typedef float HalfLanes __attribute__((vector_size(32), aligned(4)));
 #define FIRST_HALF(x) __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7)
 #define QUARTERS(x, y, q) __builtin_shufflevector(x, y, 4 * q, 4 * q + 1, 4 * q + 2, 4 * q + 3, 4 * q + 16, 4 * q + 17, 4 * q + 18, 4 * q + 19)
 
-/* Eight rows of 16 elements become sixteen columns of eight, one behind the other. */
-ALWAYS void transpose_eight(const Lanes row[8], float *to) {
+/* Eight rows of 16 elements become sixteen columns of eight, `stride` apart, stored in their order: where they overlap, the
+ * later one stays. */
+ALWAYS void transpose_eight(const Lanes row[8], float *to, int64_t stride) {
   Lanes y[8];
   exchange_in_quarters(8, row, y);
-#pragma clang loop unroll(full)
-  for (int i = 0; i < 4; i++) {
-    *(HalfLanes *)(to + 8 * i) = QUARTERS(y[i], y[i + 4], 0);
-    *(HalfLanes *)(to + 8 * (i + 4)) = QUARTERS(y[i], y[i + 4], 1);
-    *(HalfLanes *)(to + 8 * (i + 8)) = QUARTERS(y[i], y[i + 4], 2);
-    *(HalfLanes *)(to + 8 * (i + 12)) = QUARTERS(y[i], y[i + 4], 3);
-  }
+#define COLUMNS(quarter)                                                                           \
+  _Pragma("clang loop unroll(full)") for (int i = 0; i < 4; i++, to += stride)                     \
+    *(HalfLanes *)to = QUARTERS(y[i], y[i + 4], quarter);
+  COLUMNS(0)
+  COLUMNS(1)
+  COLUMNS(2)
+  COLUMNS(3)
+#undef COLUMNS
 }
 
 /* Transposes 16 rows of 16 elements, `stride` apart, to 16 columns `width` apart. */

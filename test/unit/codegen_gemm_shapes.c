@@ -86,7 +86,7 @@ static void twice_and_one(void *const *args, int64_t batch, int64_t row, int64_t
 
 static const int64_t ways[] = {0, GEMM_DPBF16, GEMM_AMX | GEMM_DPBF16 | GEMM_WIDENED};
 static GemmProduct draw(void) {
-  GemmProduct p = {.batch = 1 + !below(4), .m = size_up_to(600), .n = size_up_to(300), .k = size_up_to(below(4) ? 600 : 2300)};
+  GemmProduct p = {.batch = 1 + !below(4), .m = size_up_to(600), .n = size_up_to(below(8) ? 300 : 3300), .k = size_up_to(below(4) ? 600 : 2300)};
   p.ta = below(2), p.tb = below(2), p.type = below(3), p.may_use = ways[below(3)];
   return p;
 }
