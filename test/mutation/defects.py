@@ -182,8 +182,9 @@ defect("gemm-bottom", "kernels/gemm_x86.c", "gemm_x86_finish(p, args, batch, row
        "gemm_x86_finish(p, args, batch, row, rows, column", "unit codegen_gemm")
 defect("gemm-packed-part", "kernels/gemm_host.h", "return (batch * p->k + first) * gemm_packed_columns(p)", "return batch * p->k * gemm_packed_columns(p)",
        "unit codegen_gemm_shapes")
-defect("gemm-left-turned", "kernels/panel_x86.h", "QUARTERS(y[i], y[i + 4], 2)", "QUARTERS(y[i], y[i + 4], 1)", "unit codegen_gemm_shapes")
-defect("gemm-packed-odd", "kernels/gemm_x86.c", "  if (k & 1) {\n", "  if (k == 1) {\n", "unit codegen_gemm_shapes")
+defect("gemm-left-turned", "kernels/panel_x86.h", "  COLUMNS(2)\n", "  COLUMNS(1)\n", "unit codegen_gemm_shapes")
+defect("gemm-packed-odd", "kernels/gemm_x86.c", "  for (; k % UNROLL; k--) {\n", "  for (; k == 1; k--) {\n", "unit codegen_gemm_shapes")
+defect("gemm-left-step", "kernels/gemm_x86.c", "transpose_eight(row, left + k * LEFT_STEP, LEFT_STEP)", "transpose_eight(row, left + k * LEFT_STEP, 8)", "unit codegen_gemm_shapes")
 defect("gemm-packed-sums", "kernels/gemm_x86.c", "((strip - block->strip) * p->down + i) * rows * most", "(strip - block->strip + i) * rows * most",
        "unit codegen_gemm_shapes")
 defect("gemm-packed-batch", "kernels/gemm_x86.c", "  a = operand_address(p, a, block->batch * p->m * p->k);\n", "", "unit codegen_gemm_shapes")
