@@ -141,6 +141,9 @@ static void right(void **state) {
        .arrive = "bar.warp.sync -1;\nadd.s32 %r27, %r6, 16; shr.u32 %r28, %r20, 4; "
                  "mapa.shared::cluster.u32 %r27, %r27, %r28;\n"
                  "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r27];\n"},
+      {.copy = BOX ".multicast::cluster.L2::cache_hint [%r24], [%rd5, {%r25}], [%r6], %rs1, 0x14F0000000000000;\n"},
+      {.expect = "mapa.shared::cluster.u32 %r29, %r6, %r22;\n"
+                 "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%r29], 512;\n"},
   };
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
     Ring one = ring_with(&good[i]);
@@ -248,6 +251,9 @@ static void refused(void **state) {
       {"mbarrier.init.shared::cluster.b64 [%r1], 1;", "unsupported instruction"},
       {"mbarrier.try_wait.parity.shared::cluster.b64 %p1, [%r1], 0;", "unsupported instruction"},
       {BOX ".multicast::cluster [%r1], [%rd1, {%r1}], [%r1];", ", blocks"},
+      {BOX ".L2::cache_hint [%r1], [%rd1, {%r1}], [%r1], %r1;", "a 32-bit register where a 64-bit one belongs"},
+      {BOX ".L2::cache_hint [%r1], [%rd1, {%r1}], [%r1];", "form that it does not take"},
+      {BOX " [%r1], [%rd1, {%r1}], [%r1], %rd1;", "takes [to]"},
       {BOX ".multicast::cluster [%r1], [%rd1, {%r1}], [%r1], [%r1];", "form that it does not take"},
       {"cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
        "cluster [%r1], [%rd1, {%r1, %r1, %r1, %r1, %r1}], [%r1], %rs1;",

@@ -135,6 +135,7 @@ typedef struct {
 
 typedef struct {
   int64_t grid[3], block[3], shared; /* dynamic shared bytes */
+  int cluster;                       /* blocks of a cluster, along x; 0: what the kernel says */
   const void *params;                /* laid out as the kernel's .param list */
   int64_t param_bytes;
   const SimRegion *regions; /* NULL: every allocation of the machine, all writable */
@@ -144,6 +145,9 @@ typedef struct {
   bool is_early;              /* begun before the launch that it waits for has ended: each thread must
                                  execute griddepcontrol.wait before it touches global memory or ends */
   int64_t sample;             /* run only so many blocks, drawn evenly over the grid; 0: all */
+  /* A 32-bit counter from which blocks draw the numbers of their work, by atom.add of 1, or NULL. A sample's blocks draw
+   * what they would if all of the grid's drew in turn: as the first to come each would draw everything. */
+  const void *counter;
   int64_t step_limit;         /* instructions of a warp before it counts as endless; 0: 2^36 */
   SimCounts *counts;          /* NULL: not wanted; counting makes a launch slower */
   const SimTiming *timing;    /* with counts; NULL: no units and no paths; else no seed's order */

@@ -62,7 +62,7 @@ static bool block_prepare(SimCta *cta, const SimRun *run) {
 bool sim_cta_prepare(SimCta *first, const SimRun *run) {
   first->peer = first->own_peers;
   first->peer[0] = first;
-  for (int i = 0; i < run->kernel->cluster; i++) {
+  for (int i = 0; i < run->cluster; i++) {
     if (!first->peer[i] && !(first->peer[i] = calloc(1, sizeof *first))) return false;
     SimCta *cta = first->peer[i];
     cta->peer = first->peer;
@@ -198,7 +198,26 @@ static uint32_t special_value(const SimCta *cta, int warp, int lane, SimSpecial 
   case SPECIAL_cluster_rank:
     return (uint32_t)cta->rank;
   case SPECIAL_cluster_size:
-    return (uint32_t)cta->run->kernel->cluster;
+    return (uint32_t)cta->run->cluster;
+  case SPECIAL_cluster_ctaid_x:
+    return (uint32_t)cta->rank;
+  case SPECIAL_cluster_nctaid_x:
+    return (uint32_t)cta->run->cluster;
+  case SPECIAL_cluster_nctaid_y:
+  case SPECIAL_cluster_nctaid_z:
+    return 1;
+  case SPECIAL_clusterid_x:
+    return cta->id[0] / (uint32_t)cta->run->cluster;
+  case SPECIAL_clusterid_y:
+    return cta->id[1];
+  case SPECIAL_clusterid_z:
+    return cta->id[2];
+  case SPECIAL_nclusterid_x:
+    return (uint32_t)(launch->grid[0] / cta->run->cluster);
+  case SPECIAL_nclusterid_y:
+    return (uint32_t)launch->grid[1];
+  case SPECIAL_nclusterid_z:
+    return (uint32_t)launch->grid[2];
   case SPECIAL_dynamic_at:
     return (uint32_t)cta->run->dynamic_at;
   default:
@@ -262,7 +281,8 @@ bool sim_cta_begin(SimCta *cta, int64_t block) {
   cta->slow = 0;
   cta->epoch = cta->cluster_phase = 0;
   cta->has_ended = false;
-  cta->free_registers = 0;
+  cta->free_registers = cta->drawn = 0;
+  memset(cta->barrier, 0, sizeof cta->barrier);
   cta->polls_fail = false;
   /* every run of a block owns shared memory anew: what the last one left counts as not written */
   cta->shared_runs = (cta->shared_runs + 1) & ((UINT64_C(1) << (64 - TOUCH_OWNER)) - 1);

@@ -12,7 +12,7 @@ enum {
 };
 enum { CLASH_READ = 2, CLASH_WRITE = 3, TOUCH_WARP = 1056 }; /* as in sim_touch.h */
 enum { SOME_LANES = 1 << 20 };        /* + warp: of one that did something, but not which lane */
-enum { CLUSTER_BARRIER = INT32_MAX }; /* its place among the mbarriers */
+enum { CLUSTER_BARRIER = INT32_MAX, BLOCK_BARRIER = 1 << (SIM_CLUSTER_AT - 1) }; /* their places among the mbarriers; and + id */
 
 typedef struct {
   uint32_t address, time; /* time: of its copies */
@@ -101,7 +101,7 @@ static SimClock *clock_make(int blocks, int warps, int64_t words) {
 bool sim_clock_begin(SimCta *cta) {
   SimClock *c = cta->clock_memory;
   int64_t words = cta->run->shared_bytes / 4 + 4;
-  int blocks = cta->run->kernel->cluster, warps = cta->run->warps;
+  int blocks = cta->run->cluster, warps = cta->run->warps;
   cta->clock = NULL;
   if (!cta->run->kernel->is_partly_ordered) return true;
   if (cta->rank) { /* it shares the first one's */
@@ -148,9 +148,24 @@ static void clock_spread(SimClock *c, int warp, uint32_t lanes) {
   c->now[warp]++;
 }
 
+/* Those that have no room of their own share the last one's: then a race may be missed. */
+static Phases *phases_of(SimClock *c, uint32_t address) {
+  for (int i = 0; i < c->mbarrier_count; i++)
+    if (c->mbarrier[i].address == address) return &c->mbarrier[i];
+  if (c->mbarrier_count == MOST_MBARRIERS) return &c->mbarrier[MOST_MBARRIERS - 1];
+  Phases *made = &c->mbarrier[c->mbarrier_count++];
+  made->address = address;
+  made->time = c->base;
+  clock_fill(made->arriving, c->length, c->base);
+  clock_fill(made->over, c->length, c->base);
+  return made;
+}
+
 void sim_clock_barrier(SimCta *cta, int id) {
   SimClock *c = cta->clock;
   clock_fill(c->joined, c->length, c->base);
+  if (cta->barrier[id].arrived)
+    memcpy(c->joined, phases_of(c, clock_address(cta, BLOCK_BARRIER + (uint32_t)id))->arriving, (size_t)c->length * sizeof *c->joined);
   for (int pass = 0; pass < 2; pass++)
     for (int i = 0; i < cta->run->warps; i++) {
       const SimWarp *w = &cta->warps[i];
@@ -171,19 +186,6 @@ void sim_clock_warp(SimWarp *w, uint32_t lanes) {
 
 void sim_clock_tick(SimWarp *w) { w->cta->clock->now[clock_warp(w)]++; }
 
-/* Those that have no room of their own share the last one's: then a race may be missed. */
-static Phases *phases_of(SimClock *c, uint32_t address) {
-  for (int i = 0; i < c->mbarrier_count; i++)
-    if (c->mbarrier[i].address == address) return &c->mbarrier[i];
-  if (c->mbarrier_count == MOST_MBARRIERS) return &c->mbarrier[MOST_MBARRIERS - 1];
-  Phases *made = &c->mbarrier[c->mbarrier_count++];
-  made->address = address;
-  made->time = c->base;
-  clock_fill(made->arriving, c->length, c->base);
-  clock_fill(made->over, c->length, c->base);
-  return made;
-}
-
 void sim_clock_init(SimCta *cta, uint32_t mbarrier) {
   SimClock *c = cta->clock;
   Phases *phases = phases_of(c, clock_address(cta, mbarrier));
@@ -197,6 +199,12 @@ static void clock_release(SimWarp *w, int lane, Phases *phases) {
   int thread = clock_thread(w, lane);
   clock_join(phases->arriving, known_by(c, thread), c->length);
   phases->arriving[thread] = c->now[clock_warp(w)];
+}
+
+void sim_clock_arrive(SimWarp *w) {
+  Phases *phases = phases_of(w->cta->clock, clock_address(w->cta, BLOCK_BARRIER + (uint32_t)w->barrier));
+  for (uint32_t rest = w->live; rest; rest &= rest - 1) clock_release(w, __builtin_ctz(rest), phases);
+  sim_clock_tick(w);
 }
 
 void sim_clock_release(SimWarp *w, int lane, const SimCta *of, uint32_t mbarrier) {

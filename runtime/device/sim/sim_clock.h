@@ -19,6 +19,8 @@ void sim_clock_free(SimClock *clock); /* NULL is fine */
 /* ── edges ────────────────────────────────────────────────────────────────────────────────── */
 /* The warps that wait at barrier `id` pass it. */
 void sim_clock_barrier(SimCta *cta, int id);
+/* The warp arrives at its barrier, and does not wait there. */
+void sim_clock_arrive(SimWarp *warp);
 void sim_clock_warp(SimWarp *warp, uint32_t lanes);
 /* Of one lane, at an mbarrier; after the lanes of an instruction sim_clock_tick. */
 void sim_clock_release(SimWarp *warp, int lane, const SimCta *of, uint32_t mbarrier);

@@ -90,7 +90,8 @@ static const char *const texts[SIM_OP_COUNT] = {
 static const SimCost specials[SIM_OP_COUNT] = {
     [SIM_bra] = {UNIT_NONE, 1, 0, 0},          [SIM_bra_if] = {UNIT_NONE, 1, 0, 0},
     [SIM_end] = {UNIT_NONE, 1, 0, 0},          [SIM_bar] = {UNIT_NONE, 1, 0, 0},
-    [SIM_bar_warp] = {UNIT_NONE, 1, 0, 0},     [SIM_ld] = {UNIT_MEMORY, 1, 0, 0},
+    [SIM_bar_warp] = {UNIT_NONE, 1, 0, 0},     [SIM_bar_arrive] = {UNIT_NONE, 1, 0, 0},
+    [SIM_ld] = {UNIT_MEMORY, 1, 0, 0},
     [SIM_st] = {UNIT_MEMORY, 1, 0, 0},         [SIM_ld_local] = {UNIT_MEMORY, 1, 0, 0},
     [SIM_st_local] = {UNIT_MEMORY, 1, 0, 0},   [SIM_ld_generic] = {UNIT_MEMORY, 1, 0, 0},
     [SIM_st_generic] = {UNIT_MEMORY, 1, 0, 0}, [SIM_atom] = {UNIT_MEMORY, 1, 0, 0},

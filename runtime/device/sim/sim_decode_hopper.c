@@ -200,7 +200,7 @@ static bool read_mbarrier(const char *words, int *what, SimInst *made) {
     bool is_far = !strcmp(word, "shared::cluster"), is_cluster = !strcmp(word, "cluster");
     is_shared |= is_far || !strcmp(word, "shared") || !strcmp(word, "shared::cta");
     is_64 |= !strcmp(word, "b64");
-    if (is_far && *what != MBAR_ARRIVE) return false;
+    if (is_far && *what != MBAR_ARRIVE && *what != MBAR_ARRIVE_EXPECT) return false;
     made->is_wide |= is_far;
     made->space |= is_cluster;
     if (strcmp(word, "shared") && strcmp(word, "shared::cta") && strcmp(word, "b64") &&
@@ -394,6 +394,23 @@ static Status decode_grid_wait(Decoder *decoder, const PtxStatement *s) {
   return STATUS_OK;
 }
 
+/* cp.async.bulk.… with .L2::cache_hint: the last operand is a policy of 64 bits, which changes nothing here. */
+static Status decode_copy_of(Decoder *decoder, const PtxStatement *given) {
+  static const char hint[] = ".L2::cache_hint";
+  PtxStatement s = *given;
+  char *at = strstr(s.op, hint);
+  int32_t policy;
+  if (at) {
+    memmove(at, at + sizeof hint - 1, strlen(at + sizeof hint - 1) + 1);
+    if (!s.count) return decode_fail(decoder, "%s takes a policy last", given->op);
+    STATUS_TRY(decode_plain(decoder, &s, s.count - 1, SIM_TYPE_u64, &policy));
+    s.count--;
+  }
+  if (decode_begins(s.op, "cp.async.bulk.tensor."))
+    return strstr(s.op, "d.global.") ? decode_tensor_store(decoder, &s) : decode_tensor(decoder, &s);
+  return decode_bulk(decoder, &s);
+}
+
 /* ── all of them ──────────────────────────────────────────────────────────────────────────── */
 Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   static const struct {
@@ -408,11 +425,9 @@ Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   if (decode_begins(s->op, "mbarrier.")) return decode_mbarrier(decoder, s);
   if (decode_begins(s->op, "mapa.")) return decode_mapa(decoder, s);
   if (decode_begins(s->op, "barrier.cluster.")) return decode_cluster(decoder, s);
-  if (decode_begins(s->op, "cp.async.bulk.tensor."))
-    return strstr(s->op, "d.global.") ? decode_tensor_store(decoder, s) : decode_tensor(decoder, s);
   if (!strcmp(s->op, "cp.async.bulk.commit_group") || !strcmp(s->op, "cp.async.bulk.wait_group") || !strcmp(s->op, "cp.async.bulk.wait_group.read"))
     return decode_bulk_group(decoder, s);
-  if (decode_begins(s->op, "cp.async.bulk.")) return decode_bulk(decoder, s);
+  if (decode_begins(s->op, "cp.async.bulk.")) return decode_copy_of(decoder, s);
   if (!strcmp(s->op, "elect.sync")) return decode_elect(decoder, s);
   if (decode_begins(s->op, "griddepcontrol.")) return decode_grid_wait(decoder, s);
   if (!strcmp(s->op, "setmaxnreg.inc.sync.aligned.u32") ||

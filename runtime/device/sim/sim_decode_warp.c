@@ -97,9 +97,9 @@ static Status decode_redux(Decoder *decoder, const PtxStatement *s) {
 }
 
 static Status decode_barrier(Decoder *decoder, const PtxStatement *s) {
-  bool is_aligned = !strncmp(s->op, "bar.", 4) || strstr(s->op, ".aligned");
-  SimInst made = {.code = SIM_bar, .line = s->line, .uses = 3, .mode = is_aligned};
-  STATUS_TRY(need_operands(decoder, s, 1, 2));
+  bool is_aligned = !strncmp(s->op, "bar.", 4) || strstr(s->op, ".aligned"), is_arrival = strstr(s->op, ".arrive");
+  SimInst made = {.code = is_arrival ? SIM_bar_arrive : SIM_bar, .line = s->line, .uses = 3, .mode = is_aligned};
+  STATUS_TRY(need_operands(decoder, s, 1 + is_arrival, 2));
   STATUS_TRY(decode_operand(decoder, s, 0, SIM_TYPE_u32, &made.arg[0]));
   made.arg[1] = decode_constant(decoder, 0, false);
   if (s->count == 2) STATUS_TRY(decode_operand(decoder, s, 1, SIM_TYPE_u32, &made.arg[1]));
@@ -236,7 +236,10 @@ static Status decode_mma_sparse(Decoder *decoder, const PtxStatement *s) {
 static bool is_barrier(const char *op) {
   static const char *const texts[] = {"bar.sync",         "bar.cta.sync",
                                       "barrier.sync",     "barrier.sync.aligned",
-                                      "barrier.cta.sync", "barrier.cta.sync.aligned"};
+                                      "barrier.cta.sync", "barrier.cta.sync.aligned",
+                                      "bar.arrive",       "bar.cta.arrive",
+                                      "barrier.arrive",   "barrier.arrive.aligned",
+                                      "barrier.cta.arrive", "barrier.cta.arrive.aligned"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     if (!strcmp(op, texts[i])) return true;
   return false;

@@ -15,6 +15,10 @@ static Status check_registers(const SimKernel *kernel, int64_t threads) {
                      MOST_REGISTERS);
 }
 
+static int cluster_of(const SimKernel *kernel, const SimLaunch *launch) {
+  return launch->cluster ? launch->cluster : kernel->cluster;
+}
+
 static Status check_shape(const SimKernel *kernel, const SimLaunch *launch) {
   int64_t threads = 1, blocks = 1;
   for (int i = 0; i < 3; i++) {
@@ -29,10 +33,14 @@ static Status check_shape(const SimKernel *kernel, const SimLaunch *launch) {
   if (threads > kernel->max_threads)
     return status_fail(STATUS_USER, "kernel %s: blocks of %lld threads, and it allows %lld",
                        kernel->name, (long long)threads, (long long)kernel->max_threads);
-  if (launch->grid[0] % kernel->cluster)
+  int cluster = cluster_of(kernel, launch);
+  if (cluster < 1 || cluster > SIM_CLUSTER || (kernel->cluster > 1 && cluster != kernel->cluster))
+    return status_fail(STATUS_USER, "kernel %s: clusters of %d blocks, where %d %s", kernel->name, cluster,
+                       kernel->cluster > 1 ? kernel->cluster : SIM_CLUSTER, kernel->cluster > 1 ? "are compiled in" : "are possible");
+  if (launch->grid[0] % cluster)
     return status_fail(STATUS_USER,
                        "kernel %s: a grid of %lld blocks is no multiple of its clusters' %d",
-                       kernel->name, (long long)launch->grid[0], kernel->cluster);
+                       kernel->name, (long long)launch->grid[0], cluster);
   if (launch->shared < 0 || kernel->shared_bytes + launch->shared > MOST_SHARED)
     return status_fail(STATUS_USER,
                        "kernel %s: %lld bytes of shared memory are more than a GPU has",
@@ -100,13 +108,13 @@ static SimPlace *make_places(SimMachine *machine, const SimKernel *kernel, const
 /* Of as many equal stretches of the grid as clusters are taken one of each, at a place that is drawn: at equal distances
  * they might all be of one kind, where kinds follow one another. Its first block. */
 static int64_t block_of_run(const SimRun *run, int64_t index) {
-  int64_t all = run->blocks / run->kernel->cluster;
-  if (run->taken == all) return index * run->kernel->cluster;
+  int64_t all = run->blocks / run->cluster;
+  if (run->taken == all) return index * run->cluster;
   int64_t begin = (int64_t)((double)all * (double)index / (double)run->taken);
   int64_t end = (int64_t)((double)all * (double)(index + 1) / (double)run->taken);
   uint64_t state = (uint64_t)index;
   int64_t cluster = begin + (int64_t)(sim_random(&state) % (uint64_t)(end > begin ? end - begin : 1));
-  return cluster * run->kernel->cluster;
+  return cluster * run->cluster;
 }
 
 static void sim_work(void *context, int share) {
@@ -169,7 +177,8 @@ Status sim_launch(SimMachine *machine, const SimKernel *kernel, const SimLaunch 
                 .blocks = launch->grid[0] * launch->grid[1] * launch->grid[2],
                 .failed_block = INT64_MAX};
   bool is_sample = launch->sample > 0 && launch->sample < run.blocks;
-  run.taken = (is_sample ? launch->sample : run.blocks) / kernel->cluster;
+  run.cluster = cluster_of(kernel, launch);
+  run.taken = (is_sample ? launch->sample : run.blocks) / run.cluster;
   if (!run.taken) run.taken = 1;
   run.step_limit = launch->step_limit ? launch->step_limit : INT64_C(1) << 36;
   int64_t threads = launch->block[0] * launch->block[1] * launch->block[2];

@@ -5,7 +5,7 @@
 #define FT_RUNTIME_SIM_PARSE_H
 #include "runtime/device/sim/sim_text.h"
 
-enum { MOST_WORD = 256, TOKEN_TEXT = 80 };
+enum { MOST_WORD = 8192 /* what templates are called */, TOKEN_TEXT = 80 };
 enum { TOKEN_WORD = 256, TOKEN_NUMBER, TOKEN_STRING };
 
 typedef enum {

@@ -247,8 +247,13 @@ void sim_path_done(SimWarp *w, const SimInst *in, const SimInst *next) {
 }
 
 /* ── barriers ─────────────────────────────────────────────────────────────────────────────── */
+void sim_path_barrier_arrive(SimWarp *w) {
+  int64_t *last = &w->cta->barrier[w->barrier].last;
+  if (w->path->issue > *last) *last = w->path->issue;
+}
+
 void sim_path_barrier(SimCta *cta, int id) {
-  int64_t last = 0;
+  int64_t last = cta->barrier[id].last;
   for (int i = 0; i < cta->run->warps; i++) {
     const SimWarp *w = &cta->warps[i];
     int64_t now = path_now(w->path);
@@ -287,7 +292,7 @@ void sim_path_waited(SimWarp *w, uint32_t address, int phase) {
 
 int64_t sim_path_cluster(const SimCta *cta) {
   int64_t last = 0;
-  for (int b = 0; b < cta->run->kernel->cluster && cta->warps->path; b++)
+  for (int b = 0; b < cta->run->cluster && cta->warps->path; b++)
     for (int i = 0; i < cta->run->warps; i++) {
       const SimWarp *w = &cta->peer[b]->warps[i];
       int64_t now = w->has_arrived ? path_now(w->path) : 0;

@@ -50,6 +50,8 @@ void sim_path_issue(SimWarp *w, const SimInst *in);
 void sim_path_done(SimWarp *w, const SimInst *in, const SimInst *next);
 /* The warps that wait at barrier `id` go on. */
 void sim_path_barrier(SimCta *cta, int id);
+/* The warp arrives at its barrier, and does not wait there. */
+void sim_path_barrier_arrive(SimWarp *w);
 /* An arrival or a copy tells the mbarrier at `address`; it ends phase `ended` (-1: none). */
 void sim_path_arrive(SimCta *cta, uint32_t address, int ended);
 /* The warp has seen the end of a phase. */

@@ -45,7 +45,7 @@ typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
 #define SIM_SPECIAL_OPS(X)                                                                         \
   X(block)                                                                                         \
   X(bra)                                                                                           \
-  X(bra_if) X(guard) X(end) X(trap) X(bar) X(bar_warp) X(nothing) X(data) X(ld_param) X(ld) X(st)  \
+  X(bra_if) X(guard) X(end) X(trap) X(bar) X(bar_arrive) X(bar_warp) X(nothing) X(data) X(ld_param) X(ld) X(st)  \
       X(ld_local) X(st_local) X(ld_generic) X(st_generic) X(atom) X(shfl) X(vote) X(activemask)    \
           X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async) X(cp_commit)     \
               X(cp_wait) X(ldmatrix) X(stmatrix) X(proxy) X(wgmma_fence) X(wgmma_commit)           \
@@ -138,6 +138,12 @@ typedef struct {
                           X(nsmid, "%nsmid") X(dynamic_shared, "%dynamic_smem_size")               \
                               X(cluster_rank, "%cluster_ctarank")                                  \
                                   X(cluster_size, "%cluster_nctarank")                             \
+              X(cluster_ctaid_x, "%cluster_ctaid.x") X(cluster_ctaid_y, "%cluster_ctaid.y")        \
+              X(cluster_ctaid_z, "%cluster_ctaid.z") X(cluster_nctaid_x, "%cluster_nctaid.x")      \
+              X(cluster_nctaid_y, "%cluster_nctaid.y") X(cluster_nctaid_z, "%cluster_nctaid.z")    \
+              X(clusterid_x, "%clusterid.x") X(clusterid_y, "%clusterid.y")                        \
+              X(clusterid_z, "%clusterid.z") X(nclusterid_x, "%nclusterid.x")                      \
+              X(nclusterid_y, "%nclusterid.y") X(nclusterid_z, "%nclusterid.z")                    \
                                       X(dynamic_at, "[dynamic shared]")
 typedef enum {
 #define X(name, text) SPECIAL_##name,
@@ -163,7 +169,7 @@ struct SimKernel {
   int64_t register_bytes;     /* of a warp */
   int live_registers;         /* most 32-bit ones at once */
   int64_t max_registers;      /* .maxnreg, 0: none */
-  int cluster;                /* blocks of a cluster, by .reqnctapercluster; 1: none */
+  int cluster;                /* blocks of a cluster, by .reqnctapercluster; 1: none, or as the launch says */
   bool has_thread_limit;      /* .maxntid or .reqntid: ptxas keeps room for such a block */
   bool sets_registers;        /* setmaxnreg */
   int64_t dynamic_align;      /* of dynamic shared memory */
@@ -334,6 +340,12 @@ typedef struct {
   int64_t start[SIM_MAP_RANK];
 } SimBulk;
 
+/* Of bar.sync and bar.arrive: who has come without waiting for the others. */
+typedef struct {
+  int64_t arrived, threads; /* threads: that it is for, as they said */
+  int64_t last;             /* the cycle in which the last one came */
+} SimBarrier;
+
 enum { STORED_BITS = 1 << 16, STORED_PIECE = 256 };
 enum { DIRTY_MBARRIER = 1 << 15, DIRTY_THREAD = DIRTY_MBARRIER - 1 };
 enum { SIM_CACHE_LINES = 512 };
@@ -351,6 +363,7 @@ typedef struct SimRun {
   int warps; /* of a block */
   int64_t blocks;   /* of the grid, */
   int64_t taken;    /* and clusters of them to run: block_of_run says which */
+  int cluster;      /* blocks of a cluster; 1: none */
   int64_t step_limit;
   int64_t shared_bytes, dynamic_at;         /* of a block; where the dynamic part begins */
   _Atomic int64_t next_block, failed_block; /* INT64_MAX: none */
@@ -382,8 +395,10 @@ typedef struct SimCta {
   SimBulk *bulk;
   int bulk_count, bulk_capacity;
   SimClock *clock, *clock_memory; /* NULL: barriers are for all; what is kept for other blocks */
+  int64_t drawn;    /* how often from SimLaunch.counter */
   int64_t progress; /* counts what can end a warp's waiting at an mbarrier or for registers */
   int64_t free_registers; /* that setmaxnreg.dec gave back, of all threads */
+  SimBarrier barrier[16];
   bool polls_fail; /* of mbarriers: nobody can go on, and the kernel counts them (fail_polls) */
   int64_t shared_capacity;
   uint64_t shared_runs;
@@ -481,6 +496,11 @@ bool sim_flight_reserve(SimWarp *warp);
 /* ── sim_schedule ─────────────────────────────────────────────────────────────────────────── */
 /* The cluster whose first block is number `block`, or that block alone. */
 void sim_cta_run(SimCta *first, int64_t block);
+/* bar.arrive: the warp has come to its barrier (w->barrier, barrier_threads) and goes on. */
+void sim_barrier_arrive(SimWarp *warp);
+/* Opens barrier `id` if all that it is for have come: whoever comes now is there for its next time. For how many threads
+ * it is, as those who are there say; 0: for all, or nobody is there. */
+int64_t sim_barrier_settle(SimCta *cta, int id);
 /* The next of a sequence of numbers. */
 uint64_t sim_random(uint64_t *state);
 

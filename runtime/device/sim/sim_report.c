@@ -241,7 +241,7 @@ Status sim_report(const SimRun *run, const SimCta *cta) {
   if (launch->source && launch->line)
     snprintf(where, sizeof where, "%s:%u: ", launch->source, launch->line);
   Status kind = strcmp(cta->fault, "out of memory") == 0 ? STATUS_FAULT : STATUS_USER;
-  return status_fail(kind, "%s%s%s%skernel %s, %s:%d: %s", where, launch->label ? "\"" : "",
+  return status_fail(kind, "%s%s%s%skernel %.160s, %s:%d: %s", where, launch->label ? "\"" : "",
                      launch->label ? launch->label : "", launch->label ? "\": " : "",
                      run->kernel->name, run->kernel->module->path, cta->fault_line, cta->fault);
 }

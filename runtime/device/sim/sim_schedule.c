@@ -23,7 +23,7 @@ static uint32_t below(SimCta *cta, uint32_t count) {
 /* ── barriers ─────────────────────────────────────────────────────────────────────────────── */
 /* Threads that wait at barrier `id`; *at: the instruction of the first, *differs: of another. */
 static int64_t arrived(const SimCta *cta, int id, const SimWarp **first, const SimWarp **differs) {
-  int64_t threads = 0;
+  int64_t threads = cta->barrier[id].arrived;
   *first = *differs = NULL;
   for (int i = 0; i < cta->run->warps; i++) {
     const SimWarp *w = &cta->warps[i];
@@ -39,11 +39,30 @@ static void release(SimCta *cta, int id, bool is_whole) {
   if (cta->epoch < TOUCH_EPOCHS - 1) cta->epoch++;
   if (cta->clock) sim_clock_barrier(cta, id);
   if (cta->warps->path) sim_path_barrier(cta, id);
+  cta->barrier[id] = (SimBarrier){0};
   for (int i = 0; i < cta->run->warps; i++) {
     SimWarp *w = &cta->warps[i];
     if (is_whole) w->sync = 0;
     if (w->state == WARP_WAITS && w->barrier == id) w->state = WARP_RUNS;
   }
+}
+
+int64_t sim_barrier_settle(SimCta *cta, int id) {
+  const SimWarp *first, *differs;
+  int64_t threads = arrived(cta, id, &first, &differs), wanted = first ? first->barrier_threads : cta->barrier[id].threads;
+  if (!wanted || wanted != threads) return wanted;
+  release(cta, id, false);
+  cta->progress++;
+  return 0;
+}
+
+void sim_barrier_arrive(SimWarp *w) {
+  SimCta *cta = w->cta;
+  SimBarrier *barrier = &cta->barrier[w->barrier];
+  barrier->threads = w->barrier_threads;
+  barrier->arrived += __builtin_popcount(w->all);
+  if (cta->clock) sim_clock_arrive(w);
+  if (w->path) sim_path_barrier_arrive(w);
 }
 
 typedef enum { OPENED, NONE_OPENS, BARRIER_FAULT } Opening;
@@ -143,6 +162,7 @@ static bool is_visible(const SimInst *in) {
   case SIM_cp_async:
   case SIM_cp_wait:
   case SIM_bar_warp:
+  case SIM_bar_arrive:
   case SIM_proxy:
   case SIM_wgmma:
   case SIM_wgmma_wait:
@@ -292,7 +312,7 @@ static void sim_check_end(SimCta *cta) {
     sim_fault(&cta->warps[0], &copy, "unfinished copy: the block ends and nobody waited for it");
     return;
   }
-  int late = cta->run->kernel->cluster > 1 && cta->clock ? sim_clock_unknown(cta) : -1;
+  int late = cta->run->cluster > 1 && cta->clock ? sim_clock_unknown(cta) : -1;
   if (late >= 0)
     sim_fault(&cta->warps[0], &(SimInst){.line = cta->run->kernel->line},
               "block %d of the cluster may end before block %d has used its shared memory: nothing "
@@ -328,7 +348,7 @@ static bool cta_round(SimCta *cta, bool *moves) {
 
 static int64_t all_progress(const SimCta *first) {
   int64_t sum = 0;
-  for (int i = 0; i < first->run->kernel->cluster; i++) sum += first->peer[i]->progress;
+  for (int i = 0; i < first->run->cluster; i++) sum += first->peer[i]->progress;
   return sum;
 }
 
@@ -359,7 +379,7 @@ static void close_cluster(SimCta *first, int count) {
 }
 
 void sim_cta_run(SimCta *first, int64_t block) {
-  int count = first->run->kernel->cluster, left = count;
+  int count = first->run->cluster, left = count;
   for (int i = 0; i < count; i++)
     if (!sim_cta_begin(first->peer[i], block + i)) {
       first->out_of_memory = true;
