@@ -2,7 +2,7 @@
  * the PTX that nvcc kept (--keep), and print how long they would take (reckon.h). Only what CUTLASS and FlashAttention
  * call; a function that is missing here is missing when the program is linked.
  *
- *   peer_begin("h100", 4, "gemm.ptx", "gemm.registers");   // 0 blocks: all of them, every access checked, nothing reckoned
+ *   peer_begin("h100", 4, "gemm.ptx", "gemm.registers");   // 0 blocks: all of them, every access checked, nothing reckoned; -1: the same without checks
  *   void *a = peer_memory(2 * m * k, "a.bf16");            // device memory; NULL: zeros that count as written
  *   peer_work(bytes, flops, "64x128");                     // of the launches that follow
  *   …launches…

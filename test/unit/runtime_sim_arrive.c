@@ -151,11 +151,59 @@ static void draws(void **state) {
   }
 }
 
+/* ── parameters by a register ─────────────────────────────────────────────────────────────── */
+/* Lane l loads at byte 8 (l % 4) + `offset` of the second parameter, whose words are 100, 101, … */
+#define PARAMETERS(load)                                                                                                                 \
+  ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 out, .param .align 8 .b8 p[40])\n{\n"                    \
+  ".reg .b32 %r<32>; .reg .b64 %rd<8>; .reg .b16 %rs<4>;\nld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 8;\n"     \
+  "add.s64 %rd3, %rd1, %rd2; and.b32 %r2, %r1, 3; mul.wide.u32 %rd4, %r2, 8; mov.b64 %rd5, p; add.s64 %rd6, %rd5, %rd4;\n" load            \
+  "st.global.v2.u32 [%rd3], {%r4, %r5};\nret;\n}\n"
+
+static void parameters(void **state) {
+  static const struct {
+    const char *ptx, *finding;
+    uint32_t first, second, first_step, second_step; /* of lanes 0 to 3 */
+  } cases[] = {
+      {PARAMETERS("ld.param.v2.u32 {%r4, %r5}, [%rd6];\n"), NULL, 100, 101, 2, 2},
+      {PARAMETERS("ld.param.u32 %r4, [%rd6+8]; ld.param.u32 %r5, [%rd6+4];\n"), NULL, 102, 101, 2, 2},
+      {PARAMETERS("add.s64 %rd6, %rd6, 8; ld.param.u32 %r4, [%rd6+-8]; ld.param.u16 %rs1, [%rd6+4]; cvt.u32.u16 %r5, %rs1;\n"), NULL, 100, 103, 2, 2},
+      {PARAMETERS("ld.param.u64 %rd6, [%rd6]; mov.b64 {%r4, %r5}, %rd6;\n"), NULL, 100, 101, 2, 2},
+      {PARAMETERS("ld.param.u32 %rd7, [%rd6+12]; mov.b64 {%r4, %r5}, %rd7;\n"), NULL, 103, 0, 2, 0},
+      {PARAMETERS("ld.param.v2.u32 {%r4, %r5}, [%rd6+16];\n"), "out of bounds: a load of 8 bytes at byte 48 of the parameters, which have 48", 0, 0, 0, 0},
+      {PARAMETERS("ld.param.v2.u32 {%r4, %r5}, [%rd6+-16];\n"), "out of bounds: a load of 8 bytes at byte -8 of the parameters", 0, 0, 0, 0},
+      {PARAMETERS("ld.param.v2.u32 {%r4, %r5}, [%rd6+4];\n"), "out of bounds: a load of 8 bytes at byte 12 of the parameters", 0, 0, 0, 0},
+  };
+  uint32_t got[WORDS];
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    SimModule *module;
+    char *out;
+    if (sim_module_load("t.ptx", cases[i].ptx, strlen(cases[i].ptx), &module) != STATUS_OK) fail_msg("%s\n%s", status_message(), cases[i].ptx);
+    assert_int_equal(sim_alloc(*state, 256, &out), STATUS_OK);
+    struct {
+      char *out;
+      uint32_t word[10];
+    } params = {out, {100, 101, 102, 103, 104, 105, 106, 107, 108, 109}};
+    SimLaunch launch = {.grid = {1, 1, 1}, .block = {32, 1, 1}, .params = &params, .param_bytes = sizeof params, .step_limit = 1000};
+    Status status = sim_launch(*state, sim_module_kernel(module, "k"), &launch);
+    memcpy(got, out, 256);
+    sim_free(*state, out);
+    sim_module_free(module);
+    if (cases[i].finding && (status == STATUS_OK || !strstr(status_message(), cases[i].finding)))
+      fail_msg("case %zu: \"%s\" in place of \"%s\"", i, status_message(), cases[i].finding);
+    if (!cases[i].finding && status != STATUS_OK) fail_msg("case %zu: %s", i, status_message());
+    for (uint32_t l = 0; l < 32 && !cases[i].finding; l++) {
+      assert_int_equal(got[2 * l], cases[i].first + l % 4 * cases[i].first_step);
+      assert_int_equal(got[2 * l + 1], cases[i].second + l % 4 * cases[i].second_step);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(arrivals),
       cmocka_unit_test(clusters),
       cmocka_unit_test(draws),
+      cmocka_unit_test(parameters),
   };
   return SIM_TEST_LANES(tests);
 }

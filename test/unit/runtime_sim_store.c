@@ -158,6 +158,104 @@ static void findings(void **state) {
   Parts right = whole;
   right.after = "bar.sync 0; setp.ne.u32 %p3, %r1, 1; @%p3 bra $L4; st.shared.u32 [s+8], %r1;\n$L4:";
   if (run(*state, &box, &right, result) != STATUS_OK) fail_msg("%s", status_message());
+#define ALL_STORE(row)                                                                                                                    \
+  "fence.proxy.async.shared::cta; bar.sync 0; and.b32 %r6, %r1, 1; mov.u32 %r5, 0; cp.async.bulk.tensor.2d.global.shared::cta.bulk_group " \
+  "[%rd5, {0, " row "}], [s]; cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;"
+  right = whole; /* all lanes make the same store: it is one */
+  right.fence = ALL_STORE("%r5");
+  if (run(*state, &box, &right, result) != STATUS_OK) fail_msg("%s", status_message());
+  right.fence = ALL_STORE("%r6"); /* these are not the same */
+  assert_int_not_equal(run(*state, &box, &right, result), STATUS_OK);
+  assert_non_null(strstr(status_message(), "race"));
+}
+
+/* ── rows ─────────────────────────────────────────────────────────────────────────────────── */
+enum { ROW = 64 /* words */, ROW_OUT = 96 };
+typedef struct {
+  const char *fence, *store, *wait, *after;
+} RowParts;
+#define ROW_STORE "cp.async.bulk.global.shared::cta.bulk_group "
+#define ROW_SUM "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 "
+#define ROW_HINT "cp.reduce.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.add.f32 "
+static const RowParts right_row = {"fence.proxy.async.shared::cta;", ROW_SUM "[%rd1], [%r9], 256;", "cp.async.bulk.wait_group.read 0;", ""};
+
+/* In block b thread t makes 1000 b + t and 1000 b + t + 32 of f32 in shared memory; thread 0 sends the row to word 4 on. */
+static Status run_rows(SimMachine *machine, const RowParts *given, int blocks, float *result) {
+  RowParts parts = *given;
+  const char *const *from = (const char *const *)(const void *)&right_row;
+  const char **to = (const char **)(void *)&parts;
+  for (size_t k = 0; k < sizeof parts / sizeof *to; k++)
+    if (!to[k]) to[k] = from[k];
+  Text ptx = {0};
+  SimModule *module;
+  char *out;
+  text_printf(&ptx,
+              ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 out)\n{\n"
+              ".reg .pred %%p<4>; .reg .b32 %%r<16>; .reg .b64 %%rd<8>; .reg .f32 %%f<4>;\n.shared .align 16 .b8 s[512];\n"
+              "ld.param.u64 %%rd2, [out]; add.s64 %%rd1, %%rd2, 16; mov.u32 %%r1, %%tid.x; mov.u32 %%r2, %%ctaid.x; mov.u32 %%r9, s;\n"
+              "mad.lo.s32 %%r3, %%r2, 1000, %%r1; add.s32 %%r4, %%r3, 32; shl.b32 %%r5, %%r1, 2; add.s32 %%r5, %%r5, %%r9;\n"
+              "cvt.rn.f32.s32 %%f1, %%r3; cvt.rn.f32.s32 %%f2, %%r4; st.shared.f32 [%%r5], %%f1; st.shared.f32 [%%r5+128], %%f2;\n"
+              "%s\nbar.sync 0;\nsetp.ne.u32 %%p1, %%r1, 0; @%%p1 bra $L1;\n%s\ncp.async.bulk.commit_group;\n%s\n$L1:\n%s\nret;\n}\n",
+              parts.fence, parts.store, parts.wait, parts.after);
+  if (sim_module_load("t.ptx", text_cstr(&ptx), ptx.count, &module) != STATUS_OK) fail_msg("%s\n%s", status_message(), text_cstr(&ptx));
+  text_free(&ptx);
+  assert_int_equal(sim_alloc(machine, ROW_OUT * 4, &out), STATUS_OK);
+  for (int i = 0; i < ROW_OUT; i++) memcpy(out + 4 * i, &(float){0.5f}, 4);
+  sim_mark(machine, out, ROW_OUT * 4, true);
+  SimLaunch launch = {.grid = {blocks, 1, 1}, .block = {THREADS, 1, 1}, .params = &out, .param_bytes = 8, .step_limit = 10000};
+  Status status = sim_launch(machine, sim_module_kernel(module, "k"), &launch);
+  memcpy(result, out, ROW_OUT * 4);
+  sim_free(machine, out);
+  sim_module_free(module);
+  return status;
+}
+
+static void rows(void **state) {
+  static const struct {
+    RowParts parts;
+    int blocks;
+    float factor, kept; /* what is there then: factor times the sum of the blocks' values, and kept */
+  } good[] = {
+      {{.fence = NULL}, 1, 1, 0.5f},
+      {{.fence = NULL}, 5, 1, 0.5f},
+      {{.store = ROW_HINT "[%rd1], [%r9], 256, 0x14F0000000000000;"}, 3, 1, 0.5f},
+      {{.store = ROW_SUM "[%rd1], [%r9], 256; " ROW_SUM "[%rd1], [%r9], 256;"}, 2, 2, 0.5f},
+      {{.store = ROW_STORE "[%rd1], [%r9], 256;"}, 1, 1, 0},
+  };
+  float result[ROW_OUT];
+  for (uint64_t seed = 0; seed < 4; seed++)
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+      sim_machine_seed(*state, seed);
+      if (run_rows(*state, &good[i].parts, good[i].blocks, result) != STATUS_OK) fail_msg("case %zu: %s", i, status_message());
+      for (int k = 0; k < ROW_OUT; k++) {
+        float sum = 0;
+        for (int b = 0; b < good[i].blocks; b++) sum += (float)(1000 * b + k - 4);
+        float want = k >= 4 && k < 4 + ROW ? good[i].factor * sum + good[i].kept : 0.5f;
+        if (result[k] != want) fail_msg("case %zu: word %d is %g, not %g", i, k, (double)result[k], (double)want);
+      }
+    }
+  sim_machine_seed(*state, 0);
+  static const struct {
+    const char *finding;
+    RowParts parts;
+    int blocks;
+  } bad[] = {
+      {"no proxy fence: a bulk store reads byte 0", {.fence = " "}, 1},
+      {"which a bulk store still reads", {.wait = "st.shared.u32 [s+8], %r1; cp.async.bulk.wait_group.read 0;"}, 1},
+      {"unfinished copy: the block ends", {.wait = " "}, 1},
+      {"a bulk store is of multiples of 16 bytes, not 40", {.store = ROW_SUM "[%rd1], [%r9], 40;"}, 1},
+      {"misaligned", {.store = "add.s64 %rd1, %rd1, 8; " ROW_SUM "[%rd1], [%r9], 256;"}, 1},
+      {"misaligned", {.store = "add.s32 %r9, %r9, 8; " ROW_SUM "[%rd1], [%r9], 128;"}, 1},
+      {"out of bounds", {.store = "add.s64 %rd1, %rd1, 128; " ROW_SUM "[%rd1], [%r9], 256;"}, 1},
+      {"out of bounds", {.store = "add.s64 %rd1, %rd1, 128; " ROW_STORE "[%rd1], [%r9], 256;"}, 1},
+      {"out of bounds", {.store = "add.s32 %r9, %r9, 384; " ROW_SUM "[%rd1], [%r9], 256;"}, 1},
+      {"race", {.store = ROW_STORE "[%rd1], [%r9], 256;"}, 2},
+      {"race", {.after = "st.global.u32 [%rd1], %r1;"}, 2},
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    if (run_rows(*state, &bad[i].parts, bad[i].blocks, result) == STATUS_OK) fail_msg("case %zu: nothing was found in place of %s", i, bad[i].finding);
+    if (!strstr(status_message(), bad[i].finding)) fail_msg("case %zu: \"%s\" in place of \"%s\"", i, status_message(), bad[i].finding);
+  }
 }
 
 /* ── stmatrix ─────────────────────────────────────────────────────────────────────────────── */
@@ -168,7 +266,7 @@ static const char matrix_kernel[] =
     "mov.u32 %%r1, %%tid.x; mul.lo.u32 %%r2, %%r1, 65537; add.u32 %%r2, %%r2, 65536000; add.u32 %%r3, %%r2, 6553700; "
     "add.u32 %%r4, %%r3, 6553700; add.u32 %%r5, %%r4, 6553700;\n"
     "shl.b32 %%r6, %%r1, 4; mov.u32 %%r7, s; add.u32 %%r7, %%r7, %%r6;\n%s\n"
-    "stmatrix.sync.aligned.m8n8.x%d%s.shared.b16 [%%r7], {%%r2%s};\n%s\n"
+    "stmatrix.sync.aligned.%s%d%s%s.shared.b16 [%%r7], {%%r2%s};\n%s\n"
     "ld.param.u64 %%rd1, [out]; mul.wide.u32 %%rd2, %%r1, 16; add.s64 %%rd1, %%rd1, %%rd2;\n"
     "ld.shared.v4.u32 {%%r8, %%r9, %%r10, %%r11}, [%%r7]; st.global.v4.u32 [%%rd1], {%%r8, %%r9, %%r10, %%r11};\nret;\n}\n";
 
@@ -176,7 +274,7 @@ static Status run_matrices(SimMachine *machine, int count, bool is_across, const
   Text ptx = {0};
   SimModule *module;
   char *out;
-  text_printf(&ptx, matrix_kernel, before, count, is_across ? ".trans" : "", count == 4 ? ", %r3, %r4, %r5" : count == 2 ? ", %r3" : "", barrier);
+  text_printf(&ptx, matrix_kernel, before, is_across ? "m8n8.x" : "x", count, is_across ? "" : ".m8n8", is_across ? ".trans" : "", count == 4 ? ", %r3, %r4, %r5" : count == 2 ? ", %r3" : "", barrier);
   if (sim_module_load("t.ptx", text_cstr(&ptx), ptx.count, &module) != STATUS_OK) fail_msg("%s\n%s", status_message(), text_cstr(&ptx));
   text_free(&ptx);
   assert_int_equal(sim_alloc(machine, 512, &out), STATUS_OK);
@@ -250,8 +348,21 @@ static void refused(void **state) {
       {"cp.async.bulk.wait_group -1;", "no negative number"},
       {"st.shared.u32 [%r1], {%r1, %r2};", "operands that it does not take"},
       {"stmatrix.sync.aligned.m8n8.x3.shared.b16 [%r1], {%r1, %r2, %r3};", "unsupported instruction"},
+      {"stmatrix.sync.aligned.x3.m8n8.shared.b16 [%r1], {%r1, %r2, %r3};", "unsupported instruction"},
+      {"stmatrix.sync.aligned.x2.m8n16.shared.b16 [%r1], {%r1, %r2};", "unsupported instruction"},
+      {"stmatrix.sync.aligned.x2;", "unsupported instruction"},
+      {"cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1];", "takes 3 operands"},
+      {"cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f16 [%rd1], [%r1], 16;", "unsupported instruction"},
+      {"cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%r1], [%r1], 16;", "64-bit register"},
+      {"cp.async.bulk.prefetch.tensor.2d.L2.global [%rd1, {%r1}];", "takes other operands"},
+      {"cp.async.bulk.prefetch.tensor.6d.L2.global [%rd1, {%r1}];", "unsupported instruction"},
+      {"cp.async.bulk.prefetch.tensor.1d.L2.global.im2col [%rd1, {%r1}];", "unsupported instruction"},
+      {"cp.async.bulk.prefetch.L2.global [%rd1];", "takes other operands"},
+      {"cp.async.bulk.prefetch.L2.global [%r1], 16;", "64-bit register"},
+      {"mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 0, 1000;", "takes 3 operands"},
+      {"mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0, %rd1;", "a 64-bit register where a 32-bit one belongs"},
   };
-  const char *registers = ".reg .b32 %r<4>; .reg .b64 %rd<2>;";
+  const char *registers = ".reg .b32 %r<4>; .reg .b64 %rd<2>; .reg .pred %p<2>;";
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) sim_test_refuses(registers, texts[i][0], texts[i][1]);
 }
 
@@ -274,6 +385,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(boxes, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(findings, sim_test_begin, sim_test_end),
+      cmocka_unit_test_setup_teardown(rows, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(matrices, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(labels, sim_test_begin, sim_test_end),
       cmocka_unit_test(refused),

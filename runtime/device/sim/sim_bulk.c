@@ -54,6 +54,18 @@ void sim_bulk_arrive(SimCta *cta, SimBulk *copy) {
   copy->has_arrived = true;
 }
 
+/* Other blocks may add there, too. */
+static void add_f32(char *to, const char *from) {
+  uint32_t *at = (uint32_t *)(void *)to, old = __atomic_load_n(at, __ATOMIC_RELAXED), bits;
+  float sum, more;
+  do {
+    memcpy(&sum, &old, 4);
+    memcpy(&more, from, 4);
+    sum += more;
+    memcpy(&bits, &sum, 4);
+  } while (!__atomic_compare_exchange_n(at, &old, bits, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+
 void sim_bulk_store(SimCta *cta, SimBulk *copy) {
   const SimTensorMap *map = &copy->map;
   uint64_t size = map->stride[0], wide = map->box[0] * size;
@@ -61,7 +73,10 @@ void sim_bulk_store(SimCta *cta, SimBulk *copy) {
     uint64_t to, first, count = tensor_row(map, copy->start, row, &to, &first);
     for (uint64_t k = 0; k < count * size; k += size) {
       uint32_t from = tensor_swizzled(map, copy->to + (uint32_t)(row * wide + first * size + k));
-      memcpy((char *)(uintptr_t)(to + k), cta->shared + from, size);
+      if (copy->is_sum)
+        add_f32((char *)(uintptr_t)(to + k), cta->shared + from);
+      else
+        memcpy((char *)(uintptr_t)(to + k), cta->shared + from, size);
     }
   }
   copy->has_arrived = true;

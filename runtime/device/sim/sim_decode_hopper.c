@@ -218,8 +218,11 @@ static Status decode_mbarrier(Decoder *decoder, const PtxStatement *s) {
     return decode_fail(decoder, "unsupported instruction %s", s->op);
   bool has_result = what == MBAR_ARRIVE || what == MBAR_ARRIVE_EXPECT || what >= MBAR_WAIT;
   bool has_value = what != MBAR_INVAL && (what != MBAR_ARRIVE || s->count == 3);
-  if (s->count != 1 + has_result + has_value)
+  bool has_limit = decode_begins(s->op, "mbarrier.try_wait.") && s->count == 2 + has_result + has_value;
+  if (s->count != 1 + has_result + has_value + has_limit)
     return decode_fail(decoder, "%s takes %d operands", s->op, 1 + has_result + has_value);
+  int32_t limit; /* of the time that it may wait, in nanoseconds: changes nothing here */
+  if (has_limit) STATUS_TRY(decode_plain(decoder, s, s->count - 1, SIM_TYPE_u32, &limit));
   made.mode = (uint8_t)what;
   made.sub = strstr(s->op, ".relaxed") != NULL;
   decoder->kernel->is_partly_ordered = true;
@@ -280,6 +283,19 @@ static Status decode_tensor_store(Decoder *decoder, const PtxStatement *s) {
   decoder->kernel->has_bulk = decoder->kernel->is_partly_ordered = true;
   STATUS_TRY(whole_address(decoder, &s->operand[1], SPACE_SHARED, &made.arg[0]));
   STATUS_TRY(decode_box(decoder, &s->operand[0], &made));
+  return push_hopper(decoder, made);
+}
+
+/* cp.async.bulk.global.shared::cta.bulk_group [to], [from], bytes; cp.reduce adds: mode 1. */
+static Status decode_bulk_store(Decoder *decoder, const PtxStatement *s) {
+  bool is_sum = !strcmp(s->op, "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32");
+  if (!is_sum && strcmp(s->op, "cp.async.bulk.global.shared::cta.bulk_group") != 0) return decode_fail(decoder, "unsupported instruction %s", s->op);
+  if (s->count != 3) return decode_fail(decoder, "%s takes 3 operands", s->op);
+  SimInst made = {.code = SIM_bulk_store, .line = s->line, .mode = is_sum, .uses = 7};
+  decoder->kernel->has_bulk = decoder->kernel->is_partly_ordered = true;
+  STATUS_TRY(whole_address(decoder, &s->operand[1], SPACE_SHARED, &made.arg[0]));
+  STATUS_TRY(whole_address(decoder, &s->operand[0], SPACE_GLOBAL, &made.arg[1]));
+  STATUS_TRY(decode_plain(decoder, s, 2, SIM_TYPE_u32, &made.arg[2]));
   return push_hopper(decoder, made);
 }
 
@@ -394,6 +410,24 @@ static Status decode_grid_wait(Decoder *decoder, const PtxStatement *s) {
   return STATUS_OK;
 }
 
+/* cp.async.bulk.prefetch.tensor.2d.L2.global [map, {coordinates}] and ….prefetch.L2.global [from], bytes: hints. */
+static Status decode_prefetch(Decoder *decoder, const PtxStatement *s) {
+  const char *at = s->op + strlen("cp.async.bulk.prefetch.");
+  SimInst box = {0};
+  int32_t bytes;
+  int rank = decode_begins(at, "tensor.") ? at[strlen("tensor.")] - '0' : 0;
+  bool is_box = rank >= 1 && rank <= SIM_MAP_RANK && (!strcmp(at + strlen("tensor.1"), "d.L2.global") || !strcmp(at + strlen("tensor.1"), "d.L2.global.tile"));
+  if (!is_box && strcmp(at, "L2.global") != 0) return decode_fail(decoder, "unsupported instruction %s", s->op);
+  if (s->count != 2 - is_box || (is_box && s->operand[0].coordinates != rank)) return decode_fail(decoder, "%s takes other operands", s->op);
+  if (is_box)
+    STATUS_TRY(decode_box(decoder, &s->operand[0], &box));
+  else
+    STATUS_TRY(whole_address(decoder, &s->operand[0], SPACE_GLOBAL, &box.arg[1]));
+  if (!is_box) STATUS_TRY(decode_plain(decoder, s, 1, SIM_TYPE_u32, &bytes));
+  decode_push(decoder, SIM_nothing);
+  return STATUS_OK;
+}
+
 /* cp.async.bulk.… with .L2::cache_hint: the last operand is a policy of 64 bits, which changes nothing here. */
 static Status decode_copy_of(Decoder *decoder, const PtxStatement *given) {
   static const char hint[] = ".L2::cache_hint";
@@ -406,9 +440,10 @@ static Status decode_copy_of(Decoder *decoder, const PtxStatement *given) {
     STATUS_TRY(decode_plain(decoder, &s, s.count - 1, SIM_TYPE_u64, &policy));
     s.count--;
   }
+  if (decode_begins(s.op, "cp.async.bulk.prefetch.")) return decode_prefetch(decoder, &s);
   if (decode_begins(s.op, "cp.async.bulk.tensor."))
     return strstr(s.op, "d.global.") ? decode_tensor_store(decoder, &s) : decode_tensor(decoder, &s);
-  return decode_bulk(decoder, &s);
+  return strstr(s.op, "bulk.global.") ? decode_bulk_store(decoder, &s) : decode_bulk(decoder, &s);
 }
 
 /* ── all of them ──────────────────────────────────────────────────────────────────────────── */
@@ -427,7 +462,7 @@ Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   if (decode_begins(s->op, "barrier.cluster.")) return decode_cluster(decoder, s);
   if (!strcmp(s->op, "cp.async.bulk.commit_group") || !strcmp(s->op, "cp.async.bulk.wait_group") || !strcmp(s->op, "cp.async.bulk.wait_group.read"))
     return decode_bulk_group(decoder, s);
-  if (decode_begins(s->op, "cp.async.bulk.")) return decode_copy_of(decoder, s);
+  if (decode_begins(s->op, "cp.async.bulk.") || decode_begins(s->op, "cp.reduce.async.bulk.")) return decode_copy_of(decoder, s);
   if (!strcmp(s->op, "elect.sync")) return decode_elect(decoder, s);
   if (decode_begins(s->op, "griddepcontrol.")) return decode_grid_wait(decoder, s);
   if (!strcmp(s->op, "setmaxnreg.inc.sync.aligned.u32") ||

@@ -126,6 +126,16 @@ static Status store_sources(Decoder *decoder, const PtxOperand *from, SimInst *m
 
 static Status decode_param(Decoder *decoder, const PtxStatement *s, SimInst *made) {
   const PtxOperand *from = &s->operand[1];
+  if (from->kind == OPERAND_ADDRESS && from->at[0].kind == VALUE_REGISTER && !from->coordinates) { /* which holds a parameter's place */
+    made->sub = 1;
+    made->code = SIM_ld_param;
+    made->imm = from->offset;
+    made->uses = 1 << 4;
+    STATUS_TRY(decode_value(decoder, &from->at[0], SIM_TYPE_u64, &made->arg[4]));
+    STATUS_TRY(load_results(decoder, &s->operand[0], made));
+    *decode_push(decoder, SIM_ld_param) = *made;
+    return STATUS_OK;
+  }
   if (from->kind != OPERAND_ADDRESS || from->at[0].kind != VALUE_PARAM)
     return decode_fail(decoder, "%s needs the name of a parameter", s->op);
   int64_t at = (int64_t)from->at[0].bits, bytes = made->size * made->count;

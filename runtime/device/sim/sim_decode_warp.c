@@ -114,9 +114,10 @@ static Status decode_barrier(Decoder *decoder, const PtxStatement *s) {
 static Status decode_ldmatrix(Decoder *decoder, const PtxStatement *s) {
   bool is_store = s->op[0] == 's', is_narrow;
   SimInst made = {.code = is_store ? SIM_stmatrix : SIM_ldmatrix, .line = s->line};
-  const char *at = s->op + strlen("ldmatrix.sync.aligned.m8n8.x");
-  int count = at[0] - '0';
-  at++;
+  const char *at = s->op + strlen("ldmatrix.sync.aligned.");
+  bool is_count_first = *at == 'x'; /* PTX ISA has the shape first; ptxas takes both */
+  int count = at[is_count_first ? 1 : strlen("m8n8.x")] - '0';
+  at += strlen("m8n8.x4");
   if (!strncmp(at, ".trans", 6)) made.mode = 1, at += 6;
   if (!strncmp(at, ".shared::cta", 12))
     at += 12;
@@ -253,8 +254,9 @@ Status decode_warp(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   if (decode_begins(s->op, "mma.sync.aligned.")) return decode_mma(decoder, s);
   if (decode_begins(s->op, "mma.sp.sync.aligned.") || decode_begins(s->op, "mma.sp::ordered_metadata.sync.aligned."))
     return decode_mma_sparse(decoder, s);
-  if (decode_begins(s->op, "ldmatrix.sync.aligned.m8n8.x") ||
-      decode_begins(s->op, "stmatrix.sync.aligned.m8n8.x"))
+  if (decode_begins(s->op, "ldmatrix.sync.aligned.m8n8.x") || decode_begins(s->op, "stmatrix.sync.aligned.m8n8.x") ||
+      (strlen(s->op) > 30 && (decode_begins(s->op, "ldmatrix.sync.aligned.x") || decode_begins(s->op, "stmatrix.sync.aligned.x")) &&
+       decode_begins(s->op + strlen("ldmatrix.sync.aligned.x4"), ".m8n8")))
     return decode_ldmatrix(decoder, s);
   if (is_barrier(s->op)) return decode_barrier(decoder, s);
   if (!strcmp(s->op, "bar.warp.sync")) {

@@ -50,7 +50,7 @@ typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
           X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async) X(cp_commit)     \
               X(cp_wait) X(ldmatrix) X(stmatrix) X(proxy) X(wgmma_fence) X(wgmma_commit)           \
                   X(wgmma_wait) X(wgmma) X(registers) X(mbar) X(bulk) X(tensor) X(elect) X(mapa)          \
-                      X(tensor_store) X(bulk_commit) X(bulk_wait) X(cluster) X(grid_wait) X(mma_sparse) X(mma)
+                      X(tensor_store) X(bulk_store) X(bulk_commit) X(bulk_wait) X(cluster) X(grid_wait) X(mma_sparse) X(mma)
 typedef enum {
 #define X(name) SIM_##name,
   SIM_SPECIAL_OPS(X)
@@ -332,9 +332,9 @@ typedef struct {
   const char *from; /* read only when it arrives; NULL: was read when it was asked for */
   char *data;
   int64_t arrives; /* cycle: see sim_path.h */
-  /* A store of a box to a tensor, the other way: `to` is where it lies in shared memory, which is read when the
+  /* A store of a box to a tensor, or of a row that is described as one, the other way: `to` is where it lies in shared memory, which is read when the
    * thread waits for its group, or with a seed when the schedule says so. */
-  bool is_store;
+  bool is_store, is_sum; /* is_sum: adds to what is there, of f32 */
   int thread, group; /* of the block; of those that the thread has committed and will */
   SimTensorMap map;
   int64_t start[SIM_MAP_RANK];

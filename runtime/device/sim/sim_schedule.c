@@ -172,6 +172,7 @@ static bool is_visible(const SimInst *in) {
   case SIM_bulk:
   case SIM_tensor:
   case SIM_tensor_store:
+  case SIM_bulk_store:
   case SIM_bulk_wait:
     return true;
   default:
@@ -312,7 +313,7 @@ static void sim_check_end(SimCta *cta) {
     sim_fault(&cta->warps[0], &copy, "unfinished copy: the block ends and nobody waited for it");
     return;
   }
-  int late = cta->run->cluster > 1 && cta->clock ? sim_clock_unknown(cta) : -1;
+  int late = cta->run->cluster > 1 && cta->clock && sim_is_checked(cta->warps) ? sim_clock_unknown(cta) : -1;
   if (late >= 0)
     sim_fault(&cta->warps[0], &(SimInst){.line = cta->run->kernel->line},
               "block %d of the cluster may end before block %d has used its shared memory: nothing "
