@@ -550,7 +550,7 @@ static void refused(void **state) {
       {"mbarrier.arrive.b64 %rd1, [%rd1];", "unsupported instruction mbarrier.arrive.b64"},
       {"mbarrier.init.shared.b64 [%r1];", "takes 2 operands"},
       {"elect.sync %r1, -1;", "takes leader|p"},
-      {"cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1], [%r1], 16;", "unsupported instruction cp.reduce.async.bulk"},
+      {"cp.reduce.async.bulk.global.shared::cta.bulk_group.max.f32 [%rd1], [%r1], 16;", "unsupported instruction cp.reduce.async.bulk"},
       {"wgmma.wait_group.sync.aligned %r1;", "operand 1 must be a number"},
       {"wgmma.wait_group.sync.aligned 9;", "leaves 0 to 7 groups open"},
       {"wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%r1, %r2}, %rd1, %rd1, %p1, 1, 1, 0, 0;", "unsupported instruction"},
