@@ -44,7 +44,8 @@ static AttentionProblem problem_of(const Module *module, const Node *node) {
                         .may_use = host_bf16_ways(module),
                         .is_causal = node_int(node, ATTR_CAUSAL, 0),
                         .arg_mask = mask_at,
-                        .scale = node_float(node, ATTR_SCALE, 1)};
+                        .scale = node_float(node, ATTR_SCALE, 1),
+                        .cap = node_float(node, ATTR_SOFTCAP, 0)};
   host_attention_find_places(node, &p);
   p.shares = attention_grad_shares(&p);
   p.arg_partial = node->input_count + node_result_count(node); /* the workspace */
@@ -59,17 +60,18 @@ static AttentionProblem problem_of(const Module *module, const Node *node) {
 
 static LLVMValueRef define_problem(HostKernel *kernel, const AttentionProblem *p) {
   Module *module = kernel->module;
-  enum { NUMBERS = sizeof(AttentionProblem) / sizeof(int64_t) - 1 }; /* and the scale */
+  enum { NUMBERS = sizeof(AttentionProblem) / sizeof(int64_t) - 2 }; /* and the scale and the cap */
   _Static_assert(offsetof(AttentionProblem, scale) == NUMBERS * sizeof(int64_t),
-                 "the scale is last");
+                 "the scale and the cap are last");
   int64_t numbers[NUMBERS];
   memcpy(numbers, p, sizeof numbers);
-  LLVMValueRef field[NUMBERS + 1];
+  LLVMValueRef field[NUMBERS + 2];
   for (int i = 0; i < NUMBERS; i++)
     field[i] = LLVMConstInt(module->i64, (uint64_t)numbers[i], true);
   field[NUMBERS] = LLVMConstReal(module->f64, p->scale);
+  field[NUMBERS + 1] = LLVMConstReal(module->f64, p->cap);
   return module_constant(module, arena_printf(kernel->scratch, "%s.problem", kernel->name), field,
-                         NUMBERS + 1);
+                         NUMBERS + 2);
 }
 
 /* A launch of `items`, all of which take `nanoseconds`. */

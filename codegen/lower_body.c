@@ -53,12 +53,14 @@ static void set_window_ints(Values *values, PlanOp *op, const Node *node) {
 }
 
 static void set_attention(Values *values, PlanOp *op, const Node *node) {
-  int64_t ints[ATTENTION_INTS] = {node_int(node, ATTR_CAUSAL, 0),
-                                  node_attr(node, ATTR_HEADS) != NULL};
-  const Attr all = {.count = ATTENTION_INTS, .ints = ints};
+  int64_t ints[ATTENTION_INTS + 1] = {node_int(node, ATTR_CAUSAL, 0),
+                                      node_attr(node, ATTR_HEADS) != NULL};
+  double cap = node_float(node, ATTR_SOFTCAP, 0);
+  const Attr all = {.count = ATTENTION_INTS + (cap > 0), .ints = ints};
   take_ints(node, ATTR_HEADS, 3, 0, ints + 2);
   take_ints(node, ATTR_START, 3, 0, ints + 5);
   ints[8] = node_int(node, ATTR_JOINED, 0);
+  memcpy(ints + ATTENTION_INTS, &cap, sizeof cap);
   op->value = node_float(node, ATTR_SCALE, 1);
   set_ints(values, op, &all, NULL);
 }

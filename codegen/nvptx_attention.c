@@ -226,10 +226,20 @@ static void nvptx_attention_make_maps(Attention *a) {
 
 /* ── constants and callbacks ────────────────────────────────────────────────────────────────── */
 
+static int32_t float_bits(double number) {
+  float narrow = (float)number;
+  int32_t bits;
+  memcpy(&bits, &narrow, sizeof bits);
+  return bits;
+}
+
+/* A score is wrong by the cap times what the tanh is wrong by, and weights are as much: to 2^-15. */
+static bool bends_fast(const Attention *a) {
+  enum { MOST_CAP = 64 };
+  return node_attr(a->node, ATTR_KIND) && node_float(a->node, ATTR_SOFTCAP, 0) <= MOST_CAP;
+}
+
 static void nvptx_attention_define_constants(Attention *a) {
-  float scale = (float)node_float(a->node, ATTR_SCALE, 1);
-  int32_t scale_bits;
-  memcpy(&scale_bits, &scale, sizeof scale_bits);
   const Constant constants[] = {
       {"attention_heads", a->form.heads},
       {"attention_groups", a->form.groups},
@@ -239,7 +249,9 @@ static void nvptx_attention_define_constants(Attention *a) {
       {"attention_width", a->width},
       {"attention_wide", a->wide},
       {"attention_causal", node_int(a->node, ATTR_CAUSAL, 0)},
-      {"attention_scale", scale_bits},
+      {"attention_scale", float_bits(node_float(a->node, ATTR_SCALE, 1))},
+      {"attention_softcap", float_bits(node_float(a->node, ATTR_SOFTCAP, 0))},
+      {"attention_bends_fast", bends_fast(a)},
       {"attention_mask", a->mask_kind},
       {"attention_mask_batch", a->form.mask_batch},
       {"attention_mask_head", a->form.mask_head},
@@ -305,6 +317,20 @@ static void define_mask(Attention *a) {
     value = emit_cast(&emitter, dtype, DT_F32, value);
   }
   callback_close(&emitter, value);
+}
+
+/* attention_tanh */
+static void define_tanh(Attention *a) {
+  LLVMTypeRef real = a->job->module->f32, type = LLVMFunctionType(real, &real, 1, false);
+  Emitter emitter = {.module = a->job->module};
+  callback_open_plain(a->job, &emitter, a->suffix, "attention_tanh", real, &real, 1);
+  LLVMValueRef x = LLVMGetParam(emitter.function, 0);
+  if (node_attr(a->node, ATTR_SOFTCAP)) {
+    const char *name = node_attr(a->node, ATTR_KIND) ? "ft_tanh_approximate_f32" : "ft_tanh_f32";
+    LLVMValueRef function = module_function(a->job->module, name, type);
+    x = LLVMBuildCall2(emitter.builder, type, function, &x, 1, "");
+  }
+  callback_close(&emitter, x);
 }
 
 /* attention_number: 16 bits as f32; attention_pair: two f32 rounded to 16 bits each. */
@@ -378,6 +404,7 @@ static bool nvptx_attention_emit_part(Attention *a, AttentionPart part) {
   if (a->unit == UNIT_WGMMA) nvptx_define_waits(job, a->suffix, "attention", name);
   define_tensors(a);
   define_mask(a);
+  define_tanh(a);
   define_conversions(a);
   define_products(a);
   Entry entry;

@@ -317,7 +317,9 @@ static const char *onnx_attention(Onnx *o, const Node *node) {
   Text attributes = {0};
   const char *k = onnx_heads(o, node->input[1], heads), *v = onnx_heads(o, node->input[2], heads);
   const char *scores = onnx_binary(o, "MatMul", onnx_whole(o, q), swap_last(o, k, 4)), *none = onnx_number(o, dtype, -INFINITY);
-  scores = onnx_binary(o, "Mul", scores, onnx_number(o, dtype, node_float(node, ATTR_SCALE, 1)));
+  double scale = node_float(node, ATTR_SCALE, 1), cap = node_float(node, ATTR_SOFTCAP, 0);
+  scores = onnx_binary(o, "Mul", scores, onnx_number(o, dtype, cap > 0 ? scale / cap : scale));
+  if (cap > 0) scores = onnx_binary(o, "Mul", onnx_node(o, "Tanh", NULL, scores, NULL, NULL), onnx_number(o, dtype, cap));
   if (mask && mask->type.dtype == DT_BOOL)
     scores = onnx_node(o, "Where", NULL, onnx_value(o, mask), scores, none);
   else if (mask)

@@ -1,5 +1,5 @@
-/* builtin_attention: attention(q, k, v, causal, mask, scale). The graph's operation has exactly
- * four dimensions: leading ones become one batch, missing heads become one head. With a cap, a bias
+/* builtin_attention: attention(q, k, v, causal, mask, scale, softcap). The graph's operation has
+ * exactly four dimensions: leading ones become one batch, missing heads become one head. With a bias
  * or dropout, which no kernel has, attention is written in products (attention_written.c). */
 #include "frontend/attention_written.h"
 #include <math.h>
@@ -131,14 +131,16 @@ static Value run_attention(Call *call) {
   if (!inputs[0] || !inputs[1] || !inputs[2]) return value_error();
   Shape result = shape;
   result.dim[shape.rank - 1] = v->type.shape.dim[shape.rank - 1];
-  if (more.cap > 0 || more.bias || more.dropout > 0) {
+  if (more.bias || more.dropout > 0) {
     b->is_in_attention = true;
     Node *written = attention_written(b, inputs, &more, call->loc);
     b->is_in_attention = false;
     return value_tensor(tensor_reshape(b, written, result, call->loc));
   }
-  Attr attrs[2] = {attr_bool(ATTR_CAUSAL, causal), attr_float(ATTR_SCALE, scale)};
-  Node *whole = tensor_node(b, OP_ATTENTION, inputs, mask ? 4 : 3, attrs, 2, NULL, call->loc);
+  Attr attrs[3] = {attr_bool(ATTR_CAUSAL, causal), attr_float(ATTR_SCALE, scale),
+                   attr_float(ATTR_SOFTCAP, more.cap)};
+  Node *whole = tensor_node(b, OP_ATTENTION, inputs, mask ? 4 : 3, attrs, more.cap > 0 ? 3 : 2, NULL,
+                            call->loc);
   if (!whole) return value_error();
   Attr index = attr_int(ATTR_INDEX, 0);
   Node *out = tensor_node(b, OP_RESULT, &whole, 1, &index, 1, &whole->type, call->loc);

@@ -3,6 +3,7 @@
  * passes/heads.c makes it three: batch, positions, features of all heads. What is added to scores,
  * and logarithms of sums, are f32 where the rest is narrower. */
 #include "ir/infer.h"
+#include <math.h>
 
 enum { B, H, T, D };
 
@@ -166,10 +167,16 @@ static bool check_apart(Infer *in) {
          infer_fail(in, "'start' and 'joined' of %s need the attribute 'heads'", in->name);
 }
 
+static bool check_numbers(Infer *in) {
+  const Attr *cap = infer_attr(in, ATTR_SOFTCAP);
+  if (!infer_need_attr(in, ATTR_SCALE)) return false;
+  return !cap || (cap->f > 0 && isfinite(cap->f)) ||
+         infer_fail(in, "'softcap' of %s is %g, not a number above 0", in->name, cap->f);
+}
+
 bool infer_attention(Infer *in) {
-  if (infer_attr(in, ATTR_HEADS)) return infer_need_attr(in, ATTR_SCALE) && infer_beside(in);
-  if (!check_apart(in) || !check_operands(in, 0) || !check_apart_mask(in, 0) ||
-      !infer_need_attr(in, ATTR_SCALE))
+  if (infer_attr(in, ATTR_HEADS)) return check_numbers(in) && infer_beside(in);
+  if (!check_apart(in) || !check_operands(in, 0) || !check_apart_mask(in, 0) || !check_numbers(in))
     return false;
   *in->out = *infer_operand(in, 0);
   in->out->shape.dim[D] = infer_operand(in, 2)->shape.dim[D];
@@ -177,9 +184,8 @@ bool infer_attention(Infer *in) {
 }
 
 bool infer_attention_grad(Infer *in) {
-  if (infer_attr(in, ATTR_HEADS)) return infer_need_attr(in, ATTR_SCALE) && infer_grad_beside(in);
-  if (!check_apart(in) || !check_operands(in, 1) || !check_apart_mask(in, 1) ||
-      !infer_need_attr(in, ATTR_SCALE))
+  if (infer_attr(in, ATTR_HEADS)) return check_numbers(in) && infer_grad_beside(in);
+  if (!check_apart(in) || !check_operands(in, 1) || !check_apart_mask(in, 1) || !check_numbers(in))
     return false;
   Type out = *infer_operand(in, 1);
   out.shape.dim[D] = infer_operand(in, 3)->shape.dim[D];

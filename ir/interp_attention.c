@@ -17,7 +17,7 @@ typedef struct {
   Place q, k, v;
   const Tensor *mask;
   bool causal;
-  double scale;
+  double scale, cap; /* cap 0: none */
 } Attention;
 
 /* Derived here once more, as the mask's index below is: kernels take theirs from attention_places,
@@ -37,7 +37,8 @@ static Attention attention_of(const Eval *eval, int at) {
                      .v = interp_operand_place(&f, eval->in[at + 2], f.start[2]),
                      .mask = eval->node->input_count > mask ? eval->in[mask] : NULL,
                      .causal = node_int(eval->node, ATTR_CAUSAL, 0),
-                     .scale = node_float(eval->node, ATTR_SCALE, 1)};
+                     .scale = node_float(eval->node, ATTR_SCALE, 1),
+                     .cap = node_float(eval->node, ATTR_SOFTCAP, 0)};
 }
 
 static double attention_dot(const double *a, const double *b, int64_t count) {
@@ -50,13 +51,25 @@ static double *row_of(Place x, int64_t b, int64_t h, int64_t i) {
   return x.at + b * x.batch + h * x.head + i * x.row;
 }
 
+/* The score of row i with key j before the mask; *slope: its derivative by the product of the two. */
+static double interp_score(const Attention *a, int64_t b, int64_t h, int64_t i, int64_t j,
+                           double *slope) {
+  int64_t g = h / (a->form.heads / a->form.groups);
+  double product = attention_dot(row_of(a->q, b, h, i), row_of(a->k, b, g, j), a->form.features);
+  *slope = a->scale;
+  if (a->cap == 0) return a->scale * product;
+  double bent = tanh(a->scale * product / a->cap);
+  *slope *= 1 - bent * bent;
+  return a->cap * bent;
+}
+
 /* score[j] for all keys of row i; -inf where the mask or the order hides one. */
-static void interp_scores(const Attention *a, int64_t b, int64_t h, int64_t i, double *score) {
+static void interp_scores(const Attention *a, int64_t b, int64_t h, int64_t i, double *score,
+                          double *slope) {
   const AttentionForm *f = &a->form;
-  int64_t g = h / (f->heads / f->groups);
   for (int64_t j = 0; j < f->keys; j++) {
     bool hidden = a->causal && j > i + f->keys - f->rows;
-    score[j] = a->scale * attention_dot(row_of(a->q, b, h, i), row_of(a->k, b, g, j), f->features);
+    score[j] = interp_score(a, b, h, i, j, &slope[j]);
     if (a->mask) {
       const int64_t *dim = a->mask->type.shape.dim;
       int64_t row = ((dim[0] > 1 ? b : 0) * dim[1] + (dim[1] > 1 ? h : 0)) * dim[2];
@@ -74,12 +87,13 @@ bool interp_attention(const Eval *eval) {
   Attention a = attention_of(eval, 0);
   AttentionForm f = a.form;
   Place y = interp_operand_place(&f, results[0], 0);
-  double *score = malloc(sizeof *score * (size_t)(f.keys + 1));
+  double *score = malloc(2 * sizeof *score * (size_t)(f.keys + 1)), *slope;
   if (!score) memory_none();
+  slope = score + f.keys + 1;
   for (int64_t row = 0; row < f.batch * f.heads * f.rows; row++) {
     int64_t i = row % f.rows, h = row / f.rows % f.heads, b = row / f.rows / f.heads;
     double most = -INFINITY, sum = 0, *out = row_of(y, b, h, i);
-    interp_scores(&a, b, h, i, score);
+    interp_scores(&a, b, h, i, score, slope);
     for (int64_t j = 0; j < f.keys; j++)
       if (!(score[j] <= most)) most = score[j]; /* a NaN stays */
     for (int64_t j = 0; j < f.keys && most != -INFINITY; j++) sum += exp(score[j] - most);
@@ -104,21 +118,22 @@ bool interp_attention_grad(const Eval *eval) {
   Place dk = interp_operand_place(&f, results[is_joined ? 0 : 1], is_joined ? end : 0);
   Place dv = interp_operand_place(&f, results[is_joined ? 0 : 2], is_joined ? end + more : 0);
   const Tensor *lse = eval->in[5];
-  double *score = malloc(sizeof *score * (size_t)(f.keys + 1));
+  double *score = malloc(2 * sizeof *score * (size_t)(f.keys + 1)), *slope;
   if (!score) memory_none();
+  slope = score + f.keys + 1;
   for (int64_t row = 0; row < f.batch * f.heads * f.rows; row++) {
     int64_t i = row % f.rows, h = row / f.rows % f.heads, b = row / f.rows / f.heads;
     int64_t g = h / (f.heads / f.groups);
     const double *dy_row = row_of(dy, b, h, i), *q = row_of(a.q, b, h, i);
     double delta = attention_dot(dy_row, row_of(y, b, h, i), f.values),
            *q_slope = row_of(dq, b, h, i);
-    interp_scores(&a, b, h, i, score);
+    interp_scores(&a, b, h, i, score, slope);
     for (int64_t j = 0; j < f.keys; j++) {
       if (score[j] == -INFINITY) continue;
       const double *k = row_of(a.k, b, g, j), *v = row_of(a.v, b, g, j);
       double *k_slope = row_of(dk, b, g, j), *v_slope = row_of(dv, b, g, j);
       double p = exp(score[j] - lse->f[row]);
-      double ds = p * (attention_dot(dy_row, v, f.values) - delta) * a.scale;
+      double ds = p * (attention_dot(dy_row, v, f.values) - delta) * slope[j];
       for (int64_t d = 0; d < f.values; d++) v_slope[d] += p * dy_row[d];
       for (int64_t d = 0; d < f.features; d++) {
         k_slope[d] += ds * q[d];

@@ -52,11 +52,16 @@ ALWAYS void find_deltas(const Here *w, Panel slopes, float delta[MAX_ROWS]) {
   }
 }
 
-ALWAYS void weigh_rows(float s[MAX_ROWS][MAX_COLUMNS], const float base[MAX_ROWS]) {
+/* Scores become weights, where these are capped times the tanh's derivative. */
+ALWAYS void weigh_rows(float s[MAX_ROWS][MAX_COLUMNS], float gain[MAX_ROWS][MAX_COLUMNS],
+                       const float base[MAX_ROWS]) {
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each(); i++)
 #pragma clang loop unroll(full)
-    for (int j = 0; j < columns_each(); j++) s[i][j] = exp2_of(s[i][j] * factor() + base[i]);
+    for (int j = 0; j < columns_each(); j++) {
+      float weight = exp2_of(s[i][j] * factor() + base[i]);
+      s[i][j] = caps() ? weight * gain_of(s[i][j], gain[i][j]) : weight;
+    }
 }
 /* Replaces weights by slopes; `slope` has dy . value. */
 ALWAYS void pull_rows(float s[MAX_ROWS][MAX_COLUMNS], float slope[MAX_ROWS][MAX_COLUMNS],
@@ -98,13 +103,19 @@ ALWAYS int tiles_of_queries(const Here *w, int *start) {
   return *start < count ? count - *start : 0;
 }
 
-/* weigh_rows and pull_rows for columns of queries, by the bases and deltas of a tile. */
-ALWAYS void weigh_columns(float s[MAX_ROWS][MAX_COLUMNS], Floats bases, int lane) {
+/* weigh_rows and pull_rows for columns of queries, by the bases and deltas of a tile. Weights are
+ * wanted as they are; where scores are capped, gain becomes their product with the derivative. */
+ALWAYS void weigh_columns(float s[MAX_ROWS][MAX_COLUMNS], float gain[MAX_ROWS][MAX_COLUMNS],
+                          Floats bases, int lane) {
 #pragma clang loop unroll(full)
   for (int j = 0; j < columns_each(); j++) {
     float base = bases[own_column(lane, j)];
 #pragma clang loop unroll(full)
-    for (int i = 0; i < rows_each(); i++) s[i][j] = exp2_of(s[i][j] * factor() + base);
+    for (int i = 0; i < rows_each(); i++) {
+      float weight = exp2_of(s[i][j] * factor() + base);
+      if (caps()) gain[i][j] = weight * gain_of(s[i][j], gain[i][j]);
+      s[i][j] = weight;
+    }
   }
 }
 ALWAYS void pull_columns(float s[MAX_ROWS][MAX_COLUMNS], float slope[MAX_ROWS][MAX_COLUMNS],

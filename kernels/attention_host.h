@@ -26,7 +26,7 @@ typedef struct {
   AttentionPlace q, k, v, out;             /* with heads of q or out, groups of k and v */
   AttentionPlace dy, dq, dk, dv;           /* of the gradient */
   int64_t shares, arg_partial;             /* of the gradient: see below */
-  double scale;
+  double scale, cap; /* a scaled score s becomes cap * tanh(s / cap); 0: it stays */
 } AttentionProblem;
 
 /* A work item is a block of ATTENTION_TILE queries of one head. */

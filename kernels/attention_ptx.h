@@ -56,11 +56,12 @@ __attribute__((always_inline)) void attention_forward(void *const *args, SHARED 
   keep_rows(&kept, rows_panel(memory, 0), w.lane, w.warp);
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
-    float s[MAX_ROWS][MAX_COLUMNS], correction[MAX_ROWS];
+    float s[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS], correction[MAX_ROWS];
     if (t + 1 < count) stream_keys(&w, memory, t + 1);
     __nvvm_cp_async_commit_group();
     clear(s, columns_each());
     multiply(s, rows_panel(memory, 0), &kept, stream_panel(memory, t % 2, 0), w.lane, w.warp);
+    bend(s, gain);
     hide(&w, s, t * attention_tile(), 0);
     weigh(&f, s, correction);
     correct(&f, correction);
@@ -90,21 +91,29 @@ __attribute__((always_inline)) void attention_backward(void *const *args, SHARED
   find_deltas(&w, rows_panel(memory, 1), delta);
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
-    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS];
+    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
     Panel key = stream_panel(memory, t % 2, 0), value = stream_panel(memory, t % 2, 1);
     if (t + 1 < count) stream_keys(&w, memory, t + 1);
     __nvvm_cp_async_commit_group();
     clear(s, columns_each());
     multiply(s, rows_panel(memory, 0), 0, key, w.lane, w.warp);
+    bend(s, gain);
     hide(&w, s, t * attention_tile(), 0);
     clear(slope, columns_each());
     multiply(slope, rows_panel(memory, 1), 0, value, w.lane, w.warp);
-    weigh_rows(s, base);
+    weigh_rows(s, gain, base);
     pull_rows(s, slope, delta);
     accumulate(sum, s, key, scratch(memory, w.warp), w.lane);
     arrive();
   }
   finish_queries(&w, sum, rows_panel(memory, 0));
+}
+
+ALWAYS void copy_scores(float to[MAX_ROWS][MAX_COLUMNS], float from[MAX_ROWS][MAX_COLUMNS]) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows_each(); i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < columns_each(); j++) to[i][j] = from[i][j];
 }
 
 /* Starts the copies of step t: queries and dy, with their bases and deltas. The heads of a
@@ -146,7 +155,7 @@ __attribute__((always_inline)) void attention_backward_keys(void *const *args, S
   arrive();
 #pragma clang loop unroll(disable)
   for (int t = 0; t < share * count; t++) {
-    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS];
+    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
     Panel query = stream_panel(memory, t % 2, 0), dy = stream_panel(memory, t % 2, 1);
     Floats numbers = statistics(memory, t % 2);
     if (t + 1 < share * count) stream_queries(&w, memory, t + 1, start, count);
@@ -154,11 +163,13 @@ __attribute__((always_inline)) void attention_backward_keys(void *const *args, S
     w.head = head_of(&w, t, count);
     clear(s, columns_each());
     multiply(s, rows_panel(memory, 0), 0, query, w.lane, w.warp);
+    bend(s, gain);
     hide(&w, s, (start + tile_of(t, count)) * attention_tile(), 1);
-    weigh_columns(s, numbers, w.lane);
+    weigh_columns(s, gain, numbers, w.lane);
     accumulate(dv, s, dy, scratch(memory, w.warp), w.lane);
     clear(slope, columns_each());
     multiply(slope, rows_panel(memory, 1), 0, dy, w.lane, w.warp);
+    if (caps()) copy_scores(s, gain);
     round_weights(s); /* so that only the rounded weights stay live over the product */
     pull_columns(s, slope, numbers + attention_tile(), w.lane);
     accumulate(dk, s, query, scratch(memory, w.warp), w.lane);

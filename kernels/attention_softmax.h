@@ -30,6 +30,10 @@ void *attention_deltas(void *const *args), *attention_bases(void *const *args);
 int attention_heads(void), attention_groups(void), attention_queries(void), attention_keys(void);
 int attention_causal(void);
 int attention_scale(void); /* the bits of an f32 */
+/* The cap's bits; 0: scores stay as they are. tanh(x), as exact as results of 16 bits or of f32 ask for; is it enough that
+ * it is exact to 2^-21 of 1, not of itself? */
+int attention_softcap(void), attention_bends_fast(void);
+float attention_tanh(float x);
 /* The mask's kind: 0 none, 1 bool, 2 added to the scores. Its element `index`; of a bool, is the
  * key seen? */
 int attention_mask(void);
@@ -56,10 +60,16 @@ ALWAYS int smaller(int a, int b) { return a < b ? a : b; }
 ALWAYS float exp2_of(float x) { return __nvvm_ex2_approx_ftz_f(x); }
 ALWAYS float scale(void) { return __builtin_bit_cast(float, attention_scale()); }
 
+/* Soft-capped scores: x becomes cap tanh(scale x / cap) (Gemma 2). `bend` makes the tanh of it; from
+ * there on the cap is what the scale is otherwise. */
+ALWAYS int caps(void) { return attention_softcap() != 0; }
+ALWAYS float cap(void) { return __builtin_bit_cast(float, attention_softcap()); }
+ALWAYS float scale_of_scores(void) { return caps() ? cap() : scale(); }
+
 /* Exponentials are powers of two: e^x = 2^(x log2 e). Where no mask is added and the scale is
  * positive, the factor is applied as the largest score is subtracted, where it costs nothing. */
-ALWAYS int scales_first(void) { return attention_mask() == 2 || !(scale() > 0); }
-ALWAYS float factor(void) { return scales_first() ? 1.0f : scale() * LOG2_E; }
+ALWAYS int scales_first(void) { return attention_mask() == 2 || !(scale_of_scores() > 0); }
+ALWAYS float factor(void) { return scales_first() ? 1.0f : scale_of_scores() * LOG2_E; }
 
 /* Row i sees the keys before i + 1 + offset(). */
 ALWAYS int offset(void) { return attention_keys() - attention_queries(); }
@@ -78,6 +88,28 @@ ALWAYS void clear(float x[MAX_ROWS][MAX_COLUMNS], int columns) {
   for (int i = 0; i < rows_each(); i++)
 #pragma clang loop unroll(full)
     for (int j = 0; j < columns; j++) x[i][j] = 0;
+}
+
+/* tanh(x) = 2 / (1 + e^-2x) - 1 */
+ALWAYS float bent(float x) {
+  if (!attention_bends_fast()) return attention_tanh(x * (scale() / cap()));
+  float e = exp2_of(x * (scale() / cap() * (-2 * LOG2_E)));
+  return 2.0f * __nvvm_rcp_approx_ftz_f(1.0f + e) - 1.0f;
+}
+/* Where scores are capped, makes the tanh of them. gain: the tanh's derivative, 1 - tanh^2, where `gain_of` cannot find it
+ * from the tanh, since masks are added to it. */
+ALWAYS void bend(float s[MAX_ROWS][MAX_COLUMNS], float gain[MAX_ROWS][MAX_COLUMNS]) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows_each() && caps(); i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < columns_each(); j++) {
+      s[i][j] = bent(s[i][j]);
+      if (attention_mask() == 2) gain[i][j] = 1.0f - s[i][j] * s[i][j];
+    }
+}
+/* s: a tanh, or -inf where a key is hidden: its weight is 0, and so is the product. */
+ALWAYS float gain_of(float s, float gain) {
+  return attention_mask() == 2 ? gain : __builtin_fmaxf(1.0f - s * s, 0.0f);
 }
 
 /* Applies the mask, and makes scores -inf where a query does not see a key. is_transposed: rows are
@@ -100,7 +132,7 @@ ALWAYS void hide(const Here *w, float s[MAX_ROWS][MAX_COLUMNS], int column0, int
     for (int j = 0; j < columns_each(); j++) {
       int own = own_column(w->lane, j), column = column0 + own;
       int query = is_transposed ? column : row, key = is_transposed ? row : column;
-      if (scales_first()) s[i][j] *= scale() * LOG2_E;
+      if (scales_first()) s[i][j] *= scale_of_scores() * LOG2_E;
       if (!attention_mask()) continue;
       int is_there = query < attention_queries() && key < attention_keys();
       float mask = attention_mask_element(w->args, is_there ? first + own * across : 0);

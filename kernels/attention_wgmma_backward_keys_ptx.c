@@ -94,7 +94,7 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
   Panel slopes;
 #pragma clang loop unroll(disable)
   for (int t = begin; t < heads_that_share() * count; t++) {
-    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS];
+    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
     int n = w->begin + t;
     Panel queries = begin_scores(w, s, memory, group, QUERIES, t);
     wgmma_wait(0); /* dk and dv have the tile before, and the scores are complete */
@@ -105,15 +105,18 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
     if (t > begin) store_tile(memory, SLOPES, n - 1, w->lane);
     if (has_room()) slopes = begin_scores(w, slope, memory, group, SLOPES, t);
     w->head = head_of(w, t, count);
+    bend(s, gain);
     hide(w, s, (start + tile_of(t, count)) * attention_tile(), 1);
-    weigh_columns(s, tile_numbers(memory, QUERIES, n), w->lane);
+    weigh_columns(s, gain, tile_numbers(memory, QUERIES, n), w->lane);
     turn_weights(&weights, s);
     hold_weights(&weights);
+    if (caps()) turn_weights(&pulls, gain);
+    if (caps()) hold_weights(&pulls);
     if (!has_room()) slopes = begin_scores(w, slope, memory, group, SLOPES, t);
     begin_sums(dv, &weights, slopes);
     wgmma_wait(1);
     hold(slope, columns_each());
-    pull_weights(&pulls, &weights, slope, tile_numbers(memory, SLOPES, n), w->lane);
+    pull_weights(&pulls, caps() ? &pulls : &weights, slope, tile_numbers(memory, SLOPES, n), w->lane);
     begin_sums(dk, &pulls, queries);
   }
   wgmma_wait(0);

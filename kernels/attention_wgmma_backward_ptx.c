@@ -20,7 +20,7 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
   Weights weights;
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
-    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS];
+    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
     int n = w->begin + t;
     Panel keys = begin_scores(w, s, memory, group, KEYS, t);
     begin_scores(w, slope, memory, group, VALUES, t);
@@ -28,8 +28,9 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
     hold(dq, features_each());
     hold(s, columns_each());
     if (t) store_tile(memory, KEYS, n - 1, w->lane);
+    bend(s, gain);
     hide(w, s, t * attention_tile(), 0);
-    weigh_rows(s, base);
+    weigh_rows(s, gain, base);
     hold(s, columns_each());
     await_tile(memory, KEYS,
                smaller(n + 1, w->begin + count - 1)); /* a loop, over which ptxas moves no wait */

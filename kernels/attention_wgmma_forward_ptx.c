@@ -27,7 +27,7 @@ ALWAYS void end_sums(Forward *f, Weights *weights) {
 
 /* The scores of a tile become weights while those of the tile before it are multiplied. */
 ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward *f) {
-  float s[MAX_ROWS][MAX_COLUMNS], correction[MAX_ROWS];
+  float s[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS], correction[MAX_ROWS];
   Weights weights;
   await_turn(memory, group, w->begin);
   begin_scores(w, s, memory, group, KEYS, 0);
@@ -35,6 +35,7 @@ ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward
   wgmma_wait(0);
   hold(s, columns_each());
   store_tile(memory, KEYS, w->begin, w->lane);
+  bend(s, gain);
   hide(w, s, 0, 0);
   weigh(f, s, correction);
   turn_weights(&weights, s);
@@ -49,6 +50,7 @@ ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward
     wgmma_wait(1);
     hold(s, columns_each());
     store_tile(memory, KEYS, n, w->lane);
+    bend(s, gain);
     hide(w, s, t * attention_tile(), 0);
     weigh(f, s, correction);
     hold(s, columns_each());

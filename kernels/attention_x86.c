@@ -171,12 +171,27 @@ static int64_t keys_seen(const AttentionProblem *p, int64_t row) {
 
 static const float infinity = __builtin_inff();
 
+/* Caps a row of products: cap * tanh(scale * x / cap). slope (NULL: not wanted): what the gradient of a score is multiplied
+ * with in place of nothing, 1 - tanh^2. */
+static void cap_scores(const AttentionProblem *p, int64_t keys, float *score, float *slope) {
+  float cap = (float)p->cap, scale = (float)(p->scale / p->cap);
+  for (int64_t j = 0; j < keys; j += LANES) {
+    Lanes bent = lanes_tanh(lanes_load(score + j) * scale);
+    lanes_store(score + j, bent * cap);
+    if (slope) lanes_store(slope + j, 1.0f - bent * bent);
+  }
+}
+
 /* Scales a row of products, adds the mask, and puts -inf where a key is not seen. Returns the largest in each lane. */
 ALWAYS Lanes finish_scores(const AttentionProblem *p, const void *mask, const Block *block,
-                          int64_t i, float *score) {
+                          int64_t i, float *score, float *slope) {
   static const IntLanes count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   int64_t seen = smaller(keys_seen(p, block->first + i + 1) - block->key, block->keys);
   float scale = (float)p->scale;
+  if (p->cap > 0) {
+    cap_scores(p, block->keys, score, slope);
+    scale = 1.0f;
+  }
   if (p->mask != ATTENTION_NO_MASK) {
     int64_t at = (block->first + i) * p->mask_row + block->key;
     for (int64_t j = 0; j < block->keys; j++)
@@ -231,7 +246,7 @@ static void weigh(const AttentionProblem *p, const void *mask, const Block *bloc
                   Forward *f) {
   _Alignas(64) float base[TILE], correction[TILE];
   for (int64_t i = 0; i < block->count; i++) {
-    float most = lanes_most(finish_scores(p, mask, block, i, f->score + i * TILE)), before = f->most[i];
+    float most = lanes_most(finish_scores(p, mask, block, i, f->score + i * TILE, 0)), before = f->most[i];
     most = most > before ? most : before;
     base[i] = most == -infinity ? 0.0f : most; /* nothing seen yet: all weights are 0 */
     correction[i] = before - base[i];
@@ -328,11 +343,13 @@ static void slopes(const AttentionProblem *p, const void *mask, const Block *blo
   for (int64_t i = 0; i < block->count; i++) {
     float *weight = w->weight + i * TILE, *slope = w->slope + i * TILE;
     float base = lse[i] == -infinity ? 0.0f : lse[i];
-    finish_scores(p, mask, block, i, weight);
+    _Alignas(64) float bend[TILE];
+    finish_scores(p, mask, block, i, weight, bend);
     for (int64_t j = 0; j < block->keys; j += LANES) {
       Lanes x = lanes_exp(lanes_load(weight + j) - base);
       lanes_store(weight + j, x);
-      lanes_store(slope + j, x * (lanes_load(slope + j) - delta[i]) * (float)p->scale);
+      Lanes pull = x * (lanes_load(slope + j) - delta[i]) * (float)p->scale;
+      lanes_store(slope + j, p->cap > 0 ? pull * lanes_load(bend + j) : pull);
     }
   }
 }

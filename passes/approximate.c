@@ -18,6 +18,12 @@ static bool has_approximate_form(const Node *node) {
   return is_one && (node->type.dtype == DT_F32 || dtype_is_narrow(node->type.dtype));
 }
 
+/* The tanh of capped scores, of which weights of 16 bits are made. */
+static bool is_narrow_attention(const Node *node) {
+  bool is_attention = node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD;
+  return is_attention && node_attr(node, ATTR_SOFTCAP) && dtype_is_narrow(node->type.dtype);
+}
+
 typedef struct {
   bool *is_of_narrow; /* by node: numbers of 16 bits go into it */
   bool *has_sum;      /* a sum of f32 is made of it, */
@@ -62,8 +68,9 @@ Graph *pass_approximate(PassContext *context, Graph *old) {
   Graph *graph = graph_rewrite(old, NULL, NULL);
   for (int i = 0; i < graph->nodes.count; i++) {
     Node *node = graph->nodes.at[i];
-    if (has_approximate_form(node) && !ends.has_other[i] &&
-        (!ends.has_sum[i] || ends.is_of_narrow[i]))
+    bool may_be = has_approximate_form(node) && !ends.has_other[i] &&
+                  (!ends.has_sum[i] || ends.is_of_narrow[i]);
+    if (may_be || is_narrow_attention(node))
       node_set_attr(graph, node, attr_str(ATTR_KIND, "approximate"));
   }
   return graph;

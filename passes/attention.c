@@ -25,7 +25,8 @@ typedef struct {
   Graph *graph;
   Node *q, *k, *v, *mask; /* q with the heads of a group as rows */
   Shape scores;           /* [B,H,T,S] */
-  double scale;
+  double scale, cap;      /* cap 0: none */
+  Node *bent;             /* with a cap: tanh(scores / cap) */
   bool causal;
 } Written;
 
@@ -56,6 +57,7 @@ static Written begin(Graph *graph, const Node *old, Node *const *inputs, int at)
                .v = inputs[at + 2],
                .scores = inputs[at]->type.shape,
                .scale = node_float(old, ATTR_SCALE, 1),
+               .cap = node_float(old, ATTR_SOFTCAP, 0),
                .causal = node_int(old, ATTR_CAUSAL, 0)};
   int mask = at ? 6 : 3;
   if (old->input_count > mask) w.mask = inputs[mask];
@@ -64,10 +66,14 @@ static Written begin(Graph *graph, const Node *old, Node *const *inputs, int at)
   return w;
 }
 
-static Node *written_scores(const Written *w) {
+static Node *written_scores(Written *w) {
   Node *s = make_dot(w->graph, w->q, w->k, false, true), *keep = NULL;
   s = make_reshape(w->graph, s, w->scores);
-  s = written_binary(w, OP_MUL, s, written_number(w, s, w->scale));
+  s = written_binary(w, OP_MUL, s, written_number(w, s, w->cap > 0 ? w->scale / w->cap : w->scale));
+  if (w->cap > 0) {
+    w->bent = written_unary(w, OP_TANH, s);
+    s = written_binary(w, OP_MUL, w->bent, written_number(w, s, w->cap));
+  }
   if (w->mask && w->mask->type.dtype != DT_BOOL) s = written_binary(w, OP_ADD, s, w->mask);
   if (w->mask && w->mask->type.dtype == DT_BOOL) keep = w->mask;
   if (w->causal) {
@@ -89,7 +95,7 @@ static Node *unless(const Written *w, Node *x, double odd, double instead) {
                      written_number(w, x, instead), x);
 }
 
-static void write_forward(const Written *w, const Node *old, Node *results[3]) {
+static void write_forward(Written *w, const Node *old, Node *results[3]) {
   Node *s = written_scores(w);
   Node *most = unless(w, along_keys(w, OP_RMAX, s), -INFINITY, 0);
   Node *e = written_unary(w, OP_EXP, written_binary(w, OP_SUB, s, most)),
@@ -100,7 +106,7 @@ static void write_forward(const Written *w, const Node *old, Node *results[3]) {
   results[1] = written_binary(w, OP_ADD, most, written_unary(w, OP_LOG, sum));
 }
 
-static void write_backward(const Written *w, const Node *old, Node *const *inputs,
+static void write_backward(Written *w, const Node *old, Node *const *inputs,
                            Node *results[3]) {
   Node *dy = inputs[0], *lse = unless(w, inputs[5], -INFINITY, 0);
   Node *p = written_unary(w, OP_EXP, written_binary(w, OP_SUB, written_scores(w), lse));
@@ -108,6 +114,11 @@ static void write_backward(const Written *w, const Node *old, Node *const *input
   dp = make_reshape(w->graph, dp, w->scores);
   Node *delta = along_keys(w, OP_SUM, written_binary(w, OP_MUL, dy, inputs[4]));
   Node *ds = written_binary(w, OP_MUL, p, written_binary(w, OP_SUB, dp, delta));
+  if (w->bent) {
+    Node *square = written_binary(w, OP_MUL, w->bent, w->bent);
+    ds = written_binary(w, OP_MUL, ds,
+                        written_binary(w, OP_SUB, written_number(w, square, 1), square));
+  }
   ds = in_groups(w, written_binary(w, OP_MUL, ds, written_number(w, ds, w->scale)));
   Node *dq = make_dot(w->graph, ds, w->k, false, false);
   results[0] = make_reshape(w->graph, dq, old->type.shape);

@@ -368,10 +368,13 @@ static Node *decode_attention(Decode *d, const Node *old, Factors *out) {
   inputs[1] = put_in_cache(d, old, inputs[1], "key");
   inputs[2] = put_in_cache(d, old, inputs[2], "value");
   d->attentions++;
-  Attr attrs[2] = {attr_float(ATTR_SCALE, node_float(old, ATTR_SCALE, 1))};
+  Attr attrs[3] = {attr_float(ATTR_SCALE, node_float(old, ATTR_SCALE, 1))};
   const char *precision = node_str(old, ATTR_PRECISION);
-  if (precision) attrs[1] = attr_str(ATTR_PRECISION, precision);
-  return graph_node(d->graph, OP_ATTENTION, inputs, 4, attrs, precision ? 2 : 1, NULL);
+  int count = 1;
+  if (node_attr(old, ATTR_SOFTCAP))
+    attrs[count++] = attr_float(ATTR_SOFTCAP, node_float(old, ATTR_SOFTCAP, 0));
+  if (precision) attrs[count++] = attr_str(ATTR_PRECISION, precision);
+  return graph_node(d->graph, OP_ATTENTION, inputs, 4, attrs, count, NULL);
 }
 
 static Node *result(Decode *d, const Node *old, Factors *out) {

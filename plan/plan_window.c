@@ -1,5 +1,6 @@
 /* plan_window: see plan_window.h. */
 #include "plan/plan_window.h"
+#include <math.h>
 #include <string.h>
 
 bool op_is_conv(Op op) {
@@ -170,7 +171,9 @@ static void find_gradient_heads(const PlanOp *op, const Type *const *in, PlanAtt
 bool plan_attention_form(const PlanOp *op, const Type *const *in, PlanAttention *out) {
   int first = op->op == OP_ATTENTION_GRAD, mask = first ? 6 : 3;
   *out = (PlanAttention){.first = first, .mask = -1, .is_grad = first, .result_count = 2};
-  if (op->int_count != ATTENTION_INTS || (op->input_count != mask && op->input_count != mask + 1))
+  if (op->int_count > ATTENTION_INTS) memcpy(&out->cap, op->ints + ATTENTION_INTS, sizeof out->cap);
+  bool has_cap = out->cap > 0 && isfinite(out->cap);
+  if (op->int_count != ATTENTION_INTS + has_cap || (op->input_count != mask && op->input_count != mask + 1))
     return false;
   bool is_beside = op->ints[1] != 0, is_joined = op->ints[8] != 0;
   const Type *const *qkv = in + first;

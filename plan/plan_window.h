@@ -3,7 +3,8 @@
  *
  *   convolutions   stride (2), padding (4), dilation (2), groups, is it nhwc?
  *   pooling        kernel (2), stride (2), padding (4), is it nhwc?, counts it the padding?
- *   attention      causal?, heads side by side?, heads, groups, features, start (3), joined?; value: the scale */
+ *   attention      causal?, heads side by side?, heads, groups, features, start (3), joined?; value: the scale;
+ *                  with softcap, the bits of that double in one number more */
 #ifndef FT_PLAN_PLAN_WINDOW_H
 #define FT_PLAN_PLAN_WINDOW_H
 #include "plan/plan.h"
@@ -34,6 +35,7 @@ typedef struct {
   int first, mask;                         /* operands: q; -1: there is none */
   int result_count, dk_result, dv_result;
   bool is_causal, is_grad;
+  double cap; /* a scaled score s becomes cap * tanh(s / cap); 0: it stays */
 } PlanAttention;
 /* in: the operands' types, as many as the op has. */
 bool plan_attention_form(const PlanOp *op, const Type *const *in, PlanAttention *out);

@@ -57,11 +57,13 @@ static bool is_mask_added(const Attend *a) {
          dtype_is_float(body_type_of(a->body, a->op->inputs[a->form.mask])->dtype);
 }
 
-/* -inf where the key is hidden from the row. */
-static double score_of(Attend *a, int64_t h, int64_t i, int64_t j) {
+/* -inf where the key is hidden from the row. *slope: the score's derivative by the product of row and
+ * key. */
+static double score_with(Attend *a, int64_t h, int64_t i, int64_t j, double *slope) {
   const PlanAttention *f = &a->form;
   Scalar mask = {.i = 1};
   double sum = 0, added = 0;
+  *slope = 0;
   if (f->is_causal && j > i + f->keys - f->rows) return -INFINITY;
   if (is_mask_added(a)) {
     added = attend_number(a, f->mask, mask_at(a, h, i, j));
@@ -71,7 +73,19 @@ static double score_of(Attend *a, int64_t h, int64_t i, int64_t j) {
   }
   for (int64_t d = 0; d < f->features; d++)
     sum += attend_at(a, Q, h, i, d) * attend_at(a, K, group_with(a, h), j, d);
-  return dtype_round(a->op->type.dtype == DT_F64 ? DT_F64 : DT_F32, sum * a->op->value + added);
+  sum *= a->op->value;
+  *slope = a->op->value;
+  if (f->cap > 0) {
+    double bent = tanh(sum / f->cap);
+    sum = f->cap * bent;
+    *slope *= 1 - bent * bent;
+  }
+  return dtype_round(a->op->type.dtype == DT_F64 ? DT_F64 : DT_F32, sum + added);
+}
+
+static double score_of(Attend *a, int64_t h, int64_t i, int64_t j) {
+  double slope;
+  return score_with(a, h, i, j, &slope);
 }
 
 /* Which element of which result. Of keys and values h is the group and i the key. */
@@ -138,15 +152,15 @@ static double attend_forward(Attend *a, bool wants_lse) {
 
 /* The gradient of the score of row i of head h with key j, and its share of the softmax. */
 static double score_slope(Attend *a, int64_t h, int64_t i, int64_t j, double *share) {
-  double score = score_of(a, h, i, j), lse = attend_number(a, operand_of(a, LSE), lse_at(a, h, i));
-  double sum = 0;
+  double slope, score = score_with(a, h, i, j, &slope);
+  double sum = 0, lse = attend_number(a, operand_of(a, LSE), lse_at(a, h, i));
   *share = 0;
   if (score == -INFINITY || lse == -INFINITY) return 0;
   *share = exp(score - lse);
   for (int64_t d = 0; d < a->form.values; d++)
     sum += attend_at(a, SLOPE, h, i, d) *
            (attend_at(a, V, group_with(a, h), j, d) - attend_at(a, OUT, h, i, d));
-  return *share * sum * a->op->value;
+  return *share * sum * slope;
 }
 
 static double attend_backward(Attend *a, const PlanHeads *place) {

@@ -41,7 +41,7 @@ MODELS = {
   z = Linear(7, name="head")(h)""", True),
     "rows that see no key": (ROWS % """  h = Embedding(29, 16, name="wte")(x)
   q, k, v = split(rearrange(Linear(48, name="qkv")(h), "b t (h d) -> b h t d", h=6), 3, axis=1)
-  h = h + rearrange(attention(q, k, v, mask=reshape(x, [B, 1, 1, T]) > 25, causal=true), "b h t d -> b t (h d)")
+  h = h + rearrange(attention(q, k, v, mask=reshape(x, [B, 1, 1, T]) > 25, causal=true, softcap=0.5), "b h t d -> b t (h d)")
   z = Linear(7, name="head")(h)""", True),
     "recurrent": (ROWS % """  h, last = GRU(12, name="gru")(Embedding(29, 8, name="e")(clamp(x, 0, 30)))
   z = Linear(7, name="head")(h)""", False),

@@ -176,6 +176,9 @@ defect("attention-turn", "kernels/attention_wgmma_forward_ptx.c", "ALWAYS void p
        "ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {", "unit codegen_flash")
 defect("attention-numbers", "kernels/attention_ring.h", "(beside ? own : 0)", "0", "unit codegen_flash")
 defect("attention-maps", "codegen/nvptx_attention.c", "(has_numbers && a->form.rows % a->cut.tile)", "false", "unit codegen_flash")
+defect("attention-cap-gain", "kernels/attention_softmax.h", "__builtin_fmaxf(1.0f - s * s, 0.0f)", "1.0f - s * s", "unit codegen_flash")
+defect("attention-cap-x86", "kernels/attention_x86.c", "pull * lanes_load(bend + j) : pull", "pull : pull", "unit codegen_attention")
+defect("attention-cap-decode", "passes/decode.c", "if (node_attr(old, ATTR_SOFTCAP))", "if (false)", "unit passes_decode")
 defect("gpu-model-last-round", "plan/gpu_model.c", "if (!rest && full) full--, rest = at_once;", "if (false) full--, rest = at_once;", "unit plan_gpu_model")
 defect("math-contract", "CMakeLists.txt", "list(APPEND flags -ffp-contract=on)", "list(APPEND flags -ffp-contract=fast)", "lit codegen/math_contract.ft")
 defect("gemm-bottom", "kernels/gemm_x86.c", "gemm_x86_finish(p, args, batch, row, is_bottom ? m - row : rows, column",

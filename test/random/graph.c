@@ -333,8 +333,9 @@ static Node *recipe_attention(Random *r) {
   bool is_masked = chance(r, 3);
   if (is_masked) inputs[3] = make_broadcast(r->graph, pattern(r, mask), mask);
   if (is_masked && chance(r, 2)) inputs[3] = with(r, OP_GT, inputs[3], -0.3);
-  Attr attrs[] = {attr_bool(ATTR_CAUSAL, chance(r, 2)), attr_float(ATTR_SCALE, 0.4)};
-  Node *y = graph_node(r->graph, OP_ATTENTION, inputs, is_masked ? 4 : 3, attrs, 2, NULL);
+  Attr attrs[] = {attr_bool(ATTR_CAUSAL, chance(r, 2)), attr_float(ATTR_SCALE, 0.4),
+                  attr_float(ATTR_SOFTCAP, 0.7)};
+  Node *y = graph_node(r->graph, OP_ATTENTION, inputs, is_masked ? 4 : 3, attrs, 2 + chance(r, 4), NULL);
   return make_result(r->graph, y, 0);
 }
 
@@ -369,8 +370,9 @@ static Node *recipe_heads(Random *r) {
   operands[1] = heads_of(r, rows, heads * features, groups, features);
   operands[2] = heads_of(r, rows, (heads + groups) * features, groups, features);
   if (chance(r, 3)) operands[0] = scale(r, operands[0], 1.5);
-  Attr attrs[] = {attr_bool(ATTR_CAUSAL, chance(r, 2)), attr_float(ATTR_SCALE, 0.4)};
-  Node *y = graph_node(r->graph, OP_ATTENTION, operands, 3, attrs, 2, NULL);
+  Attr attrs[] = {attr_bool(ATTR_CAUSAL, chance(r, 2)), attr_float(ATTR_SCALE, 0.4),
+                  attr_float(ATTR_SOFTCAP, 0.7)};
+  Node *y = graph_node(r->graph, OP_ATTENTION, operands, 3, attrs, 2 + chance(r, 4), NULL);
   y = make_transpose(r->graph, make_result(r->graph, y, 0), swap);
   to.dim[2] = heads * features;
   return reshape(r, y, to);

@@ -188,6 +188,8 @@ class Layers:
         attrs = {"causal": self.chance(0.5)}
         if self.chance(0.2):
             attrs["scale"] = 0.4
+        if self.chance(0.2):
+            attrs["softcap"] = r.choice([0.8, 3, 50])
         if self.chance(0.25):
             mask = self.leaf("state", "f32", [r.choice([1, heads]), tokens, tokens])
             operands.append(mask if self.chance(0.5) else self.add("above", [mask], None, "point", keep=False, value=-0.5))

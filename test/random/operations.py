@@ -290,6 +290,8 @@ def attend(a, k):
     key, value = (x.repeat_interleave(groups, dim=-3) for x in (key, value))
     scale = k.get("scale", 1 / math.sqrt(q.shape[-1]))
     scores = q @ key.transpose(-1, -2) * scale
+    if "softcap" in k:
+        scores = torch.tanh(scores / k["softcap"]) * k["softcap"]
     rows, columns = scores.shape[-2:]
     if len(a) > 3:
         scores = scores.masked_fill(~a[3], -math.inf) if a[3].dtype == torch.bool else scores + a[3]
@@ -318,6 +320,8 @@ def attention_text(a, k):
         words.append(f"mask={a[3]}")
     if "scale" in k:
         words.append(f"scale={k['scale']}")
+    if "softcap" in k:
+        words.append(f"softcap={k['softcap']}")
     return f"attention({', '.join(words)})"
 
 

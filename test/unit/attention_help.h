@@ -17,6 +17,7 @@ typedef struct {
   const char *mask; /* its type, or NULL */
   bool is_hopper;   /* by wgmma, where that may be */
   HeadLayout layout;
+  double cap; /* softcap; below 0: by the approximate tanh; 0: none */
 } AttentionCase;
 
 static inline const char *attention_type(const AttentionCase *c) {
@@ -46,11 +47,14 @@ static inline char *attention_text(Arena *arena, const AttentionCase *c) {
     dq = arena_printf(arena, "%s[%d,%d,%d]", type, c->batch, c->rows, rows + 2 * keys);
     joined = ", joined=true";
   }
-  const char *attrs = arena_printf(arena, "%sscale=%g%s%s", c->causal ? "causal=true, " : "",
+  const char *cap = c->cap == 0 ? ""
+                                : arena_printf(arena, ", softcap=%g%s", fabs(c->cap),
+                                               c->cap < 0 ? ", kind=\"approximate\"" : "");
+  const char *attrs = arena_printf(arena, "%sscale=%g%s%s%s", c->causal ? "causal=true, " : "",
                                    c->features > 128  ? 0.1
                                    : c->features > 32 ? 0.3
                                                       : 0.6,
-                                   c->type[0] == 't' ? ", tf32=true" : "", place);
+                                   cap, c->type[0] == 't' ? ", tf32=true" : "", place);
   const char *operands = is_one ? "%q, %q, %q" : "%q, %k, %v";
   const char *inputs =
       is_one ? arena_printf(arena, "%%q = input {name=\"q\"} : %s\n", whole)

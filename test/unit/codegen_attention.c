@@ -238,7 +238,11 @@ static void all_forms(const char *cpu, int more) {
       {"f16", 2, 4, 2, 65, 65, 32, true, NULL, false, JOINED},
       {"bf16", 2, 2, 2, 66, 66, 32, true, NULL, false, PARTS},
       {"bf16", 2, 4, 2, 133, 165, 20, false, NULL, false, BESIDE},
-      {"f32", 1, 2, 1, 30, 30, 64, false, "bool[1,1,30,30]", false, JOINED}};
+      {"f32", 1, 2, 1, 30, 30, 64, false, "bool[1,1,30,30]", false, JOINED},
+      {"f32", 1, 2, 1, 70, 90, 20, true, NULL, false, APART, 0.9},
+      {"f32", 2, 2, 2, 33, 65, 32, false, "f32[1,2,33,65]", false, APART, 0.5},
+      {"f16", 2, 2, 1, 70, 66, 33, false, "bool[2,2,70,66]", false, APART, 2},
+      {"bf16", 2, 4, 2, 65, 65, 9, true, NULL, false, JOINED, 0.9}};
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) check_form(cpu, NULL, &forms[i]);
 }
 
@@ -270,6 +274,7 @@ static void pairs(void **state) {
       {"bf16", 2, 2, 2, 70, 70, 32, true, "f32[1,2,70,70]", false, APART},
       {"bf16", 2, 2, 2, 10, 130, 24, false, "bool[2,1,1,130]", false, APART},
       {"bf16", 2, 3, 3, 100, 100, 64, true, NULL, false, JOINED},
+      {"bf16", 2, 2, 1, 70, 130, 24, true, "f32[2,1,1,130]", false, APART, 0.9},
       {"bf16", 17, 2, 2, 70, 66, 80, false, NULL, false, BESIDE}};
   static const char *const without[] = {NULL, "amx,widened", "amx,dpbf16"};
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)

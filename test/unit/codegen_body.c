@@ -163,6 +163,7 @@ static void check_case(const Case *c) {
 #define V "f64[2,2,3,6]"
 #define Y "f64[2,4,3,6]"
 #define LSE "f64[2,4,3,1]"
+#define TWO "4611686018427387904" /* the bits of 2 */
 #define BESIDE "heads=[4,2,3], start=[1,2,0]"
 #define QB "f64[2,3,14]"
 #define KB "f64[2,3,8]"
@@ -253,6 +254,18 @@ static const Case cases[] = {
      Y,
      "0 0 0 0 0 0 0 0 0 value 0.5",
      {Y, LSE}},
+    {{Q, K, V, "f64[1,4,3,3]"},
+     "attention",
+     "scale=0.5, softcap=2",
+     Y,
+     "0 0 0 0 0 0 0 0 0 " TWO " value 0.5",
+     {Y, LSE}},
+    {{Y, Q, K, V, Y, LSE},
+     "attention_grad",
+     "causal=true, scale=0.5, softcap=2",
+     Q,
+     "1 0 0 0 0 0 0 0 0 " TWO " value 0.5",
+     {Q, K, V}},
     {{QB, KB, KB},
      "attention",
      BESIDE ", causal=true, scale=0.5",
@@ -313,6 +326,9 @@ static void test_refusals(void **state) {
       {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 value 1", {Y, "f64[2,4,3,2]"}},
       {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 value 1", {Y, LSE, LSE}},
       {{Q, K, V, "bool[2,1,3,4]"}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 value 1", {Y, LSE}},
+      {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 0 value 1", {Y, LSE}},
+      {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 -1 value 1", {Y, LSE}},
+      {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " TWO " 0 value 1", {Y, LSE}},
       {{QB, KB, KB}, "attention", "", YB, "1 1 4 2 3 3 2 0 0 value 1", {YB, LSE}},
       {{QB, KB, KB}, "attention", "", YB, "1 1 4 2 3 1 -2 0 0 value 1", {YB, LSE}},
       {{QB, KB, KB}, "attention", "", YB, "1 1 4 0 3 1 2 0 0 value 1", {YB, LSE}},

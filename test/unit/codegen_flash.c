@@ -136,6 +136,11 @@ static void forms(void **state) {
       {"f16", 1, 1, 1, 1, 1, 16, true, "bool[1,1,1,1]"},
       {"bf16", 2, 4, 2, 70, 70, 24, true, NULL, false, JOINED},
       {"f32", 2, 3, 3, 33, 33, 20, true, NULL, false, JOINED},
+      {"f32", 1, 2, 1, 40, 70, 64, true, NULL, false, APART, 0.9},
+      {"tf32", 1, 2, 2, 70, 40, 40, false, "f32[1,2,70,40]", false, APART, 2},
+      {"bf16", 1, 4, 2, 70, 70, 64, true, NULL, false, JOINED, -0.9},
+      {"f16", 2, 2, 1, 40, 70, 32, false, "bool[2,1,40,70]", false, APART, -70},
+      {"bf16", 1, 2, 2, 40, 70, 80, false, "f32[1,1,40,70]", false, APART, 0.9},
   };
   check_all(list, sizeof list / sizeof *list);
 }
@@ -176,6 +181,12 @@ static void hopper(void **state) {
       {"bf16", 1, 3, 3, 256, 70, 96, false, NULL, true},
       {"f16", 1, 3, 3, 200, 200, 64, true, NULL, true}, /* the last section is smaller */
       {"f16", 2, 2, 1, 320, 320, 80, true, NULL, true, PARTS},
+      /* capped */
+      {"f16", 1, 2, 1, 130, 270, 64, true, NULL, true, APART, -0.9},
+      {"bf16", 2, 2, 2, 128, 128, 128, true, NULL, true, JOINED, -2},
+      {"bf16", 1, 2, 1, 200, 140, 64, false, NULL, true, APART, 0.9},
+      {"f16", 1, 2, 2, 70, 136, 128, true, "f32[1,1,70,136]", true, APART, -0.9},
+      {"f16", 2, 2, 1, 192, 150, 80, false, "bool[1,2,192,150]", true, APART, -70},
   };
   check_all(list, sizeof list / sizeof *list);
 }
@@ -209,6 +220,8 @@ static void hopper_random(void **state) {
       form.keys = form.rows;
       form.mask = NULL;
     }
+    static const double caps[] = {0, 0, 0, 0.9, -0.9, -2, -70};
+    form.cap = caps[draw[1] / 2 % 7];
     printf("%s %dx%d groups %d, %d x %d x %d, causal %d, mask %s\n", form.type, form.batch,
            form.heads, form.groups, form.rows, form.keys, form.features, form.causal,
            form.mask ? form.mask : "none");

@@ -143,6 +143,9 @@ static const char *const wrong[][2] = {
      "the shapes of attention disagree: q [2,4,3,5], k [1,2,6,5], v [1,2,6,5]"},
     {"%q = input {name=\"q\"} : f32[2,4,3,5] %r = attention %q, %q, %q : f32[2,4,3,5]",
      "attention needs the attribute 'scale'"},
+    {"%q = input {name=\"q\"} : f32[2,4,3,5] %r = attention %q, %q, %q {scale=1, softcap=0} : "
+     "f32[2,4,3,5]",
+     "'softcap' of attention is 0, not a number above 0"},
     {"%q = input {name=\"q\"} : f32[4,3,5] %r = attention %q, %q, %q {scale=1} : f32[4,3,5]",
      "attention needs q, k and v of four dimensions"},
     {"%q = input {name=\"q\"} : i32[1,4,3,5] %r = attention %q, %q, %q {scale=1} : i32[1,4,3,5]",

@@ -39,7 +39,7 @@ static const Case good[] = {
            "  far = f32(iota([1, 1, T, T], axis=2) - iota([1, 1, T, T], axis=3))\n"
            "  near = iota([1, 1, T, T], axis=2) - iota([1, 1, T, T], axis=3) < 3\n"
            "  z = attention(q, q, 2 * q, causal=true, mask=-0.3 * far)\n"
-           "  z = attention(z, q, z, causal=true, mask=near)\n"
+           "  z = attention(z, q, z, causal=true, mask=near, softcap=0.5)\n"
            "  logits = reshape(z, [B, T, D]) @ transpose(e)\n" LOSS},
     {"positions from a table across, a slice from its middle, no attention",
      MODEL "  param p: [D, 200] = normal(1)\n"

@@ -270,7 +270,13 @@ static void attentions(void **state) {
                                       "1,4,6,2",
                                       "%y = result %a {index=0} : f32[1,4,3,2]",
                                       "f32[1,4,1,6]",
-                                      "scale=-1"};
+                                      "scale=-1",
+                                      "1,4,3,2",
+                                      "1,2,6,2",
+                                      "1,2,6,2",
+                                      "%y = result %a {index=0} : f32[1,4,3,2]",
+                                      "f32[1,1,3,6]",
+                                      "causal=true, scale=-1, softcap=0.6"};
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i += 6) {
     char body[1024], mask[256] = "";
     if (*forms[i + 4]) snprintf(mask, sizeof mask, "%%m = input {name=\"m\"} : %s\n", forms[i + 4]);
