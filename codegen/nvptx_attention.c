@@ -120,7 +120,7 @@ static bool is_for_wgmma(const Attention *a) {
   int64_t features = a->form.features, lines = (features + LINE - 1) / LINE * LINE;
   if (strcmp(module->cpu, "sm_90a")) return false;
   if (a->bytes != 2 || a->wide != 8 || module_leaves_out(module, "attention_wgmma")) return false;
-  if (a->mask_kind && a->part == PART_FORWARD) return false;
+  if (a->mask_kind == 2 && a->part == PART_FORWARD) return false;
   return module->only_tile ||
          (4 * features >= 3 * lines && a->form.rows >= 128 && a->form.keys >= 128);
 }
@@ -141,9 +141,11 @@ static int64_t padded_rows(const Attention *a, const Cut *cut) {
 }
 
 static void choose_cut(Attention *a) {
+  enum { ROOMY_WARPS = 8 }; /* forward with a mask: more would have no registers for its bytes */
   const Cut *list = cuts[a->unit][a->part];
+  bool needs_room = a->unit == UNIT_WGMMA && a->part == PART_FORWARD && a->mask_kind;
   for (int i = 0; i < MAX_CUTS; i++) {
-    if (list[i].width < a->width) continue;
+    if (list[i].width < a->width || (needs_room && list[i].warps > ROOMY_WARPS)) continue;
     a->cut = list[i];
     a->shared = shared_bytes(a);
     if (a->unit != UNIT_WGMMA && a->shared > MOST_SHARED) continue;
@@ -253,6 +255,7 @@ static void nvptx_attention_define_constants(Attention *a) {
       {"attention_softcap", float_bits(node_float(a->node, ATTR_SOFTCAP, 0))},
       {"attention_bends_fast", bends_fast(a)},
       {"attention_mask", a->mask_kind},
+      {"attention_has_bits", a->mask_kind == 1 && a->unit == UNIT_WGMMA},
       {"attention_mask_batch", a->form.mask_batch},
       {"attention_mask_head", a->form.mask_head},
       {"attention_mask_row", a->form.mask_row},
@@ -298,6 +301,7 @@ static void define_tensors(Attention *a) {
   callback_pointer(a->job, a->suffix, "attention_deltas", a->first ? behind : 0, 0);
   callback_pointer(a->job, a->suffix, "attention_bases", a->first ? behind : 0,
                    a->first ? number_bytes(a) : 0);
+  callback_pointer(a->job, a->suffix, "attention_mask_bytes", a->mask_kind ? a->mask : 0, 0);
   callback_pointer(a->job, a->suffix, "attention_first_map", first_map, 0);
   callback_pointer(a->job, a->suffix, "attention_second_map", first_map ? first_map + 1 : 0, 0);
 }

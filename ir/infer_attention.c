@@ -167,7 +167,7 @@ static bool check_apart(Infer *in) {
          infer_fail(in, "'start' and 'joined' of %s need the attribute 'heads'", in->name);
 }
 
-static bool check_numbers(Infer *in) {
+static bool check_scale_and_cap(Infer *in) {
   const Attr *cap = infer_attr(in, ATTR_SOFTCAP);
   if (!infer_need_attr(in, ATTR_SCALE)) return false;
   return !cap || (cap->f > 0 && isfinite(cap->f)) ||
@@ -175,8 +175,9 @@ static bool check_numbers(Infer *in) {
 }
 
 bool infer_attention(Infer *in) {
-  if (infer_attr(in, ATTR_HEADS)) return check_numbers(in) && infer_beside(in);
-  if (!check_apart(in) || !check_operands(in, 0) || !check_apart_mask(in, 0) || !check_numbers(in))
+  if (infer_attr(in, ATTR_HEADS)) return check_scale_and_cap(in) && infer_beside(in);
+  if (!check_apart(in) || !check_operands(in, 0) || !check_apart_mask(in, 0) ||
+      !check_scale_and_cap(in))
     return false;
   *in->out = *infer_operand(in, 0);
   in->out->shape.dim[D] = infer_operand(in, 2)->shape.dim[D];
@@ -184,8 +185,9 @@ bool infer_attention(Infer *in) {
 }
 
 bool infer_attention_grad(Infer *in) {
-  if (infer_attr(in, ATTR_HEADS)) return check_numbers(in) && infer_grad_beside(in);
-  if (!check_apart(in) || !check_operands(in, 1) || !check_apart_mask(in, 1) || !check_numbers(in))
+  if (infer_attr(in, ATTR_HEADS)) return check_scale_and_cap(in) && infer_grad_beside(in);
+  if (!check_apart(in) || !check_operands(in, 1) || !check_apart_mask(in, 1) ||
+      !check_scale_and_cap(in))
     return false;
   Type out = *infer_operand(in, 1);
   out.shape.dim[D] = infer_operand(in, 3)->shape.dim[D];

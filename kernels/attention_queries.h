@@ -14,7 +14,9 @@ ALWAYS Here item_here(void *const *args, int number, int thread) {
   w.group = w.head / (attention_heads() / attention_groups());
   return w;
 }
-ALWAYS int item_tiles(const Here *w) { return tiles_of_keys(w); }
+ALWAYS int item_tiles(const Here *w) {
+  return smaller(tiles_of_keys(w), (keys_alive(w) + attention_tile() - 1) / attention_tile());
+}
 ALWAYS TilePlace tile_place(const Here *w, int t) {
   return (TilePlace){w->group, t * attention_tile()};
 }

@@ -13,7 +13,7 @@
 #define FT_KERNELS_ATTENTION_RING_H
 #include "kernels/attention_wgmma.h"
 
-#include "kernels/attention_softmax.h"
+#include "kernels/attention_bits.h"
 
 /* How many pairs of tiles the ring holds; how many panels an item's rows have. */
 int attention_stages(void), attention_row_panels(void);

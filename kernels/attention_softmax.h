@@ -37,6 +37,7 @@ float attention_tanh(float x);
 /* The mask's kind: 0 none, 1 bool, 2 added to the scores. Its element `index`; of a bool, is the
  * key seen? */
 int attention_mask(void);
+int attention_has_bits(void); /* is a bool mask applied by attention_bits.h, and not by `hide`? */
 int attention_mask_batch(void), attention_mask_head(void), attention_mask_row(void);
 float attention_mask_element(void *const *args, int index);
 
@@ -133,7 +134,7 @@ ALWAYS void hide(const Here *w, float s[MAX_ROWS][MAX_COLUMNS], int column0, int
       int own = own_column(w->lane, j), column = column0 + own;
       int query = is_transposed ? column : row, key = is_transposed ? row : column;
       if (scales_first()) s[i][j] *= scale_of_scores() * LOG2_E;
-      if (!attention_mask()) continue;
+      if (!attention_mask() || attention_has_bits()) continue;
       int is_there = query < attention_queries() && key < attention_keys();
       float mask = attention_mask_element(w->args, is_there ? first + own * across : 0);
       if (attention_mask() == 1)

@@ -19,7 +19,7 @@ ALWAYS Here item_here(void *const *args, int number, int thread) {
 }
 ALWAYS int item_tiles(const Here *w) {
   int start;
-  return heads_that_share() * tiles_of_queries(w, &start);
+  return has_alive(w) ? heads_that_share() * tiles_of_queries(w, &start) : 0;
 }
 ALWAYS void load_rows(const Here *w, Panel memory) {
   load_own(w, rows_panel(w, memory, 0), rows_of_key(w->args, w->batch, w->group), attention_keys());
@@ -95,8 +95,13 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
 #pragma clang loop unroll(disable)
   for (int t = begin; t < heads_that_share() * count; t++) {
     float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
-    int n = w->begin + t;
+    int n = w->begin + t, column0 = (start + tile_of(t, count)) * attention_tile();
+    MaskBytes bytes;
+    MaskBits bits;
+    w->head = head_of(w, t, count);
+    load_mask(w, &bytes, column0, 1);
     Panel queries = begin_scores(w, s, memory, group, QUERIES, t);
+    exchange_bits(w, &bits, &bytes, 1);
     wgmma_wait(0); /* dk and dv have the tile before, and the scores are complete */
     hold(dk, features_each());
     hold(dv, features_each());
@@ -104,9 +109,9 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
     if (t > begin) store_tile(memory, QUERIES, n - 1, w->lane);
     if (t > begin) store_tile(memory, SLOPES, n - 1, w->lane);
     if (has_room()) slopes = begin_scores(w, slope, memory, group, SLOPES, t);
-    w->head = head_of(w, t, count);
     bend(s, gain);
-    hide(w, s, (start + tile_of(t, count)) * attention_tile(), 1);
+    hide(w, s, column0, 1);
+    hide_by_bits(s, &bits, 1);
     weigh_columns(s, gain, tile_numbers(memory, QUERIES, n), w->lane);
     turn_weights(&weights, s);
     hold_weights(&weights);

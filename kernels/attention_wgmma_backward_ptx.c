@@ -22,14 +22,19 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
   for (int t = 0; t < count; t++) {
     float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
     int n = w->begin + t;
+    MaskBytes bytes;
+    MaskBits bits;
+    load_mask(w, &bytes, t * attention_tile(), 0);
     Panel keys = begin_scores(w, s, memory, group, KEYS, t);
     begin_scores(w, slope, memory, group, VALUES, t);
+    exchange_bits(w, &bits, &bytes, 0);
     wgmma_wait(1); /* dq has the tile before, and the scores are complete */
     hold(dq, features_each());
     hold(s, columns_each());
     if (t) store_tile(memory, KEYS, n - 1, w->lane);
     bend(s, gain);
     hide(w, s, t * attention_tile(), 0);
+    hide_by_bits(s, &bits, 0);
     weigh_rows(s, gain, base);
     hold(s, columns_each());
     await_tile(memory, KEYS,
@@ -48,7 +53,7 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
 
 ALWAYS void compute(Here *w, Panel memory, int count) {
   int group = own_group(w), first = w->first + group * GROUP_ROWS;
-  int own = first < attention_queries() ? tiles_seen(first + GROUP_ROWS) : 0;
+  int own = first < attention_queries() ? smaller(tiles_seen(first + GROUP_ROWS), count) : 0;
   float dq[MAX_ROWS][MAX_COLUMNS], base[MAX_ROWS], delta[MAX_ROWS];
   clear(dq, features_each());
   find_bases(w, base);

@@ -29,29 +29,37 @@ ALWAYS void end_sums(Forward *f, Weights *weights) {
 ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward *f) {
   float s[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS], correction[MAX_ROWS];
   Weights weights;
+  MaskBytes bytes;
+  MaskBits bits;
+  load_mask(w, &bytes, 0, 0);
   await_turn(memory, group, w->begin);
   begin_scores(w, s, memory, group, KEYS, 0);
   pass_turn(memory, group, w->lane);
+  exchange_bits(w, &bits, &bytes, 0);
   wgmma_wait(0);
   hold(s, columns_each());
   store_tile(memory, KEYS, w->begin, w->lane);
   bend(s, gain);
   hide(w, s, 0, 0);
+  hide_by_bits(s, &bits, 0);
   weigh(f, s, correction);
   turn_weights(&weights, s);
   Panel values = await_tile(memory, VALUES, w->begin);
 #pragma clang loop unroll(disable)
   for (int t = 1; t < count; t++) {
     int n = w->begin + t;
+    load_mask(w, &bytes, t * attention_tile(), 0);
     await_turn(memory, group, n);
     begin_scores(w, s, memory, group, KEYS, t);
     begin_sums(f->out, &weights, values);
     pass_turn(memory, group, w->lane);
+    exchange_bits(w, &bits, &bytes, 0);
     wgmma_wait(1);
     hold(s, columns_each());
     store_tile(memory, KEYS, n, w->lane);
     bend(s, gain);
     hide(w, s, t * attention_tile(), 0);
+    hide_by_bits(s, &bits, 0);
     weigh(f, s, correction);
     hold(s, columns_each());
     values = await_tile(memory, VALUES, n); /* a loop, over which ptxas moves no waiting */
@@ -73,7 +81,7 @@ ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {
 
 ALWAYS void compute(Here *w, Panel memory, int count) {
   int group = own_group(w), first = w->first + group * GROUP_ROWS;
-  int own = first < attention_queries() ? tiles_seen(first + GROUP_ROWS) : 0;
+  int own = first < attention_queries() ? smaller(tiles_seen(first + GROUP_ROWS), count) : 0;
   Forward f;
   begin_forward(&f);
   if (own) attend_to(w, memory, group, own, &f);

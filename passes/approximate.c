@@ -6,6 +6,8 @@
  * - those that are made of bf16 or f16, of which only bf16, f16 and sums are made: the softmax of
  *   logits of 16 bits, and the loss that its sum goes into; gradients of biases.
  *
+ * And attention of bf16 and f16 whose scores are capped: their tanh.
+ *
  * What is compared, taken the maximum of or given out as f32 stays exact; only the largest number by which fp8 scales
  * what it rounds (float8.h) may be one of such, as it is with an error below that of the rounding. The mark is made before
  * any value is computed twice, so that all copies of a value are equal. ftc --exact-math leaves the

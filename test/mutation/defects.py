@@ -179,6 +179,8 @@ defect("attention-maps", "codegen/nvptx_attention.c", "(has_numbers && a->form.r
 defect("attention-cap-gain", "kernels/attention_softmax.h", "__builtin_fmaxf(1.0f - s * s, 0.0f)", "1.0f - s * s", "unit codegen_flash")
 defect("attention-cap-x86", "kernels/attention_x86.c", "pull * lanes_load(bend + j) : pull", "pull : pull", "unit codegen_attention")
 defect("attention-cap-decode", "passes/decode.c", "if (node_attr(old, ATTR_SOFTCAP))", "if (false)", "unit passes_decode")
+defect("attention-bits-turned", "kernels/attention_bits.h", "pair >> w->lane / 4 & 0x01010101u", "pair >> w->lane % 4 & 0x01010101u", "unit codegen_flash")
+defect("attention-bits-alive", "kernels/attention_bits.h", "at - __builtin_clz(alive) * PIECE", "at - (__builtin_clz(alive) + 1) * PIECE", "unit codegen_flash")
 defect("gpu-model-last-round", "plan/gpu_model.c", "if (!rest && full) full--, rest = at_once;", "if (false) full--, rest = at_once;", "unit plan_gpu_model")
 defect("math-contract", "CMakeLists.txt", "list(APPEND flags -ffp-contract=on)", "list(APPEND flags -ffp-contract=fast)", "lit codegen/math_contract.ft")
 defect("gemm-bottom", "kernels/gemm_x86.c", "gemm_x86_finish(p, args, batch, row, is_bottom ? m - row : rows, column",

@@ -335,7 +335,7 @@ static Node *recipe_attention(Random *r) {
   if (is_masked && chance(r, 2)) inputs[3] = with(r, OP_GT, inputs[3], -0.3);
   Attr attrs[] = {attr_bool(ATTR_CAUSAL, chance(r, 2)), attr_float(ATTR_SCALE, 0.4),
                   attr_float(ATTR_SOFTCAP, 0.7)};
-  Node *y = graph_node(r->graph, OP_ATTENTION, inputs, is_masked ? 4 : 3, attrs, 2 + chance(r, 4), NULL);
+  Node *y = graph_node(r->graph, OP_ATTENTION, inputs, is_masked ? 4 : 3, attrs, keys % 3 == 1 ? 3 : 2, NULL);
   return make_result(r->graph, y, 0);
 }
 
@@ -372,7 +372,7 @@ static Node *recipe_heads(Random *r) {
   if (chance(r, 3)) operands[0] = scale(r, operands[0], 1.5);
   Attr attrs[] = {attr_bool(ATTR_CAUSAL, chance(r, 2)), attr_float(ATTR_SCALE, 0.4),
                   attr_float(ATTR_SOFTCAP, 0.7)};
-  Node *y = graph_node(r->graph, OP_ATTENTION, operands, 3, attrs, 2 + chance(r, 4), NULL);
+  Node *y = graph_node(r->graph, OP_ATTENTION, operands, 3, attrs, features % 3 == 1 ? 3 : 2, NULL);
   y = make_transpose(r->graph, make_result(r->graph, y, 0), swap);
   to.dim[2] = heads * features;
   return reshape(r, y, to);

@@ -187,6 +187,16 @@ static void hopper(void **state) {
       {"bf16", 1, 2, 1, 200, 140, 64, false, NULL, true, APART, 0.9},
       {"f16", 1, 2, 2, 70, 136, 128, true, "f32[1,1,70,136]", true, APART, -0.9},
       {"f16", 2, 2, 1, 192, 150, 80, false, "bool[1,2,192,150]", true, APART, -70},
+      /* masks of bools: 16 bytes at a time, and where keys are no multiple of 16 */
+      {"bf16", 2, 2, 1, 130, 272, 64, false, "bool[2,1,1,272]", true},
+      {"f16", 3, 2, 1, 70, 700, 128, true, "bool[3,1,1,700]", true},
+      {"f16", 3, 2, 2, 140, 592, 64, true, "bool[3,2,1,592]", true},
+      {"bf16", 1, 4, 2, 140, 144, 128, false, "bool[1,1,140,144]", true},
+      {"f16", 2, 4, 2, 192, 336, 64, true, "bool[2,1,192,336]", true},
+      {"bf16", 2, 2, 1, 70, 272, 80, true, "bool[1,2,70,272]", true},
+      {"f16", 1, 4, 2, 160, 160, 64, true, "bool[1,4,160,160]", true, JOINED},
+      {"bf16", 2, 2, 1, 144, 144, 128, false, "bool[2,1,1,144]", true, PARTS, -0.9},
+      {"f16", 2, 2, 2, 128, 200, 128, true, "bool[1,1,128,200]", true, APART, 0.9},
   };
   check_all(list, sizeof list / sizeof *list);
 }
@@ -211,9 +221,11 @@ static void hopper_random(void **state) {
                           NULL,
                           true};
     char mask[64];
-    snprintf(mask, sizeof mask, "%s[1,2,%d,%d]", draw[7] % 8 ? "f32" : "bool", form.rows,
-             form.keys);
-    if (draw[7] % 4 == 0) form.mask = mask;
+    if (draw[6] / 2 % 2) form.keys = (form.keys + 15) / 16 * 16;
+    snprintf(mask, sizeof mask, "%s[%d,%d,%d,%d]", draw[7] % 3 ? "bool" : "f32",
+             draw[6] / 4 % 2 ? form.batch : 1, draw[6] / 8 % 2 ? 2 : 1,
+             draw[6] / 16 % 2 ? form.rows : 1, form.keys);
+    if (draw[7] / 3 % 2) form.mask = mask;
     if (draw[7] % 5 == 0) {
       form.layout = JOINED;
       form.causal = true;
