@@ -2,6 +2,7 @@
  * exactly four dimensions: leading ones become one batch, missing heads become one head. With a bias
  * or dropout, which no kernel has, attention is written in products (attention_written.c). */
 #include "frontend/attention_written.h"
+#include <float.h>
 #include <math.h>
 
 enum { Q, K, V, CAUSAL, MASK, SCALE, CAP, BIAS, DROPOUT };
@@ -98,8 +99,8 @@ static bool read_more(Call *call, const Node *q, const Node *k, AttentionMore *o
     if (call->arg[i].kind == VALUE_NONE) call->arg[i].kind = VALUE_ABSENT;
   if (!builtin_number(call, CAP, 0, &out->cap) || !builtin_number(call, DROPOUT, 0, &out->dropout))
     return false;
-  if (call->arg[CAP].kind != VALUE_ABSENT && !(out->cap > 0 && isfinite(out->cap)))
-    return builder_fail(call->b, call->at[CAP], "softcap is a number above 0, not %s",
+  if (call->arg[CAP].kind != VALUE_ABSENT && !(out->cap >= FLT_MIN && out->cap <= FLT_MAX))
+    return builder_fail(call->b, call->at[CAP], "softcap is a number above 0 that f32 can hold, not %s",
                         value_text(call->b->arena, &call->arg[CAP]));
   if (!(out->dropout >= 0 && out->dropout < 1))
     return builder_fail(call->b, call->at[DROPOUT], "dropout must be from 0 to below 1, not %s",

@@ -3,7 +3,7 @@
  * passes/heads.c makes it three: batch, positions, features of all heads. What is added to scores,
  * and logarithms of sums, are f32 where the rest is narrower. */
 #include "ir/infer.h"
-#include <math.h>
+#include <float.h>
 
 enum { B, H, T, D };
 
@@ -170,8 +170,8 @@ static bool check_apart(Infer *in) {
 static bool check_scale_and_cap(Infer *in) {
   const Attr *cap = infer_attr(in, ATTR_SOFTCAP);
   if (!infer_need_attr(in, ATTR_SCALE)) return false;
-  return !cap || (cap->f > 0 && isfinite(cap->f)) ||
-         infer_fail(in, "'softcap' of %s is %g, not a number above 0", in->name, cap->f);
+  return !cap || (cap->f >= FLT_MIN && cap->f <= FLT_MAX) ||
+         infer_fail(in, "'softcap' of %s is %g, not a number above 0 that f32 can hold", in->name, cap->f);
 }
 
 bool infer_attention(Infer *in) {
