@@ -93,7 +93,7 @@ static Node *read_mask(Call *call, int index, const Node *q, const Node *k) {
   return mask ? tensor_reshape(call->b, mask, four(&whole), call->loc) : NULL;
 }
 
-/* What stands in the way of the kernels: an absent cap is 0, an absent bias NULL. */
+/* The arguments that few calls have: an absent cap is 0, an absent bias NULL. */
 static bool read_more(Call *call, const Node *q, const Node *k, AttentionMore *out) {
   for (int i = CAP; i <= DROPOUT; i++)
     if (call->arg[i].kind == VALUE_NONE) call->arg[i].kind = VALUE_ABSENT;

@@ -171,8 +171,8 @@ static int64_t keys_seen(const AttentionProblem *p, int64_t row) {
 
 static const float infinity = __builtin_inff();
 
-/* Caps a row of products: cap * tanh(scale * x / cap). slope (NULL: not wanted): what the gradient of a score is multiplied
- * with in place of nothing, 1 - tanh^2. */
+/* Caps a row of products: cap * tanh(scale * x / cap). slope (NULL: not wanted): the derivative
+ * of a capped score by what it was, 1 - tanh^2. */
 static void cap_scores(const AttentionProblem *p, int64_t keys, float *score, float *slope) {
   float cap = (float)p->cap, scale = (float)(p->scale / p->cap);
   for (int64_t j = 0; j < keys; j += LANES) {

@@ -156,7 +156,7 @@ static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, 
  * a block has all columns, so that a is copied once. A gradient's operands are [k, ...]: few steps of k make wide blocks, of
  * which more is read in one go. */
 static inline void gemm_choose_deep(GemmTile *tile, int64_t batch, int64_t m, int64_t n, int64_t k, bool ta,
-                                    bool is_wide) {
+                                    bool is_wide, bool is_packed) {
   int64_t depth = !is_wide ? GEMM_PACKED_DEPTH_NARROW : ta ? GEMM_PACKED_DEPTH_GRADIENT : GEMM_PACKED_DEPTH;
   int64_t parts = (k + depth - 1) / depth, left = is_wide ? GEMM_LEFT : GEMM_LEFT_NARROW;
   depth = (k + parts - 1) / parts;
@@ -164,7 +164,7 @@ static inline void gemm_choose_deep(GemmTile *tile, int64_t batch, int64_t m, in
   int64_t rows = parts == 1 ? GEMM_LEFT_ROWS : is_wide ? GEMM_SUM_ROWS : GEMM_SUM_ROWS_NARROW;
   int64_t columns = is_wide ? GEMM_SUM_COLUMNS : GEMM_SUM_COLUMNS_NARROW, tiles = left / (step * depth + GEMM_LEFT_APART), most = rows / tile->rows;
   gemm_choose_blocks(tile, batch, m, n, depth, k, tiles < most ? tiles : most,
-                     parts == 1 ? gemm_width(n) + GEMM_MAX_VECTORS * GEMM_LANES : columns, !is_wide && gemm_is_packed(batch, m, n, k));
+                     parts == 1 ? gemm_width(n) + GEMM_MAX_VECTORS * GEMM_LANES : columns, !is_wide && is_packed);
 }
 
 /* Those of bf16, which AMX or AVX512-BF16 multiply if the processor has them, else gemm_x86.c does: whole tiles of AMX, and
@@ -212,7 +212,7 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
   if (is_deep && best.rows && type == OPERAND_BF16 && vector_bytes >= 64)
     gemm_choose_pairs(&best, batch, m, n, k);
   else if (is_deep && best.rows)
-    gemm_choose_deep(&best, batch, m, n, k, ta, vector_bytes >= 64);
+    gemm_choose_deep(&best, batch, m, n, k, ta, vector_bytes >= 64, is_packed);
   best.is_packed = is_packed;
   return best;
 }
