@@ -74,44 +74,39 @@ static bool conv_product_of(const HostKernel *kernel, const Node *conv, ConvProd
          conv_choose(p, kernel->module->vector_bytes, conv_room(kernel->module->is_portable));
 }
 
-/* A deployed model has no library. Else oneDNN is as fast, and faster where Winograd's algorithm saves
- * products, but for images of one channel, which its formats fill up to 16. */
+/* A deployed model has no library. Else oneDNN is as fast or faster, but where its formats fill channels up to 16, and where
+ * windows are strided. */
 bool host_conv_suits(const HostKernel *kernel, const Node *conv) {
   ConvProduct p;
-  return conv_product_of(kernel, conv, &p) &&
-         (kernel->module->options->is_inference || (conv->op == OP_CONV && p.channels == 1));
+  if (!conv_product_of(kernel, conv, &p)) return false;
+  bool is_strided = p.stride_height * p.stride_width > 1 && p.out_width >= 8;
+  return kernel->module->options->is_inference || (conv->op == OP_CONV && (p.channels % GEMM_LANES != 0 || is_strided));
 }
 
-static LLVMValueRef define_host_conv(HostKernel *kernel, const ConvProduct *p,
-                                     const TileForm *form, LLVMValueRef epilogue) {
+/* tiles: NULL for the packing. */
+static LLVMValueRef define_host_conv(HostKernel *kernel, const char *name, const ConvProduct *p, const TileForm *tiles,
+                                     LLVMValueRef epilogue) {
   enum { NUMBERS = offsetof(ConvProduct, tile) / sizeof(int64_t) };
   _Static_assert(sizeof(ConvProduct) == (NUMBERS + 5) * 8, "a field was added to ConvProduct");
   int64_t numbers[NUMBERS];
   memcpy(numbers, p, sizeof numbers);
   LLVMValueRef pointers[5] = {[4] = epilogue};
-  host_tile_kernels(kernel, "conv_tile_", form, p->rows, pointers);
-  return host_constant(kernel, "conv", numbers, NUMBERS, pointers, 5);
+  if (tiles) host_tile_kernels(kernel, "conv_tile_", tiles, p->rows, pointers);
+  return host_constant(kernel, name, numbers, NUMBERS, pointers, 5);
 }
 
 void host_conv_emit(HostKernel *kernel, const Node *conv, const int argument[2], Kernel *out) {
-  const Node *node = kernel->node;
-  ConvProduct p;
+  ConvProduct p, packing;
   conv_product_of(kernel, conv, &p);
-  p.arg_x = argument[0];
-  p.arg_w = argument[1];
-  p.arg_y = node->input_count;
-  p.arg_packed = node->input_count + node_result_count(node);
+  packing = p;
+  packing.arg_w = 0, packing.arg_packed = 1;
+  p.arg_packed = 0, p.arg_x = 1 + argument[0], p.arg_y = 1 + kernel->node->input_count;
   TileForm form = {p.images * p.out_height, p.out_width, p.outs, p.vectors};
   LLVMValueRef epilogue = kernel->body ? host_tile_epilogue(kernel, conv, &form) : NULL;
-  LLVMValueRef data = define_host_conv(kernel, &p, &form, epilogue);
-  const char *pack = arena_printf(kernel->scratch, "%s_pack", kernel->name);
-  out->workspace = conv_packed_bytes(&p);
-  host_call_library(kernel, pack, "conv_pack_run", data);
-  host_call_library(kernel, kernel->name, "conv_run", data);
-  const int64_t worth = 2500; /* cycles: several times the cost of a barrier */
-  int split = kernel->module->vector_bytes >= 64 ? 1 : 64 / kernel->module->vector_bytes;
-  int64_t depth = conv_depth(&p), tiles = (p.out_width + p.rows - 1) / p.rows;
-  int64_t item = p.lines * tiles * conv_strips(&p) * gemm_tile_cycles(p.rows, p.vectors, depth, split);
-  host_add_launch(kernel, out, pack, conv_strips(&p), worth / (depth * p.vectors) + 1);
-  host_add_launch(kernel, out, kernel->name, conv_items(&p), worth / item + 1);
+  double strip = (double)(conv_depth(&p) * p.vectors * GEMM_LANES), pixels = (double)(p.lines * p.out_width);
+  host_packed_emit(kernel, argument[1], conv_packed_bytes(&p),
+                   &(PackedLaunch){"conv_pack_run", define_host_conv(kernel, "packing", &packing, NULL, NULL), conv_strips(&p), strip * 16},
+                   &(PackedLaunch){"conv_run", define_host_conv(kernel, "conv", &p, &form, epilogue), conv_items(&p),
+                                   pixels * strip * (double)conv_strips(&p) * 2},
+                   out);
 }

@@ -44,6 +44,9 @@ void host_rounded_emit(HostKernel *kernel, const Node *product, const int argume
 /* The same for a convolution of f32, or the gradient of its images (kernels/conv_x86.c). */
 bool host_conv_suits(const HostKernel *kernel, const Node *conv);
 void host_conv_emit(HostKernel *kernel, const Node *conv, const int argument[2], Kernel *out);
+/* The same for those by 3 x 3 weights, and gradients of such weights, by fewer multiplications (kernels/winograd_x86.c). */
+bool host_winograd_suits(const HostKernel *kernel, const Node *conv);
+void host_winograd_emit(HostKernel *kernel, const Node *conv, const int argument[2], Kernel *out);
 /* Which instructions products of bf16 may use: GEMM_AMX and the like (kernels/gemm_host.h), less what --disable names. */
 int64_t host_bf16_ways(const Module *module);
 #endif

@@ -228,6 +228,10 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
     host_rounded_emit(kernel, choice.contraction, choice.argument, out);
     return true;
   }
+  if (host_winograd_suits(kernel, choice.contraction)) {
+    host_winograd_emit(kernel, choice.contraction, choice.argument, out);
+    return true;
+  }
   if (host_conv_suits(kernel, choice.contraction)) {
     host_conv_emit(kernel, choice.contraction, choice.argument, out);
     return true;

@@ -9,7 +9,8 @@
  *                               wherever ranks share a batch
  *   input  {samples=[1]}        this graph has been looked through
  *
- * A model that cannot be built with another batch (a literal 64 in a reshape) keeps no notes. */
+ * A model that cannot be built with another batch (a literal 64 in a reshape) keeps no notes, nor does one that is another model then
+ * (a slice of 64 samples, which is all of this batch, but not of another). */
 #include "frontend/builder.h"
 #include <math.h>
 #include <string.h>
@@ -50,13 +51,22 @@ static bool is_view(const Node *node) {
   return node->op == OP_BROADCAST || node->op == OP_RESHAPE;
 }
 
+/* Does the slice take all along the same dimensions? */
+static bool takes_alike(const Node *one, const Node *other) {
+  const Shape *from = &one->input[0]->type.shape, *there = &other->input[0]->type.shape;
+  bool same = true;
+  for (int i = 0; i < from->rank; i++)
+    same &= (one->type.shape.dim[i] == from->dim[i]) == (other->type.shape.dim[i] == there->dim[i]);
+  return same;
+}
+
 /* Are these the same step, if back[] gives the nodes of one for those of the other? */
 static bool sizes_is_alike(const Node *one, const Node *other, const int *back) {
   bool same = one->op == other->op && one->input_count == other->input_count &&
               one->type.shape.rank == other->type.shape.rank;
   for (int i = 0; same && i < one->input_count; i++)
     same = one->input[i]->id == back[other->input[i]->id];
-  return same;
+  return same && (one->op != OP_SLICE || takes_alike(one, other));
 }
 
 /* The node of `other` for each of `graph`, by id; NULL if the two are not alike. With one sample a

@@ -28,7 +28,7 @@ typedef struct {
   int64_t in_place;      /* no window goes beyond its image: rows are read where they lie */
   int64_t rows, vectors; /* of a register tile: pixels by vectors of channels of the result */
   int64_t lines;         /* rows of results of a work item */
-  int64_t arg_x, arg_w, arg_y, arg_packed; /* where in args; arg_y without an epilogue only */
+  int64_t arg_x, arg_w, arg_y, arg_packed; /* where in args; arg_y without an epilogue only. Results are made of args whose first are the packed weights */
   ConvTileKernel *tile[4];                 /* + 1: the last pixels of a row; + 2: the last channels */
   GemmEpilogue *epilogue;                  /* NULL: the sums are the result */
 } ConvProduct;

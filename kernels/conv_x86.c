@@ -118,7 +118,7 @@ static void conv_finish(const ConvProduct *p, void *const *args, int64_t line, i
                         int64_t count, int64_t first, int64_t columns, const float *tile,
                         int64_t stride) {
   if (p->epilogue) {
-    p->epilogue(args, line, x, first, count, columns, tile, stride);
+    p->epilogue(args + 1, line, x, first, count, columns, tile, stride);
     return;
   }
   float *y = (float *)args[p->arg_y] + (line * p->out_width + x) * p->outs + first;

@@ -1,6 +1,7 @@
-"""Convolutions by kernels/conv_x86.c against numpy, bit for bit: operands are small whole numbers, whose sums f32 holds exactly. Random sizes,
-strides, padding, dilation down and epilogues, transposed convolutions (gradients of images) with and without a loop nest of their own; on
-the registers of this machine and on those of AVX2. Deployed models have no other kernel for them, ftrun's have it for images of one channel."""
+"""Convolutions by kernels/conv_x86.c and kernels/winograd_x86.c against numpy, bit for bit: operands are small whole numbers, whose sums f32
+holds exactly, halves and quarters of them, too. Random sizes, strides, padding, dilation down and epilogues, transposed convolutions (gradients of images)
+with and without a loop nest of their own, gradients of images and weights in a training; on the registers of this machine and on those of AVX2. Deployed
+models have no other kernels for convolutions; in trainings oneDNN makes some."""
 import os
 import sys
 
@@ -35,6 +36,9 @@ def transposed(x, w, padding, dilation):
 class Convolutions(support.Case):
     def sizes(self, random):
         one_of = lambda *values: int(random.choice(values))
+        if random.random() < 0.4:  # Winograd's: whole vectors of channels, 3 x 3
+            channels = one_of(16, 16, 32, 48, 80, 112, 128), one_of(16, 32, 48, 64, 80, 96, 160)
+            return channels[0], one_of(3, 4, 5, 8, 11), one_of(3, 4, 6, 7, 15, 16, 33, 70, 131), channels[1], (3, 3), (1, 1)
         kernel = one_of(1, 1, 2, 3, 3, 5), one_of(1, 1, 2, 3, 3, 4, 7)
         dilation = one_of(1, 1, 2, 3) if kernel[0] > 1 else 1, 1
         height = (kernel[0] - 1) * dilation[0] + one_of(1, 2, 5, 9, 20)
@@ -48,7 +52,8 @@ class Convolutions(support.Case):
         for i in range(count):
             c, height, width, o, kernel, dilation = self.sizes(random)
             is_transposed = i % 4 == 3
-            stride = (1, 1) if is_transposed else (int(random.integers(1, 4)), int(random.integers(1, 4)))
+            is_winograd = kernel == (3, 3) and dilation == (1, 1) and c % 16 + o % 16 == 0
+            stride = (1, 1) if is_transposed or is_winograd else (int(random.integers(1, 4)), int(random.integers(1, 4)))
             padding = [int(random.integers(0, (kernel[d] - 1) * dilation[d] + 1)) for d in (0, 1)]
             x, w, b = whole(BATCH, c, height, width), whole(*((c, o) if is_transposed else (o, c)), *kernel), whole(o, 1, 1)
             if is_transposed:
@@ -90,6 +95,49 @@ class Convolutions(support.Case):
                         numpy.testing.assert_allclose(numpy.load(self.path(f"out_{name}.npy")), y, rtol=2e-6, atol=2e-6)
                     else:
                         numpy.testing.assert_array_equal(numpy.load(self.path(f"out_{name}.npy")), y.astype("f4"))
+
+    def gradients(self, seed, *flags):
+        """After a step of sgd(lr=1) from zero gradients of f(images * s, w) are what s and w have lost."""
+        random = numpy.random.default_rng(seed)
+        whole = lambda *shape: random.integers(-3, 4, shape).astype("f4")
+        inputs, params, terms, values, weights, wanted = [], [], [], {}, {}, {}
+        for i in range(12):
+            c, height, width, o, kernel, dilation = self.sizes(random)
+            padding = [int(random.integers(0, (kernel[d] - 1) * dilation[d] + 1)) for d in (0, 1)]
+            x, w, s = whole(BATCH, c, height, width), whole(o, c, *kernel), whole(c, height, width)
+            y = convolution(x * s, w, (1, 1), (*padding, *padding), dilation)
+            slope = whole(*y.shape)
+            seen = numpy.pad((x * s).astype("f8"), ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
+            dw = numpy.zeros(w.shape)
+            for a in range(kernel[0]):
+                for b in range(kernel[1]):
+                    part = seen[:, :, a * dilation[0] : a * dilation[0] + y.shape[2], b * dilation[1] : b * dilation[1] + y.shape[3]]
+                    dw[:, :, a, b] = numpy.einsum("nohw,nchw->oc", slope, part, optimize=True)
+            wanted[f"w{i}"] = w - dw
+            wanted[f"s{i}"] = s - (transposed(slope, w, padding, dilation) * x).sum(0)
+            values[f"x{i}"], values[f"g{i}"], weights[f"w{i}"], weights[f"s{i}"] = x, slope, w, s
+            inputs += [(f"x{i}", x.shape[1:]), (f"g{i}", y.shape[1:])]
+            params += [(f"w{i}", w.shape), (f"s{i}", s.shape)]
+            terms.append(f"sum(conv2d(x{i} * s{i}, w{i}, padding=[{padding[0]}, {padding[1]}], dilation=[{dilation[0]}, 1]) * g{i})")
+        text = (f"model M({', '.join(f'{name}: f32[B, {str(list(shape))[1:-1]}]' for name, shape in inputs)}) {{\n" +
+                "".join(f"  param {name}: {list(shape)} = zeros\n" for name, shape in params) + f"  loss = {' + '.join(terms)}\n}}\n" +
+                "data D { train = npy(" + ", ".join(f'"{name}.npy"' for name, _ in inputs) + ") }\n" +
+                f"train {{ batch = {BATCH}; steps = 1; optimizer = sgd(lr=1); eval = none }}\n")
+        artifact = self.compile(text, *flags)
+        support.write_safetensors(self.path("w.safetensors"), weights)
+        for name, value in values.items():
+            numpy.save(self.path(f"{name}.npy"), value)
+        for threads in ("1", "3"):
+            support.run("ftrun", artifact, "--data", self.path(""), "--init", self.path("w.safetensors"), "--save", self.path("r.safetensors"), "--threads", threads)
+            result = support.read_safetensors(self.path("r.safetensors"))
+            for name, value in wanted.items():
+                with self.subTest(seed=seed, name=name, term=terms[int(name[1:])], x=values[f"x{name[1:]}"].shape, threads=threads):
+                    numpy.testing.assert_array_equal(result[name], value.astype("f4"))
+
+    def test_gradients(self):
+        self.gradients(1)
+        self.gradients(2, "--cpu", "x86-64-v3")
+        self.gradients(3, "--disable=winograd")
 
     def test_deployed(self):
         for seed in range(3):

@@ -25,7 +25,7 @@ def choices():
 
 HOPPER = ("wgmma", "attention_wgmma", "tma", "clusters", "conv_regions", "early_launch")
 GPU = (*HOPPER, "transpose_tiles", "column_sums", "row_sums", "slope_epilogues", "channels", "moments", "masks", "approximate", "window_tiles", "narrow_rows", "row_chains")
-CPU = ("concat_parts", "widen")
+CPU = ("concat_parts", "widen", "winograd")
 FLOAT8_GPUS = ("sm_89", "sm_90a")  # they multiply 8-bit floats; the others, what was rounded to them
 FLOAT8_TILES = (1, 10), (11, 17), (11, 17), (18, 24), (25, 31), (32, 38)  # mma.sync's, wgmma's, those with tensor maps, of both kinds of clusters
 TILES, PLAIN_TILES = 54, 10  # of 16 bits on sm_90a: mma.sync's, then wgmma's, then those with tensor maps: of a block, and of two kinds of clusters (convolutions: or with regions)
@@ -43,7 +43,7 @@ def made(seed, gpu, float8=False):
 PRODUCTS = {"Linear", "SwiGLU", "apply", "matmul", "matmul_transposed", "Conv2d", "conv2d"}
 WANTS = {  # what a program must have for a choice to matter to it: one of these operations, and this of its recipe
     **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma"], ({"attention"}, None)),
-    **dict.fromkeys(["layout", "channels"], ({"Conv2d", "conv2d"}, None)),
+    **dict.fromkeys(["layout", "channels", "winograd"], ({"Conv2d", "conv2d"}, None)),
     **dict.fromkeys(["precision", "widen", "narrow", "approximate", "wgmma", "tma", "clusters"], (PRODUCTS, "16")),
     **dict.fromkeys(["amx", "dpbf16", "widened"], (PRODUCTS | {"attention"}, "16")),
     **dict.fromkeys(["moments", "column_sums", "row_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),

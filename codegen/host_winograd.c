@@ -1,0 +1,115 @@
+/* host_winograd: what kernels/winograd_x86.c must know of one convolution by 3 x 3 weights, or one of its gradients. One launch
+ * transforms the weights into the workspace, another one multiplies, and its epilogue is that of host_gemm.c; of a gradient of weights one
+ * launch sums, and another one adds up the parts and transforms them. */
+#include "codegen/host_gemm.h"
+#include "kernels/winograd_host.h"
+#include <stddef.h>
+#include <string.h>
+
+static bool has_form(const ConvForm *f) {
+  bool is_plain = f->is_nhwc && f->groups == 1 && f->stride[0] * f->stride[1] == 1 && f->dilation[0] * f->dilation[1] == 1;
+  return is_plain && f->kernel_height == 3 && f->kernel_width == 3 && f->in % GEMM_LANES == 0 && f->out % GEMM_LANES == 0 &&
+         f->padding[0] <= 2 && f->padding[1] <= 2;
+}
+
+/* Multiply-adds in the time of either way: the transforms take 24 cycles for each vector of channels of a tile, in which 32 multiply-adds a
+ * cycle could be made. */
+static bool is_faster(const ConvForm *f) {
+  int64_t tiles = (f->out_height + 1) / 2 * ((f->out_width + 1) / 2), pixels = f->out_height * f->out_width;
+  return tiles * (WINOGRAD_PLACES * f->in * f->out + 48 * (f->in + f->out)) < pixels * 9 * f->in * f->out;
+}
+
+static WinogradProduct forward_of(const ConvForm *f) {
+  return (WinogradProduct){.images = f->images,
+                           .height = f->in_height,
+                           .width = f->in_width,
+                           .channels = f->in,
+                           .out_height = f->out_height,
+                           .out_width = f->out_width,
+                           .outs = f->out,
+                           .pad_top = f->padding[0],
+                           .pad_left = f->padding[1]};
+}
+
+/* dx[y][x][c] = the sum over kh, kw, o of dy[y + top - kh][x + left - kw][o] w[o][kh][kw][c]: a convolution of dy by weights that
+ * are turned round. */
+static WinogradProduct images_of(const ConvForm *f) {
+  return (WinogradProduct){.images = f->images,
+                           .height = f->out_height,
+                           .width = f->out_width,
+                           .channels = f->out,
+                           .out_height = f->in_height,
+                           .out_width = f->in_width,
+                           .outs = f->in,
+                           .pad_top = 2 - f->padding[0],
+                           .pad_left = 2 - f->padding[1],
+                           .is_turned = true};
+}
+
+static bool winograd_of(const HostKernel *kernel, const Node *conv, WinogradProduct *p) {
+  const Module *module = kernel->module;
+  bool is_conv = conv->op == OP_CONV || conv->op == OP_CONV_GRAD_INPUT || conv->op == OP_CONV_GRAD_WEIGHT;
+  if (!is_conv || module->is_portable || module->vector_bytes < 32 || !module_has_tiles(module) || module_leaves_out(module, "winograd") ||
+      conv->type.dtype != DT_F32 || conv->input[0]->type.dtype != DT_F32 || conv->input[1]->type.dtype != DT_F32)
+    return false;
+  ConvForm f = conv_form(conv);
+  if (!has_form(&f) || f.images * f.in_height * f.in_width * f.out_height * f.out_width * f.in * f.out == 0 || !is_faster(&f)) return false;
+  *p = conv->op == OP_CONV_GRAD_INPUT ? images_of(&f) : forward_of(&f);
+  if (conv->op == OP_CONV_GRAD_WEIGHT) return !kernel->body && winograd_choose_weights(p, module->vector_bytes);
+  return winograd_choose(p, module->vector_bytes);
+}
+
+bool host_winograd_suits(const HostKernel *kernel, const Node *conv) {
+  WinogradProduct p;
+  return winograd_of(kernel, conv, &p);
+}
+
+/* The module's constant; tiles: of the products for each place. */
+static LLVMValueRef define_winograd(HostKernel *kernel, const char *name, const WinogradProduct *p, const char *family, const TileForm *tiles,
+                                    LLVMValueRef epilogue) {
+  enum { NUMBERS = offsetof(WinogradProduct, tile) / sizeof(int64_t) };
+  _Static_assert(sizeof(WinogradProduct) == (NUMBERS + 5) * 8, "pointers are last");
+  int64_t numbers[NUMBERS];
+  memcpy(numbers, p, sizeof numbers);
+  LLVMValueRef pointers[5] = {[4] = epilogue};
+  if (tiles) host_tile_kernels(kernel, family, tiles, p->rows, pointers);
+  return host_constant(kernel, name, numbers, NUMBERS, pointers, 5);
+}
+
+static void emit_weights(HostKernel *kernel, WinogradProduct *p, const int argument[2], Kernel *out) {
+  const Node *node = kernel->node;
+  p->arg_w = argument[0];
+  p->arg_x = argument[1];
+  p->arg_y = node->input_count;
+  p->arg_packed = node->input_count + 1;
+  TileForm tiles = {1, p->block_outs, p->block_channels, p->vectors};
+  LLVMValueRef data = define_winograd(kernel, "winograd", p, "gemm_tile_t", &tiles, NULL);
+  const char *add = arena_printf(kernel->scratch, "%s_combine", kernel->name);
+  out->workspace = winograd_sums_bytes(p);
+  host_call_library(kernel, kernel->name, "winograd_sum_run", data);
+  host_call_library(kernel, add, "winograd_weights_run", data);
+  const int64_t worth = 2500; /* cycles: several times the cost of a barrier */
+  host_add_launch(kernel, out, kernel->name, p->parts * winograd_blocks(p), 1);
+  host_add_launch(kernel, out, add, p->outs, worth / (p->channels * (p->parts + 1)) + 1);
+}
+
+void host_winograd_emit(HostKernel *kernel, const Node *conv, const int argument[2], Kernel *out) {
+  WinogradProduct p, packing;
+  winograd_of(kernel, conv, &p);
+  if (conv->op == OP_CONV_GRAD_WEIGHT) {
+    emit_weights(kernel, &p, argument, out);
+    return;
+  }
+  packing = p;
+  packing.arg_w = 0, packing.arg_packed = 1;
+  p.arg_packed = 0, p.arg_x = 1 + argument[0], p.arg_y = 1 + kernel->node->input_count;
+  TileForm form = {p.images * p.out_height, p.out_width, p.outs, p.vectors}, tiles = {1, p.lines * p.across, p.outs, p.vectors};
+  LLVMValueRef epilogue = kernel->body ? host_tile_epilogue(kernel, conv, &form) : NULL;
+  double filters = (double)(p.channels * GEMM_LANES), item = (double)(p.lines * p.across * p.channels * p.outs);
+  host_packed_emit(kernel, argument[1], winograd_packed_bytes(&p),
+                   &(PackedLaunch){"winograd_pack_run", define_winograd(kernel, "packing", &packing, NULL, NULL, NULL),
+                                   winograd_pack_items(&p), filters * 256},
+                   &(PackedLaunch){"winograd_run", define_winograd(kernel, "winograd", &p, "gemm_tile_n", &tiles, epilogue),
+                                   winograd_items(&p), item * WINOGRAD_PLACES * 2},
+                   out);
+}
