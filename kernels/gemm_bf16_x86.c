@@ -25,7 +25,7 @@ enum {
 typedef struct {
   _Alignas(64) uint32_t left[PAIR_ROWS][PAIR_PITCH];
   _Alignas(64) uint32_t right[PAIR_WORDS * 2 * GEMM_LANES]; /* of one strip */
-  _Alignas(64) float sums[PAIR_ROWS * GEMM_SUM_COLUMNS];    /* of each strip [rows][its width] */
+  _Alignas(64) float sums[PAIR_ROWS * GEMM_SUM_COLUMNS_GRADIENT];    /* of each strip [rows][its width] */
 } PairRoom;
 _Static_assert((int)PAIR_STEP == (int)GEMM_LANES, "a step of k is a vector");
 

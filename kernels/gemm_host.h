@@ -14,7 +14,7 @@ enum { GEMM_BLOCK_DEPTH = 224, GEMM_BLOCK_TILES = 8, GEMM_BLOCK_COLUMNS = 256 };
  * page: else their rows of one k would compete for few lines of a cache while they are copied. */
 enum { GEMM_LEFT_STEP = 16, GEMM_LEFT_STEP_NARROW = 6, GEMM_LEFT_APART = 16 };
 enum { GEMM_LEFT = 1 << 17, GEMM_LEFT_NARROW = 1 << 15, GEMM_LEFT_ROWS = 512 };
-enum { GEMM_SUM_ROWS = 512, GEMM_SUM_ROWS_NARROW = 96, GEMM_SUM_COLUMNS = 256, GEMM_SUM_COLUMNS_NARROW = 1536 }; /* at most, where k has several parts */
+enum { GEMM_SUM_ROWS = 256, GEMM_SUM_COLUMNS = 512, GEMM_SUM_ROWS_GRADIENT = 512, GEMM_SUM_COLUMNS_GRADIENT = 256, GEMM_SUM_ROWS_NARROW = 96, GEMM_SUM_COLUMNS_NARROW = 1536 }; /* at most, where k has several parts */
 enum { GEMM_PACKED_DEPTH = 1024, GEMM_PACKED_DEPTH_GRADIENT = 256, GEMM_PACKED_DEPTH_NARROW = 384 }; /* narrow: of registers below 64 bytes */
 enum { GEMM_PACKED_MOST = 16 << 20 }; /* bytes of a packed b at most */
 enum { GEMM_NEAR = 4 };
@@ -111,10 +111,15 @@ static inline bool gemm_is_deep(int64_t m, int64_t n, int64_t k, bool ta, int64_
   return ta ? m >= 48 : m >= 128 || (is_wide && m >= 48 && k >= 2048);
 }
 
+/* A gradient of few rows by many columns: a block has all rows, so that no two of them copy the same part of b. */
+static inline bool gemm_is_flat(int64_t m, int64_t n, int64_t k, bool ta, bool is_wide) {
+  return is_wide && ta && m <= 384 && n >= 1024 && k > GEMM_PACKED_DEPTH_GRADIENT;
+}
+
 /* Of many rows a matrix is packed once, for all threads, before they multiply, unless the copy would be large. Copying an
  * element takes a fraction of what it takes to multiply it with so many rows. */
-static inline bool gemm_is_packed(int64_t batch, int64_t m, int64_t n, int64_t k) {
-  bool is_worth = m >= 256 && n >= 32 && k >= 128;
+static inline bool gemm_is_packed(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta, bool is_wide) {
+  bool is_worth = m >= 256 && n >= 32 && k >= 128 && !gemm_is_flat(m, n, k, ta, is_wide);
   return is_worth && batch * (n + GEMM_LANES) * k * 4 <= GEMM_PACKED_MOST;
 }
 
@@ -128,11 +133,12 @@ static inline int64_t gemm_part(int64_t tiles, int64_t most) {
 }
 
 /* Chooses the blocks of a deep product: large enough to be worth copying, and several of them
- * if that is possible, for the threads to share. is_shared: all blocks read one copy of b; so rows are cut rather than columns, as each
- * block copies its rows of a. */
+ * if that is possible, for the threads to share. Where all blocks read one copy of b, rows are cut rather than columns, as each
+ * block copies its rows of a; flat ones are cut along columns alone. */
+typedef enum { GEMM_CUT_LONGER, GEMM_CUT_ROWS, GEMM_CUT_COLUMNS } GemmCut;
 static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, int64_t n, int64_t depth,
-                                      int64_t k, int64_t most_tiles, int64_t most_columns, bool is_shared) {
-  int64_t few = batch * m * n / 32 * k >> 18, enough = is_shared ? 16 : 8; /* blocks of 2^18 cycles */
+                                      int64_t k, int64_t most_tiles, int64_t most_columns, GemmCut cut) {
+  int64_t few = batch * m * n / 32 * k >> 18, enough = cut == GEMM_CUT_ROWS ? 16 : 8; /* blocks of 2^18 cycles */
   few = few > enough ? enough : few;
   int64_t width = tile->vectors * GEMM_LANES, parts = (k + depth - 1) / depth;
   int64_t down = (m + tile->rows - 1) / tile->rows, across = (n + width - 1) / width;
@@ -143,7 +149,8 @@ static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, 
     tile->work = batch * ((down + tile->down - 1) / tile->down) *
                  ((across + tile->across - 1) / tile->across);
     if (tile->work >= few || (tile->down <= 3 && tile->across == 1)) return;
-    if (tile->across > 1 && (is_shared ? tile->down <= 8 : tile->across * width >= tile->down * tile->rows))
+    bool is_wider = tile->across * width >= tile->down * tile->rows;
+    if (tile->across > 1 && (cut == GEMM_CUT_ROWS ? tile->down <= 8 : cut == GEMM_CUT_COLUMNS || is_wider))
       tile->across = (tile->across + 1) / 2;
     else if (tile->down > 3)
       tile->down = (tile->down + 1) / 2;
@@ -161,10 +168,14 @@ static inline void gemm_choose_deep(GemmTile *tile, int64_t batch, int64_t m, in
   int64_t parts = (k + depth - 1) / depth, left = is_wide ? GEMM_LEFT : GEMM_LEFT_NARROW;
   depth = (k + parts - 1) / parts;
   int64_t step = is_wide ? GEMM_LEFT_STEP : GEMM_LEFT_STEP_NARROW;
-  int64_t rows = parts == 1 ? GEMM_LEFT_ROWS : is_wide ? GEMM_SUM_ROWS : GEMM_SUM_ROWS_NARROW;
-  int64_t columns = is_wide ? GEMM_SUM_COLUMNS : GEMM_SUM_COLUMNS_NARROW, tiles = left / (step * depth + GEMM_LEFT_APART), most = rows / tile->rows;
-  gemm_choose_blocks(tile, batch, m, n, depth, k, tiles < most ? tiles : most,
-                     parts == 1 ? gemm_width(n) + GEMM_MAX_VECTORS * GEMM_LANES : columns, !is_wide && is_packed);
+  int64_t rows = !is_wide ? GEMM_SUM_ROWS_NARROW : ta ? GEMM_SUM_ROWS_GRADIENT : GEMM_SUM_ROWS;
+  int64_t columns = !is_wide ? GEMM_SUM_COLUMNS_NARROW : ta ? GEMM_SUM_COLUMNS_GRADIENT : GEMM_SUM_COLUMNS;
+  if (parts == 1) rows = GEMM_LEFT_ROWS, columns = gemm_width(n) + GEMM_MAX_VECTORS * GEMM_LANES;
+  int64_t tiles = left / (step * depth + GEMM_LEFT_APART), most = rows / tile->rows;
+  GemmCut cut = is_packed && (!is_wide || (parts > 1 && !ta)) ? GEMM_CUT_ROWS
+                : gemm_is_flat(m, n, k, ta, is_wide)          ? GEMM_CUT_COLUMNS
+                                                              : GEMM_CUT_LONGER;
+  gemm_choose_blocks(tile, batch, m, n, depth, k, tiles < most ? tiles : most, columns, cut);
 }
 
 /* Those of bf16, which AMX or AVX512-BF16 multiply if the processor has them, else gemm_x86.c does: whole tiles of AMX, and
@@ -176,7 +187,7 @@ static inline void gemm_choose_pairs(GemmTile *tile, int64_t batch, int64_t m, i
   tile->rows = GEMM_PAIR_ROWS;
   tile->vectors = n > GEMM_LANES ? 2 : 1;
   gemm_choose_blocks(tile, batch, m, n, depth, k, GEMM_BF16_ROWS / GEMM_PAIR_ROWS,
-                     parts == 1 ? gemm_width(n) + GEMM_LANES : GEMM_SUM_COLUMNS, false);
+                     parts == 1 ? gemm_width(n) + GEMM_LANES : GEMM_SUM_COLUMNS_GRADIENT, GEMM_CUT_LONGER);
   tile->depth = depth;
   tile->down *= GEMM_PAIR_ROWS / 8;
   tile->rows = 8;
@@ -187,7 +198,7 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
                                    int64_t type, int vector_bytes) {
   GemmTile best = {0};
   bool is_deep = gemm_is_deep(m, n, k, ta, type, vector_bytes >= 64);
-  bool is_packed = is_deep && gemm_is_packed(batch, m, n, k);
+  bool is_packed = is_deep && gemm_is_packed(batch, m, n, k, ta, vector_bytes >= 64);
   int split = vector_bytes >= 64 ? 1 : 64 / vector_bytes, registers = vector_bytes >= 64 ? 29 : 15;
   int64_t least = INT64_MAX;
   for (int vectors = 1; vectors <= GEMM_MAX_VECTORS; vectors++)
@@ -222,7 +233,7 @@ static inline GemmTile gemm_choose_few(int64_t batch, int64_t m, int64_t n, int6
   GemmTile tile = {.rows = (int)m, .vectors = vector_bytes >= 64 ? GEMM_MAX_VECTORS : 1};
   int64_t columns = (n + GEMM_LANES - 1) / GEMM_LANES;
   if (tile.vectors > columns) tile.vectors = (int)columns;
-  gemm_choose_blocks(&tile, batch, m, n, GEMM_BLOCK_DEPTH, k, GEMM_BLOCK_TILES, GEMM_BLOCK_COLUMNS, false);
+  gemm_choose_blocks(&tile, batch, m, n, GEMM_BLOCK_DEPTH, k, GEMM_BLOCK_TILES, GEMM_BLOCK_COLUMNS, GEMM_CUT_LONGER);
   return tile;
 }
 

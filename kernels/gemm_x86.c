@@ -392,15 +392,13 @@ ALWAYS void pack_item_as(int type, const GemmProduct *p, const void *b, float *p
   int64_t groups = (p->depth + GEMM_PACK_ROWS - 1) / GEMM_PACK_ROWS; /* of rows, of each part of k */
   int64_t first = at / groups * p->depth, depth = k - first < p->depth ? k - first : p->depth;
   int64_t row = at % groups * GEMM_PACK_ROWS, last = row + GEMM_PACK_ROWS < depth ? row + GEMM_PACK_ROWS : depth;
-  for (int64_t column = 0; column < n; column += most) {
-    int64_t columns = n - column < most ? n - column : most, width = gemm_width(columns);
-    float *to = packed + gemm_panel_at(p, batch, first, depth, column / most) + row * width;
-    for (int64_t i = row; i < last; i++, to += width) {
-      int64_t from = (first + i) * n + column, j = 0;
+  for (int64_t i = row; i < last; i++) /* row by row: hardware fetches ahead what is read on and on */
+    for (int64_t column = 0; column < n; column += most) {
+      int64_t columns = n - column < most ? n - column : most, width = gemm_width(columns), from = (first + i) * n + column, j = 0;
+      float *to = packed + gemm_panel_at(p, batch, first, depth, column / most) + i * width;
       for (; j + GEMM_LANES <= columns; j += GEMM_LANES) lanes_store(to + j, lanes_load_as(type, b, from + j));
       for (; j < width; j++) to[j] = j < columns ? lanes_at(type, b, from + j) : 0.0f;
     }
-  }
 }
 
 static __attribute__((noinline)) void pack_items(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
