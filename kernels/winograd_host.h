@@ -7,9 +7,10 @@
  *   y = A' ((G w G') * (B' x B)) A,  where * is by element, A' = [1 1 1 0; 0 1 -1 -1],
  *   G = [1 0 0; 1/2 1/2 1/2; 1/2 -1/2 1/2; 0 0 1],  B' = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1]
  * For each of the 16 places in a tile the sum over channels is a matrix product: tiles by channels by the results' channels.
- * The transforms add and subtract, and halve weights, so that integers as large as 2^20 stay exact; otherwise rounding errors
- * are about twice those of the sums that the definition has. An infinite pixel makes the four results of its tiles NaN where the definition
- * may have an infinity or, where they do not see it, a number. */
+ * The transforms add and subtract, and halve weights, so that sums of small integers are exact. Otherwise the errors of results and of the images'
+ * gradients were 0.4 to 1 of those of plain sums in f32 (root mean squares, 16 to 128 channels, images about 0 and far from it), those of the
+ * weights' gradients 0.3 to 2. A pixel that is infinite or NaN makes all four results of its tiles NaN, where the definition may have an infinity, or,
+ * where a window does not see it, a number. */
 #ifndef FT_KERNELS_WINOGRAD_HOST_H
 #define FT_KERNELS_WINOGRAD_HOST_H
 #include "kernels/gemm_host.h"
