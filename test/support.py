@@ -91,6 +91,16 @@ def has_its_turn(number, of=5):
     return not turn or number % of == int(turn) % of
 
 
+def of_this_turn(cases, of):
+    """Those whose turn it is."""
+    return [case for number, case in enumerate(cases) if has_its_turn(number, of)]
+
+
+def in_turns(number, of):
+    """Of a class of tests or of one: only the commits whose turn it is run it, as has_its_turn says."""
+    return unittest.skipUnless(has_its_turn(number, of), "the turn of another commit")
+
+
 def read_log(path):
     """All that a log of JSON lines holds, but for its events (read_events) and statistics by layer."""
     with open(path) as file:
@@ -167,5 +177,6 @@ def main():
     program = unittest.main(module="__main__", exit=False, verbosity=int(os.environ.get("FT_TEST_VERBOSITY", "1")),
                             testRunner=unittest.TextTestRunner(resultclass=Result, stream=sys.stderr))
     failed = len(program.result.failures) + len(program.result.errors) + len(program.result.unexpectedSuccesses)
-    print(f"{max(program.result.testsRun - failed, 0)} passed, {failed} failed")
+    skipped = len(program.result.skipped)
+    print(f"{max(program.result.testsRun - failed - skipped, 0)} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     sys.exit(1 if failed or program.result.testsRun == 0 else 0)
