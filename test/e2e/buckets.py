@@ -155,11 +155,12 @@ class Buckets(texts.Texts):
             numpy.testing.assert_allclose(short[name], plain[name], rtol=50 * tolerance, atol=5 * tolerance, err_msg=name)
 
     def test_trains_as_padded_to_the_longest(self):
-        for recipe, options in (
+        cases = (
             ("optimizer = adamw(lr=0.01, weight_decay=0.1); clip = norm(0.5); schedule = cosine(warmup=3 steps); ema = 0.9; accumulate = 2", {"batch": 2}),
             ("optimizer = sgd(lr=0.05, momentum=0.9); freeze = \"e.*\"; recompute = auto(budget=4 MiB)", {"flags": ("--disable=fuse,memplan,storage,schedule",)}),
             ("optimizer = muon(lr=0.01); recompute = block; precision = bf16", {"tolerance": 5e-3}), ("optimizer = sgd(lr=0.05); precision = fp16", {"tolerance": 5e-3}),
-        ):
+        )
+        for recipe, options in support.of_this_turn(cases, 3):
             with self.subTest(recipe, **options):
                 self.assert_trains_alike(recipe, **options)
 
@@ -185,7 +186,7 @@ class Buckets(texts.Texts):
         artifact = self.model(recipe=recipe, data="workers = 0", batch=2)
         whole = self.train(artifact, "--save", "whole")
         self.assert_batches(whole, 4)
-        for workers in (1, 4):
+        for workers in support.of_this_turn((1, 4), 2):
             other = self.model(recipe=recipe, data=f"workers = {workers}; prefetch = 3", batch=2, name="w.so")
             folder = "train.checkpoint.dir=" + self.path(f"d{workers}")
             self.train(other, "--steps", "9", "--set", folder)
@@ -193,13 +194,13 @@ class Buckets(texts.Texts):
             with open(self.path("whole"), "rb") as one, open(self.path("again"), "rb") as two:
                 self.assertEqual(one.read(), two.read())
         plain = self.model("pad", recipe, batch=2, name="plain.so")
-        self.fails(1, "or in another order (rows of 4, 8, 16), this one has: all of its files", "ftrun", plain, "--resume", self.path("d1"), cwd=self.folder)
+        self.fails(1, "or in another order (rows of 4, 8, 16), this one has: all of its files", "ftrun", plain, "--resume", self.path(f"d{workers}"), cwd=self.folder)
 
     def test_ranks(self):
         if not hosts.HAS_MPI:
             self.skipTest("no MPI: libft-mpi.so or mpirun is missing")
         whole = self.train(self.model(), "--save", "one")
-        for distributed in ("data = any", "data = 2; zero = 1", "data = 2; zero = 3", "tensor = 2"):
+        for distributed in support.of_this_turn(("data = any", "data = 2; zero = 1", "data = 2; zero = 3", "tensor = 2"), 3):
             with self.subTest(distributed):
                 artifact = self.model(distributed=distributed, batch=4 if "tensor" in distributed else 2, name="r.so")
                 ranks = self.train(["--ranks", "2", artifact], "--save", "two")

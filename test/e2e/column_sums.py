@@ -45,7 +45,9 @@ class ColumnSums(support.Case):
 
     def gradients(self, source, weights, *flags, seed=None):
         """Of each parameter, by one step of 8192 times the gradient, and the kernels' names."""
-        artifact = self.compile(source, *flags, name="model.ptx")
+        return self.gradients_of(self.compile(source, *flags, name="model.ptx"), weights, seed)
+
+    def gradients_of(self, artifact, weights, seed=None):
         env = {"FT_SIM_SEED": str(seed)} if seed else None
         support.run("ftrun", artifact, "--device", "sim", "--data", self.folder, "--init", self.path("start.safetensors"), "--steps", 1, "--no-shuffle",
                     "--save", self.path("end.safetensors"), env=env)
@@ -73,11 +75,11 @@ class ColumnSums(support.Case):
         act, rest = ACTS[name]
         weights = self.start(batch, width, hidden)
         source = SOURCE.format(width=width, hidden=hidden, drop=0, act=name.split()[0], rest=rest, batch=batch, precision=precision)
+        apart, kernels = self.gradients(source, weights, "--gpu", gpu, "--disable=" + LEFT_OUT)
+        self.assertFalse(any(kernel.endswith("_columns") for kernel in kernels), kernels)
         fused, kernels = self.gradients(source, weights, "--gpu", gpu)
         self.assertTrue(any(re.search("_dot_.*_columns$", kernel) for kernel in kernels), kernels)
         self.assertTrue(any(re.search("_row_.*_columns$", kernel) for kernel in kernels), kernels)
-        apart, kernels = self.gradients(source, weights, "--gpu", gpu, "--disable=" + LEFT_OUT)
-        self.assertFalse(any(kernel.endswith("_columns") for kernel in kernels), kernels)
         what = f"{name}, {precision}, {gpu}"
         exact = self.pytorchs(act, weights)
         errors = self.error(fused, exact), self.error(apart, exact), self.error(fused, apart)
@@ -86,7 +88,7 @@ class ColumnSums(support.Case):
         self.assertLess(errors[2], NEAR + FLIPS[precision], what)
         if precision == "f32":
             self.assertLess(errors[0], NEAR)
-        again, _ = self.gradients(source, weights, "--gpu", gpu, seed=5)
+        again, _ = self.gradients_of(self.path("model.ptx"), weights, seed=5)
         for parameter, value in fused.items():
             numpy.testing.assert_array_equal(value, again[parameter], what + ": with warps in another order")
 
@@ -98,8 +100,8 @@ class ColumnSums(support.Case):
 
     def test_odd_sizes(self):
         """Rows that begin anywhere, batches that fill no tile; columns that are no multiple of four have sums of their own."""
-        self.check("gelu", "f32", "sm_80", batch=601, width=508, hidden=68)
-        self.check("silu", "bf16", "sm_90a", batch=777, width=344, hidden=200)
+        for act, precision, gpu, batch, width, hidden in support.of_this_turn((("gelu", "f32", "sm_80", 601, 508, 68), ("silu", "bf16", "sm_90a", 777, 344, 200)), 2):
+            self.check(act, precision, gpu, batch=batch, width=width, hidden=hidden)
 
     def test_dropout_and_parts(self):
         """Dropped elements, and a batch in parts: against kernels of their own, which random numbers and orders of parts do not depend on."""

@@ -73,20 +73,18 @@ class Numbers(CudaCase):
     def test_same_losses_in_any_order(self):
         truth = self.losses("--epochs", 2, device="sim")
         self.assertEqual(sum(1 for line in truth if "eval" not in line), 50)
-        for seed in (0, 1, 6, 8):
-            for keep in (0, 1):
-                got = self.losses("--epochs", 2, SEED=seed, FT_KEEP_DATA=keep)
-                self.assertEqual(got, truth, f"seed {seed}, data kept {keep}")
-                self.assertEqual(self.report()["left"], 0, "memory that was not freed")
+        for seed, keep in support.of_this_turn([(seed, keep) for seed in (0, 1, 6, 8) for keep in (0, 1)], 3):
+            got = self.losses("--epochs", 2, SEED=seed, FT_KEEP_DATA=keep)
+            self.assertEqual(got, truth, f"seed {seed}, data kept {keep}")
+            self.assertEqual(self.report()["left"], 0, "memory that was not freed")
 
     def test_many_launches_in_a_row(self):
         """Nothing but the events keeps slots, results and pinned batches from being overwritten."""
         flags = ["--steps", 300, "--set", "train.eval.every=0"]
         truth = self.losses(*flags, device="sim")
-        for seed in (0, 1, 2, 4, 8):  # each stream slow in turn, and none
-            for more in (dict(FT_KEEP_DATA=1), dict(FT_KEEP_DATA=0)):
-                got = self.losses(*flags, "--set", "data.workers=2", "--set", "data.prefetch=1", SEED=seed, **more)
-                self.assertEqual(got, truth, (seed, more))
+        for seed, keep in support.of_this_turn([(seed, keep) for seed in (0, 1, 2, 4, 8) for keep in (1, 0)], 3):  # each stream slow in turn, and none
+            got = self.losses(*flags, "--set", "data.workers=2", "--set", "data.prefetch=1", SEED=seed, FT_KEEP_DATA=keep)
+            self.assertEqual(got, truth, (seed, keep))
 
     def test_without_graphs(self):
         truth = self.losses("--steps", 30, device="sim")
@@ -150,7 +148,7 @@ train { model = Wide; data = D; batch = 8; epochs = 1; seed = 3; optimizer = sgd
             return contents
 
         truth = files("sim", device="sim")
-        for seed in (0, 1, 6, 27):
+        for seed in support.of_this_turn((0, 1, 6, 27), 2):
             self.assertTrue(files(f"device{seed}", SEED=seed, FT_KEEP_DATA=0) == truth)
             self.assertGreater(self.report()["on_device"], 3)
         self.ftrun(self.artifact, "--steps", 14, FT_KEEP_DATA=0)
@@ -171,7 +169,7 @@ train { model = Wide; data = D; batch = 8; epochs = 1; seed = 3; optimizer = sgd
             truth = self.losses(*flags, artifact=artifact, device="sim")
             self.assertIn("ema_loss", truth[-1])
             self.assertNotEqual(truth[-1]["loss"], truth[-1]["ema_loss"])
-            for seed in (0, 5, 14):
+            for seed in support.of_this_turn((0, 5, 14), 3):
                 self.assertEqual(self.losses(*flags, artifact=artifact, SEED=seed), truth, (precision, seed))
             self.losses(*flags, artifact=artifact, FT_KEEP_DATA=0)
             copies.append({name: count for name, count in self.report().items() if name in ("to_host", "pageable", "synchronize")})
@@ -361,7 +359,7 @@ train { model = M; data = D; batch = 16; epochs = 2; seed = 3; optimizer = sgd(l
         self.follows(artifact, 1e-5)
 
     def test_compute_types(self):
-        for precision, compute, tolerance in (("tf32", 1, 2e-3), ("bf16", 2, 2e-2), ("fp16", 3, 2e-2)):
+        for precision, compute, tolerance in support.of_this_turn((("tf32", 1, 2e-3), ("bf16", 2, 2e-2), ("fp16", 3, 2e-2)), 3):
             artifact = self.compile(self.EPILOGUES, "--set", f"train.precision={precision}", name=f"{precision}.ptx")
             self.assertGreater(len(self.offered(artifact, compute=compute)), 4)
             self.assertEqual(len(self.offered(artifact, n=32, act=2, aux=1, bias=1)), 1)  # types that the library takes together

@@ -136,7 +136,8 @@ class Float8(support.Case):
         return loss, {name: (start[name] - end[name]) / RATE for name in start}
 
     def follow(self, source, model, shapes, sizes, targets, near):
-        """Each step from where the emulation was, so that differences do not grow over the steps. sizes: steps, and of a batch."""
+        """Each step from where the emulation was, so that differences do not grow over the steps. sizes: steps, and of a batch. With FT_TURN half of the targets."""
+        targets = support.of_this_turn(targets, 2)
         steps, batch = sizes
         x = numpy.random.default_rng(4).standard_normal((steps * batch, shapes["fc1.weight"][1])).astype("f4")
         label = x[:, :10].argmax(1).astype("i4")

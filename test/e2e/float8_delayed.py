@@ -105,7 +105,8 @@ class Delayed(support.Case):
         x *= sizes[:, None]
         self.data(x, y=y)
         flags = ("--set", "train.lr=1e-9")  # the weights stay of a size
-        for name, device, options in (("m.so", "cpu", ()), ("u.so", "cpu", ("--disable=fuse",)), ("m.ptx", "sim", ()), ("e.ptx", "sim", BYTES), ("h.ptx", "sim", HOPPER)):
+        targets = ("m.so", "cpu", ()), ("u.so", "cpu", ("--disable=fuse",)), ("m.ptx", "sim", ()), ("e.ptx", "sim", BYTES), ("h.ptx", "sim", HOPPER)
+        for name, device, options in support.of_this_turn(targets, 2):
             made = self.compile(ONE, *options, name=name)
             support.run("ftrun", made, "--data", self.folder, "--steps", 0, "--save", self.path("start"), "--device", device)
             before = support.read_safetensors(self.path("start"))
@@ -126,7 +127,7 @@ class Delayed(support.Case):
         random = numpy.random.default_rng(7)
         x, y = (random.standard_normal((STEPS * BATCH, n)).astype("f4") for n in (IN, OUT))
         self.data(x, y=y)
-        for name, device, options in (("m.so", "cpu", ()), ("m.ptx", "sim", ()), ("e.ptx", "sim", BYTES), ("h.ptx", "sim", HOPPER)):
+        for name, device, options in support.of_this_turn((("e.ptx", "sim", BYTES), ("m.so", "cpu", ()), ("m.ptx", "sim", ()), ("h.ptx", "sim", HOPPER)), 2):
             states = self.train(self.compile(ONE, *options, name=name), "--device", device)
             for step in range(1, STEPS):
                 rows = slice(step * BATCH, (step + 1) * BATCH)
@@ -202,7 +203,7 @@ class Delayed(support.Case):
         for step, state in enumerate(parts):
             self.assertEqual(state[LARGEST][-1, 0, 0], inputs[step])  # of this batch, and not of an earlier one
             numpy.testing.assert_array_equal(state[SCALES], next_scales(state[LARGEST], numpy.ones((PRODUCTS, 3), "f4"), 1))
-        for options in ((), BYTES, HOPPER):
+        for options in support.of_this_turn(((), BYTES, HOPPER), 3):
             made = self.compile(DEEP, "--set", f"train.batch={BATCH // PARTS}", "--set", f"train.accumulate={PARTS}", *options, name="parts.ptx")
             sim = self.train(made, "--device", "sim", steps=2)
             numpy.testing.assert_allclose(sim[0][LARGEST][-1], parts[0][LARGEST][-1], rtol=1e-2)
@@ -218,7 +219,7 @@ class Delayed(support.Case):
             numpy.testing.assert_allclose(b[SCALES], a[SCALES], rtol=2e-2)
         self.divided(alone[0], states[0])
         self.assertEqual(len(self.train(any_ranks, folder=self.path("one"))), STEPS)
-        for zero in (1, 2, 3):
+        for zero in support.of_this_turn((1, 2, 3), 3):
             made = self.compile(DEEP, "--set", "distributed.data=2", "--set", f"train.batch={BATCH // 2}", "--set", f"distributed.zero={zero}", name=f"zero{zero}.so")
             for a, b in zip(states, self.train(made, "--ranks", 2)):
                 numpy.testing.assert_allclose(b[SCALES], a[SCALES], rtol=2e-2)
@@ -228,9 +229,10 @@ class Delayed(support.Case):
         """Two ranks that stop and go on are two that did not, to the bit; the history is one of all ranks, so one rank may go on, too. An odd batch, and PTX."""
         self.deep_data()
         alone = self.compile(DEEP, "--set", "train.batch=5", "--set", "train.accumulate=4", name="alone.so")
-        for name, options, flags in (("odd.so", ("distributed.data=any", "train.batch=5", "train.accumulate=2"), ()),
-                                     ("zero.so", ("distributed.data=2", f"train.batch={BATCH // 2}", "distributed.zero=3"), ()),
-                                     ("bytes.ptx", ("distributed.data=2", f"train.batch={BATCH // 2}"), ("--device", "sim"))):
+        ways = (("odd.so", ("distributed.data=any", "train.batch=5", "train.accumulate=2"), ()),
+                ("zero.so", ("distributed.data=2", f"train.batch={BATCH // 2}", "distributed.zero=3"), ()),
+                ("bytes.ptx", ("distributed.data=2", f"train.batch={BATCH // 2}"), ("--device", "sim")))
+        for name, options, flags in support.of_this_turn(ways, 3):
             made = self.compile(DEEP, *(item for option in options for item in ("--set", option)), *(BYTES if flags else ()), name=name)
             whole = self.train(made, "--ranks", 2, *flags, steps=3)
             folder = self.path("stopped-" + name)
@@ -266,9 +268,10 @@ class Delayed(support.Case):
         """Other forms of the step, and other precisions beside it, know the same tensors."""
         self.deep_data()
         grown = "grow = batch(16, 32, every=2 steps)"
-        for name, old, new in (("frozen", "optimizer =", 'freeze = after(3 steps, "shared.*"); optimizer ='), ("sharp", "optimizer =", "sharpness = sam(every=2); optimizer ="),
-                               ("own", "precision = fp8", "precision = bf16"), ("half", "precision = fp8(scaling=delayed, history=3, margin=1)", "precision = fp16(loss_scale=dynamic)"),
-                               ("grown", "optimizer =", grown + "; optimizer =")):
+        steps = (("frozen", "optimizer =", 'freeze = after(3 steps, "shared.*"); optimizer ='), ("sharp", "optimizer =", "sharpness = sam(every=2); optimizer ="),
+                 ("own", "precision = fp8", "precision = bf16"), ("half", "precision = fp8(scaling=delayed, history=3, margin=1)", "precision = fp16(loss_scale=dynamic)"),
+                 ("grown", "optimizer =", grown + "; optimizer ="))
+        for name, old, new in support.of_this_turn(steps, 2):
             source, flags = DEEP.replace(old, new), ()
             if name in ("own", "half"):
                 source = source.replace("precision = bf16(scaling=delayed, history=3, margin=1)", "precision = bf16").replace('name="up"', 'name="up", precision=fp8')

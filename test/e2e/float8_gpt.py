@@ -258,7 +258,8 @@ class Float8Gpt(support.Case):
         numpy.testing.assert_array_equal(after[SCALES], next_scales(after[LARGEST], before[SCALES]))
 
     def steps(self, runs, *settings):
-        for name, device, flags in runs:
+        """With FT_TURN half of the runs."""
+        for name, device, flags in support.of_this_turn(runs, 2):
             states, lines = self.train(self.compile(self.source, *SETTINGS, *settings, *flags, name=name), device)
             for step in range(1, STEPS + 1):
                 before, after, line = states[step - 1], states[step], lines[step - 1]
@@ -277,12 +278,12 @@ class Float8Gpt(support.Case):
         self.steps((("m.so", "cpu", F32), ("u.so", "cpu", ("--disable=fuse,amx,dpbf16",)), ("m.ptx", "sim", ()), ("e.ptx", "sim", BYTES), ("h.ptx", "sim", HOPPER)))
 
     def test_delayed(self):
-        self.steps((("d.so", "cpu", F32), ("v.so", "cpu", ("--disable=fuse,amx,dpbf16",)), ("d.ptx", "sim", ()), ("f.ptx", "sim", BYTES), ("g.ptx", "sim", HOPPER)), *DELAYED)
+        self.steps((("g.ptx", "sim", HOPPER), ("d.so", "cpu", F32), ("v.so", "cpu", ("--disable=fuse,amx,dpbf16",)), ("d.ptx", "sim", ()), ("f.ptx", "sim", BYTES)), *DELAYED)
 
     def test_planted(self):
         """An emulation that is wrong in one place is found, whatever the ties; without a defect it is equal."""
         both = "scale", "e4m3", "scale of another", "rounded gradient", "weights"
-        for name, settings, defects in (("m.ptx", (), both), ("d.ptx", DELAYED, (*both, "scale of another tensor"))):
+        for name, settings, defects in support.of_this_turn((("m.ptx", (), both), ("d.ptx", DELAYED, (*both, "scale of another tensor"))), 2):
             states, lines = self.train(self.compile(self.source, *SETTINGS, *settings, name=name), "sim")
             ours = self.gradient(states[1], states[2], lines[1]["grad_norm"])
             for defect in (None, *defects):

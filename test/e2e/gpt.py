@@ -127,8 +127,9 @@ class GptBytes(support.Case):
         self.assertAlmostEqual(evaluations[-1]["bits_per_byte"], evaluations[-1]["loss"] / math.log(2), places=3)
 
     def test_narrow_types_learn_as_well(self):
+        """With FT_TURN one of them."""
         ends, folder = {}, self.texts()
-        for how in ("f32", "bf16", "fp16", "bf16, parameters=bf16"):
+        for how in ("f32", *support.of_this_turn(("bf16", "fp16", "bf16, parameters=bf16"), 3)):
             sets = [flag for part in how.split(", ") for flag in ("--set", "train." + part if "=" in part else f"train.precision={part}")]
             artifact = self.compile(BYTES, "-D", "D=32", "-D", "L=2", "-D", "T=32", "--set", "train.batch=32", *sets)
             support.run("ftrun", artifact, "--data", folder, "--epochs", "2", "--log-jsonl", self.path("log.jsonl"))
@@ -321,15 +322,19 @@ class Gpt2Precisions(Gpt2):
             self.assertLess(losses, UNIT[precision] / 4, what)
             self.assertLess(gradients, 4 * UNIT[precision], what)
 
+    @support.in_turns(0, 2)
     def test_f32(self):
         self.check("f32")
 
+    @support.in_turns(1, 2)
     def test_tf32(self):
         self.check("tf32")
 
+    @support.in_turns(1, 2)
     def test_bf16(self):
         self.check("bf16")
 
+    @support.in_turns(0, 2)
     def test_fp16(self):
         self.check("fp16")
 

@@ -90,8 +90,9 @@ class Grow(support.Case):
             self.save(self.data)
         return lines
 
-    def assert_alike(self, text, grow, stages, tolerance=1e-5, run=(), name="m.so", size=16, flags=(), **options):
-        apart = self.in_stages(text, stages, **options)
+    def assert_alike(self, text, grow, stages, tolerance=1e-5, run=(), name="m.so", size=16, flags=(), apart=None, **options):
+        """Gives the lines of the trainings apart, for the next one like them."""
+        apart = apart or self.in_stages(text, stages, **options)
         batch = stages[-1][1]
         artifact = self.model(text, grow, size=size, batch=batch, name=name, flags=flags, **options)
         lines = self.train(artifact, *run, "--save", "grown", "--set", f"train.grow.every={EVERY}")
@@ -101,17 +102,18 @@ class Grow(support.Case):
         self.assertEqual(one.keys(), two.keys())
         for key in one:
             numpy.testing.assert_allclose(one[key], two[key], rtol=50 * tolerance, atol=5 * tolerance, err_msg=key)
-        return artifact
+        return apart
 
     def rows(self, *sizes):
         return [(size, 4, {name: self.data[name][:, :size] for name in "tn"}) for size in sizes]
 
     def test_rows(self):
-        for recipe, options in (
+        cases = (
             ("optimizer = adamw(lr=0.01, weight_decay=0.1); clip = norm(0.5); schedule = constant(warmup=4 steps); ema = 0.9", {}),
             ("optimizer = sgd(lr=0.05, momentum=0.9); freeze = \"e.*\"; recompute = auto(budget=4 MiB)", {"flags": ("--disable=fuse,memplan,storage,schedule",), "drop": 0}),
             ("optimizer = muon(lr=0.01); recompute = block; precision = bf16", {"tolerance": 5e-3}),
-        ):
+        )
+        for recipe, options in support.of_this_turn(cases, 3):
             with self.subTest(recipe):
                 self.assert_alike(ROWS, "truncate(T, 4, 8)", self.rows(4, 8, 16), recipe=recipe, **options)
 
@@ -120,8 +122,8 @@ class Grow(support.Case):
 
     def test_micro_batches_and_the_simulator(self):
         recipe = "optimizer = adam(lr=0.01); accumulate = 2; clip = norm(0.5)"
-        self.assert_alike(ROWS, "truncate(T, 4, 8)", self.accumulated(4, 8, 16), recipe=recipe)
-        self.assert_alike(ROWS, "truncate(T, 4, 8)", self.accumulated(4, 8, 16), recipe=recipe, name="m.ptx", run=("--device", "sim"))
+        apart = self.assert_alike(ROWS, "truncate(T, 4, 8)", self.accumulated(4, 8, 16), recipe=recipe)
+        self.assert_alike(ROWS, "truncate(T, 4, 8)", self.accumulated(4, 8, 16), recipe=recipe, name="m.ptx", run=("--device", "sim"), apart=apart)
         support.run("ftrun", self.path("m.ptx"), "--device", "cuda", "--save", "cuda", "--set", f"train.grow.every={EVERY}", cwd=self.folder, env={**FIXED, "FT_CUDA_LIBRARY": DRIVER, "FT_CUBLASLT": "own"})
         one, two = support.read_safetensors(self.path("grown")), support.read_safetensors(self.path("cuda"))
         for key in one:
@@ -191,7 +193,8 @@ class Grow(support.Case):
 
     def test_resumed(self):
         """In the middle of the second size, to the bit; with a share of all steps, which is that of the whole training."""
-        for text, grow, size in ((ROWS, "truncate(T, 4, 8, share=0.5)", 16), (IMAGES, "resize(S, 6, 8, share=0.5)", 12), (ROWS, "batch(1, 2, share=0.5)", 16)):
+        cases = ((ROWS, "truncate(T, 4, 8, share=0.5)", 16), (IMAGES, "resize(S, 6, 8, share=0.5)", 12), (ROWS, "batch(1, 2, share=0.5)", 16))
+        for text, grow, size in support.of_this_turn(cases, 3):
             with self.subTest(grow):
                 folder = self.path(grow[:4])
                 artifact = self.model(text, grow, size=size, recipe="optimizer = adam(lr=0.01); schedule = cosine; ema = 0.9", data="workers = 2")
@@ -216,11 +219,12 @@ class Grow(support.Case):
     def test_ranks(self):
         if not hosts.HAS_MPI:
             self.skipTest("no MPI: libft-mpi.so or mpirun is missing")
-        for grow, text, size, ways in (
+        cases = (
             ("truncate(T, 4, every=4)", ROWS, 16, ("data = 2; zero = 3", "tensor = 2")),
             ("batch(2, every=4)", ROWS, 16, ("data = any",)),
             ("resize(S, 6, every=4)", IMAGES, 12, ("data = any; sync_batch_norm = true",)),
-        ):
+        )
+        for grow, text, size, ways in support.of_this_turn(cases, 3):
             one = self.train(self.model(text, grow, size=size, drop=0), "--save", "one")
             for distributed in ways:
                 with self.subTest(grow, distributed=distributed):

@@ -61,7 +61,9 @@ class Joined(support.Case):
 
     def trained(self, source, *flags, steps=3, seed=None, init=()):
         """The weights, and how many kernels each joined launch of a step has."""
-        artifact = self.compile(source, *flags, name="model.ptx")
+        return self.runs(self.compile(source, *flags, name="model.ptx"), steps, seed, init)
+
+    def runs(self, artifact, steps=3, seed=None, init=()):
         support.run("ftrun", artifact, "--device", "sim", "--data", self.folder, "--steps", steps, "--no-shuffle", *init,
                     "--save", self.path("end.safetensors"), env={"FT_SIM_SEED": str(seed)} if seed else None)
         with open(artifact) as file:
@@ -70,9 +72,9 @@ class Joined(support.Case):
 
     def check(self, name, gpu, precision, optimizer="adam(lr=0.01)", batch=33, disable="dce2", *flags):
         source = (MODELS[name] + HEAD).format(batch=batch, precision=precision, optimizer=optimizer)
-        joined, parts = self.trained(source, "--gpu", gpu, f"--disable={disable}", *flags)
         alone, none = self.trained(source, "--gpu", gpu, f"--disable={disable},join_launches", *flags)
-        again, _ = self.trained(source, "--gpu", gpu, f"--disable={disable}", *flags, seed=9)
+        joined, parts = self.trained(source, "--gpu", gpu, f"--disable={disable}", *flags)
+        again, _ = self.runs(self.path("model.ptx"), seed=9)
         what = f"{name}, {gpu}, {precision}, {disable} {flags}"
         print(f"{what}: joined launches of {parts} kernels", flush=True)
         self.assertTrue(parts and not none, what)
@@ -81,22 +83,22 @@ class Joined(support.Case):
             numpy.testing.assert_array_equal(again[parameter], value, f"{what}: {parameter}, warps in another order")
 
     def test_same_bits(self):
+        """With FT_TURN a third of the cases."""
         self.write_data(99)
-        for i, name in enumerate(MODELS):
-            for gpu, precision in (("sm_80", ("bf16", "f32", "tf32", "f32", "tf32")[i]), ("sm_90a", ("f32", "bf16", "fp16", "f32", "fp16")[i])):
-                self.check(name, gpu, precision)
-        for batch in (2, 5):
-            self.check("rows", "sm_90a", "f32", batch=batch)
-        self.check("rows", "sm_80", "f32", "adam(lr=0.01)", 33, "memplan,early_launch")
-        self.check("rows", "sm_90a", "bf16", "sgd(lr=0.1)", 16, "dce2", "--set", "train.accumulate=2", "--set", "train.ema=0.9", "--set", "train.clip=1")
-        self.check("norm", "sm_90a", "f32", disable="fuse")
-        self.check("norm", "sm_80", "f32", disable="column_sums,row_sums,early_launch,memplan")
-        self.check("mlp", "sm_90a", "f32", "sgd(lr=0.1)", 24, "schedule", "--set", "train.accumulate=2")
+        cases = [(name, "sm_80", precision) for name, precision in zip(MODELS, ("bf16", "f32", "tf32", "f32", "tf32"))]
+        cases += [(name, "sm_90a", precision) for name, precision in zip(MODELS, ("f32", "bf16", "fp16", "f32", "fp16"))]
+        cases += [("rows", "sm_90a", "f32", "adam(lr=0.01)", batch) for batch in (2, 5)]
+        cases += [("rows", "sm_80", "f32", "adam(lr=0.01)", 33, "memplan,early_launch"),
+                  ("rows", "sm_90a", "bf16", "sgd(lr=0.1)", 16, "dce2", "--set", "train.accumulate=2", "--set", "train.ema=0.9", "--set", "train.clip=1"),
+                  ("norm", "sm_90a", "f32", "adam(lr=0.01)", 33, "fuse"), ("norm", "sm_80", "f32", "adam(lr=0.01)", 33, "column_sums,row_sums,early_launch,memplan"),
+                  ("mlp", "sm_90a", "f32", "sgd(lr=0.1)", 24, "schedule", "--set", "train.accumulate=2")]
+        for case in support.of_this_turn(cases, 3):
+            self.check(*case)
         self.write_data(1024)  # gradients of weights are summed in parts
-        for gpu, precision in (("sm_80", "bf16"), ("sm_90a", "f32")):
-            self.check("mlp", gpu, precision, "sgd(lr=0.1, momentum=0.9)", 1024)
-            with open(self.path("model.ptx")) as file:
-                self.assertIn("_combine", file.read())
+        gpu, precision = ("sm_80", "bf16") if support.has_its_turn(0, 2) else ("sm_90a", "f32")
+        self.check("mlp", gpu, precision, "sgd(lr=0.1, momentum=0.9)", 1024)
+        with open(self.path("model.ptx")) as file:
+            self.assertIn("_combine", file.read())
 
     def test_against_pytorch(self):
         """Gradients of all parameters, by one step of 8192 times these."""

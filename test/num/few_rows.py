@@ -59,7 +59,8 @@ class FewRows(support.Case):
 
     def test_sizes(self):
         cases = [(m, k, n) for m in (1, 2, 3, 4, 5) for k, n in ((7, 5), (64, 48), (768, 256), (33, 1000), (130, 17))]
-        for number, (m, k, n) in enumerate(cases + [(1, 5000, 300), (4, 1, 129), (1, 65, 2049)]):
+        cases = [(number, *case) for number, case in enumerate(cases + [(1, 5000, 300), (4, 1, 129), (1, 65, 2049)])]
+        for number, m, k, n in support.of_this_turn(cases, 2):
             for turned in (False, True):
                 precision = ("bf16", "fp16")[(number + turned) % 2]
                 with self.subTest(m=m, k=k, n=n, turned=turned, precision=precision):

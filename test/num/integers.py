@@ -1,6 +1,6 @@
 """Products of integers: pass integers and kernels/integer_x86.c against numpy's integer products, bit for bit. Odd sizes, numbers at the ends of
 their range, signed and unsigned of 2 to 8 bits, transposed and batched, with scales for all, for rows and for columns; by every kind of
-instruction that this machine has, and by the GPU's in the simulator, with and without fusion. What is not an integer (NaN, a FakeQuant that has seen nothing) is computed
+instruction that this machine has, and by the GPU's in the simulator, with and without fusion (with FT_TURN a third of these variants). What is not an integer (NaN, a FakeQuant that has seen nothing) is computed
 as it is."""
 import os
 import sys
@@ -377,22 +377,33 @@ class Integers(support.Case):
         numpy.testing.assert_allclose(got["y"], wanted, rtol=1e-4, atol=1e-5)
 
 
+@support.in_turns(0, 3)
 class IntegersWithoutVnni(Integers):
     flags = ["--disable=vnni"]
 
 
+@support.in_turns(1, 3)
 class IntegersOfAvx2(Integers):
     flags = ["--cpu", "x86-64-v3"]
 
 
+@support.in_turns(2, 3)
 class IntegersPortable(Integers):
     flags = ["--cpu", "x86-64"]
 
 
 class IntegersNotPooled(Integers):
+    """The pass looks at poolings only: the other programs become the same code."""
+
     flags = ["--disable=integer_pools"]
 
+    def setUp(self):
+        if self._testMethodName != "test_pooled":
+            self.skipTest("no pooling")
+        super().setUp()
 
+
+@support.in_turns(1, 3)
 class IntegersPlain(Integers):
     flags = ["--disable=fuse,simplify,simplify2"]
 
@@ -404,6 +415,7 @@ class IntegersOfGpu(Integers):
     takes_any_window = True
 
 
+@support.in_turns(2, 3)
 class IntegersBesideLibrary(IntegersOfGpu):
     """cuBLASLt in place of kernels, where it may be: not of these products, which stand alone here."""
 
@@ -415,14 +427,17 @@ class IntegersBesideLibrary(IntegersOfGpu):
         self.addCleanup(os.environ.pop, "FT_CUBLASLT")
 
 
+@support.in_turns(0, 3)
 class IntegersOfGpuPlain(IntegersOfGpu):
     flags = ["--disable=fuse,simplify,simplify2,index32"]
 
 
+@support.in_turns(2, 3)
 class IntegersOfHopper(IntegersOfGpu):
     flags = ["--gpu", "sm_90a"]
 
 
+@support.in_turns(0, 3)
 class IntegersOfOneDnn(Integers):
     """Images as they come: oneDNN has the convolutions, in f32."""
 

@@ -1,6 +1,6 @@
 """Standard layers against torch.nn: from PyTorch's state dict, a few steps of training in float64 there, then the weights
 back into PyTorch; evaluations with what was trained; several shapes, f32 and bf16, with and without fusion, and the PTX in
-the simulator. All layers of a table stand in one model, each with a loss of its own."""
+the simulator (with FT_TURN either these in f32, or in bf16). All layers of a table stand in one model, each with a loss of its own."""
 import os
 import sys
 
@@ -181,18 +181,21 @@ class Layers(support.Case):
                 self.assertLess(numpy.abs(got - y).max() / numpy.abs(y).max(), 2 * self.tolerance)
 
 
+@support.in_turns(0, 2)
 class LayersPlain(Layers):
     """Without fusion."""
 
     flags = ["--disable=fuse"]
 
 
+@support.in_turns(1, 2)
 class LayersInBf16(Layers):
     """Products in bf16: near what f64 gives."""
 
     precision, tolerance = "bf16", 2e-2
 
 
+@support.in_turns(0, 2)
 class LayersOnSim(Layers):
     """The PTX in the simulator."""
 
