@@ -16,6 +16,7 @@ import oracles
 from driver import Driver
 from generate import generate
 
+CODE = "code:" if os.environ.get("FT_WHOLE") else "quick:code:"
 PROGRAMS, EVERY = 720, 4  # every fourth one for a GPU: they take longer
 
 ROWS = """model Random(x: f32[B, N={length}], t: {target}) {{
@@ -188,7 +189,7 @@ def compile_text(driver, text, machine):
     with open(driver.path("p.ft"), "w") as file:
         file.write(text)
     machine, _, without = machine.partition(" without ")
-    verdict, said = driver.ask_files(driver.path("p.ft"), driver.path("p.values"), "code:" + machine, without or None, None)
+    verdict, said = driver.ask_files(driver.path("p.ft"), driver.path("p.values"), CODE + machine, without or None, None)
     return None if verdict == "ok" else f"{text}for {machine}: {verdict}: {said[:300]}"
 
 
@@ -201,10 +202,10 @@ def compile_one(driver, seed):
     program.on_ranks, program.on_stages = seed % 5 == 1, seed % 5 == 3
     if program.on_stages:
         program.settings["accumulate"] = 3
-    verdict, text, asked = oracles.ask(driver, program, "code:" + machine)
+    verdict, text, asked = oracles.ask(driver, program, CODE + machine)
     if verdict == "refused" and (asked.on_ranks or asked.on_stages):
         asked.on_ranks = asked.on_stages = False
-        verdict, text, _ = oracles.ask(driver, asked, "code:" + machine)
+        verdict, text, _ = oracles.ask(driver, asked, CODE + machine)
     return None if verdict == "ok" else f"seed {seed} for {machine}: {verdict}: {text[:300]}"
 
 

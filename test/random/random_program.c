@@ -480,11 +480,12 @@ static void compile(Case *c, bool is_gpu) {
     c->code.cleared = ARENA_ARRAY(c->arena, char, c->code.code.plan->places.at[PLACE_GRADS].bytes);
 }
 
-/* To kernels, or to code; the weights of a layer `two` are taken for sparse. */
+/* To kernels, or to code (quick: to what LLVM would read, which is all that ft itself does); the weights of a layer `two` are taken for sparse. */
 static void only_compile(Case *c, bool is_to_code) {
   PassOptions options = {.verify = true, .multiplies_float8 = float8_unit(c), .disable = c->request.without};
   CodegenOptions codegen = machine_of(c);
   codegen.disable = c->request.without;
+  codegen.only_plan = c->is_quick;
   c->program = read_program(c);
   if (!sparse_unknown(&c->program, "two.weight", c->arena)) options.sparse = "two.weight";
   if (!passes_run(&c->program, &c->diag, &options, is_for_gpu(c)) ||
