@@ -113,7 +113,7 @@ static inline bool gemm_is_deep(int64_t m, int64_t n, int64_t k, bool ta, int64_
 
 /* A gradient of few rows by many columns: a block has all rows, so that no two of them copy the same part of b. */
 static inline bool gemm_is_flat(int64_t m, int64_t n, int64_t k, bool ta, bool is_wide) {
-  return is_wide && ta && m <= 384 && n >= 1024 && k > GEMM_PACKED_DEPTH_GRADIENT;
+  return is_wide && ta && m <= 384 && n >= 2 * m && n >= 256 && k > GEMM_PACKED_DEPTH_GRADIENT;
 }
 
 /* Of many rows a matrix is packed once, for all threads, before they multiply, unless the copy would be large. Copying an

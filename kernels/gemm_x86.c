@@ -362,11 +362,23 @@ static void gemm_run_block(const GemmProduct *p, void *const *args, const Block 
   }
 }
 
+/* Neighbours in a thread's share that have the same rows are one block, so that it copies these once. */
+ALWAYS bool joins(const GemmProduct *p, Block *block, int64_t item) {
+  Block next = gemm_block(p, item);
+  int64_t sums = (next.last_strip - block->strip) * p->down * p->rows * p->vectors * GEMM_LANES;
+  bool has_room = !p->epilogue || p->depth == p->k || sums <= (int64_t)SUMS_ROOM;
+  if (next.batch != block->batch || next.tile_row != block->tile_row || !has_room) return false;
+  block->last_strip = next.last_strip;
+  return true;
+}
+
 static __attribute__((noinline)) void run_blocks(const GemmProduct *p, void *const *args,
                                                  int64_t begin, int64_t end) {
   BlockRoom room;
-  for (; begin < end; begin++) {
-    Block all = gemm_block(p, begin), block = all;
+  while (begin < end) {
+    Block all = gemm_block(p, begin++);
+    while (begin < end && joins(p, &all, begin)) begin++;
+    Block block = all;
     int64_t most = LEFT_ROOM / left_pitch(p->depth); /* tiles that there is room for: those of bf16 may be more */
     for (; block.tile_row < all.last_row; block.tile_row = block.last_row) {
       block.last_row = all.last_row - block.tile_row < most ? all.last_row : block.tile_row + most;

@@ -156,7 +156,8 @@ static bool reads_in_another_order(const FusePlan *plan, const FuseGroup *reduct
 }
 
 /* May the loop's work be done by a row or column kernel? Not if few long rows would give too little
- * to do at a time, nor if it updates a state: only loops may write states in place. */
+ * to do at a time, nor if it updates a state: only loops may write states in place. Nor, on the CPU, if it joins many parts, which a
+ * loop alone makes part by part: in another kernel each element would ask which part it is of. */
 static bool may_run_beside(const FusePlan *plan, const FuseGroup *reduction,
                            const FuseGroup *loop) {
   if (loop->elements == reduction->reduced) return true;
@@ -166,8 +167,10 @@ static bool may_run_beside(const FusePlan *plan, const FuseGroup *reduction,
     return false;
   if (plan->for_gpu && loop->elements > FEW_ELEMENTS && reads_in_another_order(plan, reduction, loop))
     return false;
-  for (int i = 0; i < loop->members.count; i++)
-    if (plan->is_assigned[loop->members.at[i]]) return false;
+  for (int i = 0; i < loop->members.count; i++) {
+    int id = loop->members.at[i];
+    if (plan->is_assigned[id] || (!plan->for_gpu && fuse_is_long_concat(fuse_group_node_at(plan, id)))) return false;
+  }
   return true;
 }
 

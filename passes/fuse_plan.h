@@ -91,6 +91,7 @@ bool fuse_is_row(const Node *reduce); /* after fuse_prepare, row or else column 
 /* fuse_unit.c: which nodes are units, and what they read. */
 void fuse_choose_units(FusePlan *plan);
 bool fuse_is_widening(const Node *node); /* f32 of a bf16 or f16 value */
+bool fuse_is_long_concat(const Node *node);
 int64_t fuse_elements(const Node *node);
 
 /* fuse_group.c: which units share a kernel. */

@@ -222,6 +222,10 @@ static bool is_read_later(const FusePlan *plan, const Users *users, int id) {
   return false;
 }
 
+bool fuse_is_long_concat(const Node *node) {
+  return node->op == OP_CONCAT && node->input_count > FUSE_CONCAT_PARTS / 2;
+}
+
 static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, const Node *node) {
   if (op_info[node->op].op_class == CLASS_CONTRACT) return false; /* of a pooling: it is part of it */
   if (node_is_leaf(node) || node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM ||
@@ -231,7 +235,7 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   if (fuse_is_widening(node)) return false;
   int id = node->id;
   Cone cone = cone_of(walk, node);
-  if (node->op == OP_CONCAT && node->input_count > FUSE_CONCAT_PARTS / 2) return true;
+  if (fuse_is_long_concat(node)) return true;
   if (fuse_elements(node) <= 1)
     return cone.nodes > SCALAR_CONE_NODES || (users->grows[id] && cone.cost > SCALAR_COST);
   if (cone.nodes > CONE_NODES || cone.reads > CONE_READS) return true;
