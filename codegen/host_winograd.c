@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
-static bool has_form(const ConvForm *f) {
+static bool winograd_has_form(const ConvForm *f) {
   bool is_plain = f->is_nhwc && f->groups == 1 && f->stride[0] * f->stride[1] == 1 && f->dilation[0] * f->dilation[1] == 1;
   return is_plain && f->kernel_height == 3 && f->kernel_width == 3 && f->in % GEMM_LANES == 0 && f->out % GEMM_LANES == 0 &&
          f->padding[0] <= 2 && f->padding[1] <= 2;
@@ -14,12 +14,12 @@ static bool has_form(const ConvForm *f) {
 
 /* Multiply-adds in the time of either way: the transforms take 24 cycles for each vector of channels of a tile, in which 32 multiply-adds a
  * cycle could be made. */
-static bool is_faster(const ConvForm *f) {
+static bool winograd_is_faster(const ConvForm *f) {
   int64_t tiles = (f->out_height + 1) / 2 * ((f->out_width + 1) / 2), pixels = f->out_height * f->out_width;
   return tiles * (WINOGRAD_PLACES * f->in * f->out + 48 * (f->in + f->out)) < pixels * 9 * f->in * f->out;
 }
 
-static WinogradProduct forward_of(const ConvForm *f) {
+static WinogradProduct winograd_forward(const ConvForm *f) {
   return (WinogradProduct){.images = f->images,
                            .height = f->in_height,
                            .width = f->in_width,
@@ -33,7 +33,7 @@ static WinogradProduct forward_of(const ConvForm *f) {
 
 /* dx[y][x][c] = the sum over kh, kw, o of dy[y + top - kh][x + left - kw][o] w[o][kh][kw][c]: a convolution of dy by weights that
  * are turned round. */
-static WinogradProduct images_of(const ConvForm *f) {
+static WinogradProduct winograd_images(const ConvForm *f) {
   return (WinogradProduct){.images = f->images,
                            .height = f->out_height,
                            .width = f->out_width,
@@ -53,8 +53,8 @@ static bool winograd_of(const HostKernel *kernel, const Node *conv, WinogradProd
       conv->type.dtype != DT_F32 || conv->input[0]->type.dtype != DT_F32 || conv->input[1]->type.dtype != DT_F32)
     return false;
   ConvForm f = conv_form(conv);
-  if (!has_form(&f) || f.images * f.in_height * f.in_width * f.out_height * f.out_width * f.in * f.out == 0 || !is_faster(&f)) return false;
-  *p = conv->op == OP_CONV_GRAD_INPUT ? images_of(&f) : forward_of(&f);
+  if (!winograd_has_form(&f) || f.images * f.in_height * f.in_width * f.out_height * f.out_width * f.in * f.out == 0 || !winograd_is_faster(&f)) return false;
+  *p = conv->op == OP_CONV_GRAD_INPUT ? winograd_images(&f) : winograd_forward(&f);
   if (conv->op == OP_CONV_GRAD_WEIGHT) return !kernel->body && winograd_choose_weights(p, module->vector_bytes);
   return winograd_choose(p, module->vector_bytes);
 }
@@ -76,7 +76,7 @@ static LLVMValueRef define_winograd(HostKernel *kernel, const char *name, const 
   return host_constant(kernel, name, numbers, NUMBERS, pointers, 5);
 }
 
-static void emit_weights(HostKernel *kernel, WinogradProduct *p, const int argument[2], Kernel *out) {
+static void winograd_emit_weights(HostKernel *kernel, WinogradProduct *p, const int argument[2], Kernel *out) {
   const Node *node = kernel->node;
   p->arg_w = argument[0];
   p->arg_x = argument[1];
@@ -97,7 +97,7 @@ void host_winograd_emit(HostKernel *kernel, const Node *conv, const int argument
   WinogradProduct p, packing;
   winograd_of(kernel, conv, &p);
   if (conv->op == OP_CONV_GRAD_WEIGHT) {
-    emit_weights(kernel, &p, argument, out);
+    winograd_emit_weights(kernel, &p, argument, out);
     return;
   }
   packing = p;

@@ -75,7 +75,7 @@ static float *packed_at(const WinogradProduct *p, void *const *args, int64_t vec
   return (float *)args[p->arg_packed] + strip * most * GEMM_LANES * WINOGRAD_PLACES * p->channels + vector % most * GEMM_LANES;
 }
 
-static void pack_turned(const WinogradProduct *p, const float *w, float *to, int64_t width) {
+static void winograd_pack_turned(const WinogradProduct *p, const float *w, float *to, int64_t width) {
   for (int64_t c = 0; c < p->channels; c++, w += 9 * p->outs, to += width) {
     Lanes place[16];
     weights_at(w, p->outs, 1, place);
@@ -84,7 +84,7 @@ static void pack_turned(const WinogradProduct *p, const float *w, float *to, int
 }
 
 /* Rows of w are the result's channels: 16 of them are turned, 16 channels at a time. */
-static void pack_rows(const WinogradProduct *p, const float *w, float *to, int64_t width) {
+static void winograd_pack_rows(const WinogradProduct *p, const float *w, float *to, int64_t width) {
   Lanes turned[16][GEMM_LANES];
   for (int64_t c = 0; c < p->channels; c += GEMM_LANES, to += GEMM_LANES * width) {
     for (int64_t row = 0; row < GEMM_LANES; row++) {
@@ -102,9 +102,9 @@ void winograd_pack_run(const WinogradProduct *p, void *const *args, int64_t begi
     int64_t width, first = begin * GEMM_LANES;
     float *to = packed_at(p, args, begin, &width);
     if (p->is_turned)
-      pack_turned(p, w + first, to, width);
+      winograd_pack_turned(p, w + first, to, width);
     else
-      pack_rows(p, w + first * 9 * p->channels, to, width);
+      winograd_pack_rows(p, w + first * 9 * p->channels, to, width);
   }
 }
 
