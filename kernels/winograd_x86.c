@@ -56,7 +56,7 @@ ALWAYS void turn_back(const Vector u[4], Vector out[3]) {
 }
 
 /* ── weights ────────────────────────────────────────────────────────────────────────────────── */
-/* The 16 places of 3 x 3 weights, whose vectors are `step` floats apart; `last`: 8 to turn them round, else 0. */
+/* The 16 places of 3 x 3 weights, whose vectors are `step` floats apart; of windows that are turned round, or not. */
 ALWAYS void weights_at(const float *w, int64_t step, int turned, Lanes place[16]) {
   Lanes half[3][4];
 #pragma clang loop unroll(full)
@@ -125,7 +125,7 @@ ALWAYS Vector pixel_at(const Seen *s, int row, int64_t x, int64_t channel) {
   return vector_load(s->row[row] + x * s->channels + channel);
 }
 
-/* The images' rows from `first` on that the tiles of line `line` see, `rows` of them. */
+/* `rows` rows of one of the images, from `first` on. */
 ALWAYS Seen rows_seen(const float *images, int64_t image, int64_t height, int64_t width, int64_t channels, int64_t first, int rows) {
   Seen s = {.width = width, .channels = channels};
   for (int i = 0; i < rows; i++) {
@@ -186,8 +186,8 @@ static void transform_pixels(const WinogradProduct *p, const float *x, const Reg
 /* ── results ────────────────────────────────────────────────────────────────────────────────── */
 enum { MOST_LINE = 2 * WINOGRAD_TILES * GEMM_MAX_VECTORS * GEMM_LANES };
 
-/* A row of tiles of a strip becomes two rows of results, `pitch` floats from pixel to pixel, the second `next` behind the
- * first; NULL where it is outside. `count`: pixels of each. */
+/* A row of tiles of a strip becomes two rows of results of `count` pixels, `pitch` floats from one to the next; to[1] is NULL where
+ * it is outside. */
 ALWAYS void sums_back(const float *from, int64_t place, int64_t width, int64_t count, float *to[2], int64_t pitch) {
 #pragma clang loop unroll(disable)
   for (int64_t x = 0; x < count; x += 2, from += width)
