@@ -143,8 +143,8 @@ class Pitch(support.Case):
         numpy.save(self.path("x.npy"), random.standard_normal((64, 4, words)).astype(numpy.float32))
         numpy.save(self.path("i.npy"), random.integers(0, words, 64).astype(numpy.int32))
         numpy.save(self.path("y.npy"), random.integers(0, 5, 64).astype(numpy.int32))
-        for number, (form, of) in enumerate(ROWS.items()):
-            for type in ("bf16", "f32") if number % 2 else ("f32", "bf16"):
+        for number, (form, of) in enumerate(ROWS.items()):  # with FT_TURN in one of the types
+            for type in support.of_this_turn(("bf16", "f32") if number % 2 else ("f32", "bf16"), 2):
                 source = self.path("model.ft")
                 with open(source, "w") as file:
                     file.write(CLASSES.format(words=words, of=of, type=type))

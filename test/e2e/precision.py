@@ -409,7 +409,8 @@ for example, make, rate, steps in (("fashion_mlp.ft", Mlp, 0.02, 25), ("fashion_
         def test(self, example=example, make=make, precision=precision, rate=rate, steps=steps):
             self.follow(example, make, precision, rate, steps)
 
-        setattr(Precision, f"test_{example.split('.')[0]}_{precision}", test)
+        turn = (make is Mlp) + (precision == "bf16")
+        setattr(Precision, f"test_{example.split('.')[0]}_{precision}", support.in_turns(turn, 2)(test))
 del test
 
 if __name__ == "__main__":

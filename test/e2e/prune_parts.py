@@ -118,8 +118,8 @@ class Parts(support.Case):
     def test_heads(self):
         self.tokens()
         names = [f"l.{i}.{a}.out_proj.weight" for i in range(3) for a in "ac"]
-        for kind, body in ATTENTION.items():
-            for scope in ("layer", "global"):
+        for number, (kind, body) in enumerate(ATTENTION.items()):  # with FT_TURN in one of the scopes
+            for scope in support.of_this_turn(("layer", "global") if number % 2 else ("global", "layer"), 2):
                 with self.subTest(kind=kind, scope=scope):
                     start, end = self.pruned(GPT.replace("%s", body, 1), f"magnitude(sparsity=0.6, structure=head, begin=2, end=2, scope={scope})")
                     axis = 0 if kind == "conv1d" else 1

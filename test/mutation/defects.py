@@ -54,7 +54,7 @@ R = "passes/optimizer_rules.c"
 defect("adam-correction", R, "Node *count = update_add(u, u->step, update_number(u, 1));\n  Node *correction1",
        "Node *count = update_add(u, u->step, update_number(u, 2));\n  Node *correction1", OT)
 defect("adam-decay", R, "Node *grads = is_decoupled ? u->grads : decayed_grads(u);", "Node *grads = u->grads;", OT)
-defect("sgd-first-step", R, "make_select(u->graph, is_first, update_number(u, 1),\n", "make_select(u->graph, is_first, update_one_minus(u, number_of(u, \"train.dampening\")),\n", OT)
+defect("sgd-first-step", R, "make_select(u->graph, is_first, update_number(u, 1),\n", "make_select(u->graph, is_first, update_one_minus(u, update_setting(u, \"train.dampening\")),\n", OT)
 defect("rmsprop-centred", R, "spread = update_sub(u, v, update_mul(u, mean, mean));", "spread = update_sub(u, v, mean);", OT)
 defect("clip-order", "passes/optimizer.c",
        "  if (value > 0) grads = clipped_by_value(u, grads, value);\n  return norm > 0 ? clipped_by_norm(u, grads, norm) : grads;",
@@ -169,7 +169,7 @@ defect("attention-hidden", "kernels/attention_x86.c", "      if (row[j]) return 
        "unit codegen_attention")
 defect("attention-items", "kernels/attention_ring.h", "(turn % 2 ? attention_blocks() - 1 - block : block)", "(turn % 2 ? attention_blocks() - block : block)",
        "unit codegen_flash")
-defect("attention-place", "kernels/attention_ring.h", "  w.place = turn % attention_places();", "  w.place = 0;", "unit codegen_flash")
+defect("attention-place", "kernels/attention_ring.h", "  w.place = turn % 2;", "  w.place = 0;", "unit codegen_flash")
 defect("attention-ring", "kernels/attention_ring.h", "    compute(&w, memory, count);\n    begin += count;", "    compute(&w, memory, count);", "unit codegen_flash")
 defect("attention-section", "kernels/attention_ring.h", "smaller(attention_section(), all - first)", "attention_section()", "unit codegen_flash")
 defect("attention-turn", "kernels/attention_wgmma_forward_ptx.c", "ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {\n  await_turn(memory, group, t);",

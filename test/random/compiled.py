@@ -16,7 +16,6 @@ import oracles
 from driver import Driver
 from generate import generate
 
-CODE = "code:" if os.environ.get("FT_WHOLE") else "quick:code:"
 PROGRAMS, EVERY = 720, 4  # every fourth one for a GPU: they take longer
 
 ROWS = """model Random(x: f32[B, N={length}], t: {target}) {{
@@ -185,11 +184,17 @@ def sparse():
     return [(SPARSE.format(**dict(zip(names, case))), machine) for case in cases for machine in ("sm_80", "sm_90a")]
 
 
-def compile_text(driver, text, machine):
+def how(number):
+    """To machine code; with FT_TURN, the number of commits, a fifth of them, and others until LLVM begins, which takes the same branches of ft."""
+    turn = os.environ.get("FT_TURN")
+    return "code:" if not turn or number % 5 == int(turn) % 5 else "quick:code:"
+
+
+def compile_text(driver, number, text, machine):
     with open(driver.path("p.ft"), "w") as file:
         file.write(text)
     machine, _, without = machine.partition(" without ")
-    verdict, said = driver.ask_files(driver.path("p.ft"), driver.path("p.values"), CODE + machine, without or None, None)
+    verdict, said = driver.ask_files(driver.path("p.ft"), driver.path("p.values"), how(number) + machine, without or None, None)
     return None if verdict == "ok" else f"{text}for {machine}: {verdict}: {said[:300]}"
 
 
@@ -202,24 +207,25 @@ def compile_one(driver, seed):
     program.on_ranks, program.on_stages = seed % 5 == 1, seed % 5 == 3
     if program.on_stages:
         program.settings["accumulate"] = 3
-    verdict, text, asked = oracles.ask(driver, program, CODE + machine)
+    verdict, text, asked = oracles.ask(driver, program, how(seed) + machine)
     if verdict == "refused" and (asked.on_ranks or asked.on_stages):
         asked.on_ranks = asked.on_stages = False
-        verdict, text, _ = oracles.ask(driver, asked, CODE + machine)
+        verdict, text, _ = oracles.ask(driver, asked, how(seed) + machine)
     return None if verdict == "ok" else f"seed {seed} for {machine}: {verdict}: {text[:300]}"
 
 
 def work(seeds, texts, failures):
     driver = Driver()
     failures += [wrong for seed in seeds if (wrong := compile_one(driver, seed))]
-    failures += [wrong for text, machine in texts if (wrong := compile_text(driver, text, machine))]
+    failures += [wrong for number, (text, machine) in texts if (wrong := compile_text(driver, number, text, machine))]
     driver.end()
 
 
 def main():
     torch.set_num_threads(1)
     jobs, failures = os.cpu_count(), []
-    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), (long_rows() + summed_rows() + windows() + pools() + many_values() + quantised() + eight_bits() + turned_rows() + row_chains() + sparse())[i::jobs], failures)) for i in range(jobs)]
+    texts = list(enumerate(long_rows() + summed_rows() + windows() + pools() + many_values() + quantised() + eight_bits() + turned_rows() + row_chains() + sparse()))
+    threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), texts[i::jobs], failures)) for i in range(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:
