@@ -16,6 +16,7 @@ enum {
   SCRATCH_PAD = 8,
   GROUP_WARPS = 4, /* of wgmma */
   LINE = 64,       /* elements of its rows in shared memory */
+  STEP = 16,       /* features that an instruction takes, and that its results have a multiple of */
   LINE_ALIGN = 1024,
   SECTION_BYTES = 32 << 20 /* of the 50 MiB of an H100's L2, as in FlashAttention-3 */
 };
@@ -27,10 +28,11 @@ typedef enum { PART_FORWARD, PART_BACKWARD, PART_BACKWARD_KEYS, PARTS } Attentio
 typedef struct {
   int width, warps, micro, tile;
   bool keeps;
-  int stages; /* wgmma: tiles that there is room for */
+  /* wgmma: pairs of tiles that there is room for, items whose rows there is room for, warpgroups that have the same rows */
+  int stages, places, split;
 } Cut;
 
-enum { MAX_CUTS = 3 };
+enum { MAX_CUTS = 5 };
 /* The first that fits is taken, see choose_cut; registers: docs/kernels.md. */
 static const Cut cuts[UNITS][PARTS][MAX_CUTS] = {
     [UNIT_FMA] = {{{64, 4, 16, 32, 0}, {128, 4, 16, 16, 0}},
@@ -45,10 +47,27 @@ static const Cut cuts[UNITS][PARTS][MAX_CUTS] = {
     [UNIT_TF32] = {{{64, 4, 32, 32, 0}, {128, 4, 16, 32, 0}},
                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}},
                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}}},
-    [UNIT_WGMMA] = {{{64, 12, 16, 128, 0, 4}, {64, 8, 16, 128, 0, 4}, {128, 8, 16, 128, 0, 2}},
-                    {{64, 12, 16, 64, 0, 3}, {64, 8, 16, 64, 0, 3}, {128, 8, 16, 64, 0, 3}},
-                    {{64, 12, 16, 64, 0, 3}, {64, 8, 16, 64, 0, 3}, {128, 8, 16, 64, 0, 3}}},
+    [UNIT_WGMMA] = {{{64, 12, 16, 128, 0, 4, 2, 1},
+                     {64, 8, 16, 128, 0, 4, 2, 1},
+                     {128, 8, 16, 128, 0, 2, 2, 1},
+                     {192, 8, 16, 112, 0, 2, 1, 1},
+                     {256, 8, 16, 80, 0, 2, 1, 1}},
+                    {{64, 12, 16, 64, 0, 3, 2, 1},
+                     {64, 8, 16, 64, 0, 3, 2, 1},
+                     {128, 8, 16, 64, 0, 3, 2, 1},
+                     {192, 8, 16, 64, 0, 2, 1, 1},
+                     {256, 8, 16, 48, 0, 2, 1, 1}},
+                    {{64, 12, 16, 64, 0, 3, 2, 1},
+                     {64, 8, 16, 64, 0, 3, 2, 1},
+                     {128, 8, 16, 64, 0, 3, 2, 1},
+                     {192, 8, 16, 64, 0, 2, 1, 2},
+                     {256, 8, 16, 64, 0, 2, 1, 2}}},
 };
+
+/* Forward by wgmma with a mask of bools, and with one that is added, whose bytes or numbers take registers. */
+static const Cut cuts_masked[2][MAX_CUTS] = {
+    {{64, 8, 16, 128, 0, 4, 2, 1}, {128, 8, 16, 128, 0, 2, 2, 1}, {192, 8, 16, 96, 0, 2, 1, 1}, {256, 8, 16, 64, 0, 2, 1, 1}},
+    {{64, 8, 16, 64, 0, 4, 2, 1}, {128, 8, 16, 64, 0, 4, 2, 1}, {192, 8, 16, 64, 0, 3, 1, 1}, {256, 8, 16, 48, 0, 3, 1, 1}}};
 
 static const char *const tensor_names[TENSORS] = {"query", "key",        "value",    "out",
                                                   "slope", "query_grad", "key_grad", "value_grad"};
@@ -97,13 +116,17 @@ static void describe_attention(Attention *a) {
   a->wide = find_wide(a);
 }
 
-static int row_panels(const Attention *a) { return a->part == PART_FORWARD ? 1 : 2; }
-static int64_t block_rows(const Attention *a) { return a->cut.warps * a->cut.micro; }
+static int split(const Cut *cut) { return cut->split > 1 ? cut->split : 1; }
+static int row_panels(const Attention *a) {
+  return a->part == PART_FORWARD ? 1 : split(&a->cut) > 1 ? 3 : 2;
+}
+static int64_t cut_rows(const Cut *cut) { return cut->warps * cut->micro / split(cut); }
+static int64_t block_rows(const Attention *a) { return cut_rows(&a->cut); }
 
 static int64_t shared_bytes(const Attention *a) {
   if (a->unit == UNIT_WGMMA) {
     int64_t tiles = 2 * a->cut.stages; /* each with numbers and two mbarriers */
-    return (2 * row_panels(a) * block_rows(a) + tiles * a->cut.tile) * a->width * a->bytes +
+    return (a->cut.places * row_panels(a) * block_rows(a) + tiles * a->cut.tile) * a->width * a->bytes +
            tiles * (4 * a->cut.tile + 2 * 8) + a->cut.warps / GROUP_WARPS * 8;
   }
   int64_t panels = (row_panels(a) * block_rows(a) + 4 * a->cut.tile) * (a->width * a->bytes + 16);
@@ -112,17 +135,14 @@ static int64_t shared_bytes(const Attention *a) {
   return panels + numbers + scratch;
 }
 
-/* Hopper's products take tiles of 128 columns and lines of 64 features, in pieces of 16 bytes. They
- * do not pay for a few rows, nor where more than a quarter of the features would be padding.
- * Forward has no registers for the elements of a mask. */
+/* Hopper's products take operands in pieces of 16 bytes. They do not pay for a few rows, nor for a few
+ * features. */
 static bool is_for_wgmma(const Attention *a) {
+  enum { LEAST_FEATURES = 48 };
   const Module *module = a->job->module;
-  int64_t features = a->form.features, lines = (features + LINE - 1) / LINE * LINE;
   if (strcmp(module->cpu, "sm_90a")) return false;
   if (a->bytes != 2 || a->wide != 8 || module_leaves_out(module, "attention_wgmma")) return false;
-  if (a->mask_kind == 2 && a->part == PART_FORWARD) return false;
-  return module->only_tile ||
-         (4 * features >= 3 * lines && a->form.rows >= 128 && a->form.keys >= 128);
+  return module->only_tile || (a->form.features >= LEAST_FEATURES && attention_is_long(&a->form));
 }
 
 static void nvptx_attention_choose_unit(Attention *a) {
@@ -136,14 +156,15 @@ static int64_t part_rows(const Attention *a) {
 }
 /* The rows of all blocks, including those beyond the end. */
 static int64_t padded_rows(const Attention *a, const Cut *cut) {
-  int64_t block = cut->warps * cut->micro;
+  int64_t block = cut_rows(cut);
   return (part_rows(a) + block - 1) / block * block;
 }
 
 static void choose_cut(Attention *a) {
-  enum { ROOMY_WARPS = 8 }; /* forward with a mask: more would have no registers for its bytes */
+  enum { ROOMY_WARPS = 8 }; /* more would have no registers for a mask's numbers */
   const Cut *list = cuts[a->unit][a->part];
-  bool needs_room = a->unit == UNIT_WGMMA && a->part == PART_FORWARD && a->mask_kind;
+  bool needs_room = a->unit == UNIT_WGMMA && a->mask_kind == 2;
+  if (a->unit == UNIT_WGMMA && a->part == PART_FORWARD && a->mask_kind) list = cuts_masked[a->mask_kind - 1];
   for (int i = 0; i < MAX_CUTS; i++) {
     if (list[i].width < a->width || (needs_room && list[i].warps > ROOMY_WARPS)) continue;
     a->cut = list[i];
@@ -208,7 +229,7 @@ static PlanMap nvptx_attention_map_of(const Attention *a, AttentionTensor tensor
  * are infinite, so only whole steps of the product may have maps. The numbers that come with
  * queries are copied for whole tiles. */
 static void nvptx_attention_make_maps(Attention *a) {
-  enum { STEP = 16, MAPS = 2 };
+  enum { MAPS = 2 };
   bool has_numbers = a->part == PART_BACKWARD_KEYS;
   const AttentionTensor tensor[MAPS] = {has_numbers ? TENSOR_QUERY : TENSOR_KEY,
                                         has_numbers ? TENSOR_SLOPE : TENSOR_VALUE};
@@ -241,6 +262,13 @@ static bool bends_fast(const Attention *a) {
   return node_attr(a->node, ATTR_KIND) && node_float(a->node, ATTR_SOFTCAP, 0) <= MOST_CAP;
 }
 
+/* When numbers that are added are loaded (kernels/attention_added.h); they take a register for each score. */
+static int adds(const Attention *a) {
+  enum { NEVER, EARLY, LATE };
+  int most = a->part == PART_FORWARD ? 256 : a->part == PART_BACKWARD ? 128 : 64;
+  return a->mask_kind != 2 || a->unit != UNIT_WGMMA ? NEVER : a->width <= most ? EARLY : LATE;
+}
+
 static void nvptx_attention_define_constants(Attention *a) {
   const Constant constants[] = {
       {"attention_heads", a->form.heads},
@@ -256,15 +284,18 @@ static void nvptx_attention_define_constants(Attention *a) {
       {"attention_bends_fast", bends_fast(a)},
       {"attention_mask", a->mask_kind},
       {"attention_has_bits", a->mask_kind == 1 && a->unit == UNIT_WGMMA},
+      {"attention_adds", adds(a)},
       {"attention_mask_batch", a->form.mask_batch},
       {"attention_mask_head", a->form.mask_head},
       {"attention_mask_row", a->form.mask_row},
       {"attention_warps", a->cut.warps},
       {"attention_micro", a->cut.micro},
       {"attention_tile", a->cut.tile},
+      {"attention_split", split(&a->cut)},
       {"attention_row_panels", row_panels(a)},
       {"attention_keeps", a->cut.keeps && !a->mask_kind}, /* a mask needs registers */
       {"attention_stages", a->cut.stages},
+      {"attention_places", a->cut.places},
       {"attention_items", part_items(a)},
       {"attention_blocks", persistent_blocks(a)},
       {"attention_section", section_heads(a)},
@@ -374,7 +405,7 @@ static void define_products(Attention *a) {
   const Wgmma scores = {.name = "attention_multiply", .dtype = a->dtype, .columns = a->cut.tile};
   const Wgmma sums = {.name = "attention_accumulate",
                       .dtype = a->dtype,
-                      .columns = a->width,
+                      .columns = (int)(a->form.features + STEP - 1) / STEP * STEP,
                       .is_a_kept = true,
                       .is_b_flat = true};
   nvptx_define_wgmma(a->job, a->suffix, &scores);
@@ -432,6 +463,11 @@ bool nvptx_attention(Job *job) {
   a->node = job->node;
   if (!callback_fits(job)) return false;
   describe_attention(a);
+  if (a->form.features > ATTENTION_MOST_GPU && !is_for_wgmma(a)) {
+    diag_error(job->module->diag, job->node->origin.loc,
+               "internal: attention of %lld features has no kernel", (long long)a->form.features);
+    return false;
+  }
   if (a->form.heads > MAX_GRID_YZ || a->form.batch > MAX_GRID_YZ) {
     diag_error(job->module->diag, job->node->origin.loc,
                "this attention is too large for one GPU grid");

@@ -6,7 +6,7 @@
 #define FT_KERNELS_ATTENTION_BITS_H
 #include "kernels/attention_softmax.h"
 
-void *attention_mask_bytes(void *const *args);
+void *attention_mask_bytes(void *const *args); /* where the mask begins */
 
 enum { PIECE = 16, MAX_PIECES = 4, HALF_WARP = 16 };
 /* Bytes as they were loaded: of rows that are queries [row of the lane][piece of a quarter of the
@@ -21,7 +21,8 @@ typedef struct {
 } MaskBits;
 
 ALWAYS int same_for_rows(void) { return attention_mask_row() == 0; }
-ALWAYS int row_pieces(void) { return attention_tile() / 4 / PIECE; }
+/* Of a row's pieces in a tile lane l % 4 loads those from l * row_pieces() on, as far as there are any. */
+ALWAYS int row_pieces(void) { return (attention_tile() + 4 * PIECE - 1) / (4 * PIECE); }
 ALWAYS int mask_bit(int j) { return j / 2 % 4 * 8 + j / 8 * 2 + j % 2; }
 
 /* The mask's bytes of 16 keys from `key` on; zeros where keys end, or if the row `is_there` not. */
@@ -84,8 +85,10 @@ ALWAYS void load_mask(const Here *w, MaskBytes *bytes, int column0, int is_trans
 #pragma clang loop unroll(full)
     for (int p = 0; p < row_pieces(); p++) {
       int query = same_for_rows() ? 0 : row0 + own_row(w->lane, i);
-      int key = column0 + w->lane % 4 * (attention_tile() / 4) + p * PIECE;
-      bytes->at[i * row_pieces() + p] = mask_piece(w, query, key, query < attention_queries());
+      int piece = w->lane % 4 * row_pieces() + p;
+      int is_there = attention_tile() % (4 * PIECE * row_pieces()) == 0 || piece < attention_tile() / PIECE;
+      bytes->at[i * row_pieces() + p] =
+          mask_piece(w, query, column0 + piece * PIECE, is_there & (query < attention_queries()));
     }
 }
 
@@ -125,7 +128,7 @@ ALWAYS void exchange_bits(const Here *w, MaskBits *bits, const MaskBytes *bytes,
     if (row_pieces() == 2) own |= bits_of_piece(bytes->at[i * row_pieces() + 1]) << 16;
     bits->at[i] = 0;
 #pragma clang loop unroll(full)
-    for (int k = 0; k < attention_tile() / 32; k++) { /* 32 keys are in one or two lanes */
+    for (int k = 0; k < (attention_tile() + 31) / 32; k++) { /* 32 keys are in one or two lanes */
       int from = w->lane / 4 * 4 + k * 2 / row_pieces();
       unsigned word = from_lane(own, from);
       if (row_pieces() == 1) word |= from_lane(own, from + 1) << 16;

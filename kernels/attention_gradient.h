@@ -128,14 +128,15 @@ ALWAYS void pull_columns(float s[MAX_ROWS][MAX_COLUMNS], float slope[MAX_ROWS][M
   }
 }
 
-ALWAYS void finish_keys(const Here *w, float dk[MAX_ROWS][MAX_COLUMNS],
-                        float dv[MAX_ROWS][MAX_COLUMNS], Panel first, Panel second) {
+ALWAYS void finish_keys(const Here *w, float dk[MAX_ROWS][MAX_COLUMNS], Panel panel) {
   scale_sums(dk);
-  stage_sums(first, dk, w->lane, w->warp);
-  stage_sums(second, dv, w->lane, w->warp);
-  store_rows(rows_of_key_grad(w->args, w->batch, w->group), first, w->first, attention_keys(),
+  stage_sums(panel, dk, w->lane, w->warp);
+  store_rows(rows_of_key_grad(w->args, w->batch, w->group), panel, w->first, attention_keys(),
              w->lane, w->warp);
-  store_rows(rows_of_value_grad(w->args, w->batch, w->group), second, w->first, attention_keys(),
+}
+ALWAYS void finish_values(const Here *w, float dv[MAX_ROWS][MAX_COLUMNS], Panel panel) {
+  stage_sums(panel, dv, w->lane, w->warp);
+  store_rows(rows_of_value_grad(w->args, w->batch, w->group), panel, w->first, attention_keys(),
              w->lane, w->warp);
 }
 #endif

@@ -12,7 +12,7 @@ enum { ROW_LANES = 4, DEPTH = IS_WORD ? 8 : 16 };
 
 ALWAYS int rows_each(void) { return attention_micro() / 8; }
 ALWAYS int columns_each(void) { return attention_tile() / 4; }
-ALWAYS int features_each(void) { return attention_width() / 4; }
+ALWAYS int features_each(void) { return (attention_features() + 15) / 16 * 4; }
 ALWAYS int own_row(int lane, int i) { return lane / 4 + i * 8; }
 ALWAYS int own_column(int lane, int j) { return j / 2 * 8 + lane % 4 * 2 + j % 2; }
 ALWAYS int own_feature(int lane, int j) { return own_column(lane, j); }

@@ -6,8 +6,9 @@
 #define FT_KERNELS_ATTENTION_PANEL_H
 #include <stdint.h>
 
-/* How the work is cut: warps that have rows, rows of a warp, columns of a tile. */
-int attention_warps(void), attention_micro(void), attention_tile(void);
+/* How the work is cut: warps that have rows, rows of a warp, columns of a tile; how many warpgroups have
+ * the same rows, each for a result of its own. */
+int attention_warps(void), attention_micro(void), attention_tile(void), attention_split(void);
 int attention_features(void), attention_width(void); /* width: rounded up to what the unit takes */
 int attention_wide(void); /* elements that one access may move: 16 or 4 bytes, or one element */
 float attention_number(unsigned element);       /* of 16 bits: as f32 */
@@ -16,7 +17,7 @@ unsigned attention_pair(float low, float high); /* rounded to 16 bits each */
 #define ALWAYS static inline __attribute__((always_inline))
 #define SHARED __attribute__((address_space(3)))
 #define GLOBAL __attribute__((address_space(1)))
-enum { IS_WORD = sizeof(ELEMENT) == 4, MAX_ROWS = 4, MAX_COLUMNS = 32 };
+enum { IS_WORD = sizeof(ELEMENT) == 4, MAX_ROWS = 4, MAX_COLUMNS = 64 };
 typedef SHARED ELEMENT *Panel;
 typedef SHARED float *Floats;
 typedef float Four __attribute__((vector_size(16), aligned(16)));
@@ -30,7 +31,7 @@ ALWAYS int own_row(int lane, int i), own_column(int lane, int j), own_feature(in
 ALWAYS int rows_each(void), columns_each(void), features_each(void); /* of a lane */
 ALWAYS int place(int rows, int row, int d); /* of an element in a panel of `rows` rows */
 
-ALWAYS int block_rows(void) { return attention_warps() * attention_micro(); }
+ALWAYS int block_rows(void) { return attention_warps() * attention_micro() / attention_split(); }
 
 /* ── copies ──────────────────────────────────────────────────────────────────────────────────── */
 

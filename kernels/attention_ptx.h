@@ -175,6 +175,7 @@ __attribute__((always_inline)) void attention_backward_keys(void *const *args, S
     accumulate(dk, s, query, scratch(memory, w.warp), w.lane);
     arrive();
   }
-  finish_keys(&w, dk, dv, rows_panel(memory, 0), rows_panel(memory, 1));
+  finish_keys(&w, dk, rows_panel(memory, 0));
+  finish_values(&w, dv, rows_panel(memory, 1));
 }
 #endif

@@ -13,10 +13,10 @@
 #define FT_KERNELS_ATTENTION_RING_H
 #include "kernels/attention_wgmma.h"
 
-#include "kernels/attention_bits.h"
+#include "kernels/attention_added.h"
 
-/* How many pairs of tiles the ring holds; how many panels an item's rows have. */
-int attention_stages(void), attention_row_panels(void);
+/* How many pairs of tiles the ring holds; how many panels an item's rows have, and for how many items there is room. */
+int attention_stages(void), attention_row_panels(void), attention_places(void);
 /* How many items there are, and blocks; how many heads, of all samples, have their items together.
  */
 int attention_items(void), attention_blocks(void), attention_section(void);
@@ -29,7 +29,7 @@ void *attention_first_map(void *const *args), *attention_second_map(void *const 
 int attention_wait_polls(void), attention_wait_kernel(void); /* ftc --debug-waits: mbarrier.h */
 
 enum { KEYS, VALUES };
-enum { HALF_GROUP = GROUP_THREADS / 2, STRIP = 16 /* rows that are loaded with few registers */ };
+enum { HALF_GROUP = GROUP_THREADS / 2, STRIP = 8 /* rows that are loaded with few registers */ };
 
 /* The head and the first row of item `number`; how many pairs of tiles it needs. */
 ALWAYS Here item_here(void *const *args, int number, int thread);
@@ -84,13 +84,13 @@ ALWAYS int has_item(int turn, int block) { return item_number(turn, block) < att
 ALWAYS Here item_of_turn(void *const *args, int turn, int block, int thread, int begin) {
   Here w = item_here(args, item_number(turn, block), thread);
   w.begin = begin;
-  w.place = turn % 2;
+  w.place = turn % attention_places();
   return w;
 }
 
 /* ── shared memory ───────────────────────────────────────────────────────────────────────────── */
 
-/* In order: the rows of this item and of the next, the ring of tiles, a number for each column of
+/* In order: the rows of this item and, where there is room, of the next, the ring of tiles, a number for each column of
  * each tile, two mbarriers for each tile, and one for each consumer. Places of the ring go on from
  * item to item: below, t counts the pairs of all items where there is no Here. */
 
@@ -100,7 +100,7 @@ ALWAYS Panel rows_panel(const Here *w, Panel memory, int which) {
   return memory + (w->place * attention_row_panels() + which) * block_rows() * attention_width();
 }
 ALWAYS Panel tile_at(Panel memory, int place) {
-  return memory + 2 * attention_row_panels() * block_rows() * attention_width() +
+  return memory + attention_places() * attention_row_panels() * block_rows() * attention_width() +
          place * attention_tile() * attention_width();
 }
 ALWAYS Panel tile_panel(Panel memory, int which, int t) {
@@ -266,7 +266,7 @@ ALWAYS void store_tile(Panel memory, int which, int t, int lane) {
 
 /* The number of this warp's group, as a value that ptxas knows to be the same in all lanes. */
 ALWAYS int own_group(const Here *w) {
-  return __nvvm_shfl_sync_idx_i32(0xffffffffu, w->warp / 4, 0, 31);
+  return __nvvm_shfl_sync_idx_i32(0xffffffffu, w->thread / GROUP_THREADS, 0, 31);
 }
 
 /* Lets a pair of tiles pass that only other warpgroups need. */
@@ -291,13 +291,18 @@ ALWAYS void await_own(int thread) {
   group_barrier(thread / GROUP_THREADS);
 }
 
-/* These start a product and do not wait for it: scores = rows of panel `which` x the item's tile
- * `which`, and sums += weights x tile. */
-ALWAYS Panel begin_scores(const Here *w, float s[MAX_ROWS][MAX_COLUMNS], Panel memory, int group,
+/* The rows of a warpgroup in a panel of the block's. */
+ALWAYS Panel own_rows(const Here *w, Panel memory, int group, int which) {
+  return rows_panel(w, memory, which) + group * GROUP_ROWS * LINE;
+}
+
+/* These start a product and do not wait for it: scores = rows x the item's tile `which`, and sums +=
+ * weights x tile. */
+ALWAYS Panel begin_scores(const Here *w, float s[MAX_ROWS][MAX_COLUMNS], Panel memory, Panel rows,
                           int which, int t) {
   Panel columns = await_tile(memory, which, w->begin + t);
   wgmma_begin();
-  multiply(s, rows_panel(w, memory, which), columns, group);
+  multiply(s, rows, columns);
   wgmma_commit();
   return columns;
 }
@@ -323,7 +328,14 @@ ALWAYS void load_items(void *const *args, Panel memory, int block, int thread) {
   end_loading(memory, thread, begin);
 }
 
-/* The next item's rows are loaded while an item is computed. */
+ALWAYS void load_next(void *const *args, Panel memory, int turn, int block, int thread) {
+  if (has_item(turn + 1, block)) {
+    Here next = item_of_turn(args, afresh(turn) + 1, block, afresh(thread), 0);
+    load_rows(&next, memory);
+  }
+  __nvvm_cp_async_commit_group();
+}
+/* The next item's rows are loaded while an item is computed, if there is room, or else after it. */
 ALWAYS void compute_items(void *const *args, Panel memory, int block, int thread) {
   int begin = 0;
   Here first = item_of_turn(args, 0, block, thread, 0);
@@ -332,15 +344,14 @@ ALWAYS void compute_items(void *const *args, Panel memory, int block, int thread
 #pragma clang loop unroll(disable)
   for (int turn = 0; has_item(turn, block); turn++) {
     await_own(thread);
-    if (has_item(turn + 1, block)) {
-      Here next = item_of_turn(args, afresh(turn) + 1, block, afresh(thread), 0);
-      load_rows(&next, memory);
-    }
-    __nvvm_cp_async_commit_group();
+    if (attention_places() > 1) load_next(args, memory, turn, block, thread);
     Here w = item_of_turn(args, afresh(turn), block, afresh(thread), begin);
     int count = item_tiles(&w);
     compute(&w, memory, count);
     begin += count;
+    if (attention_places() > 1) continue;
+    group_barrier(own_group(&w)); /* its results have been stored */
+    load_next(args, memory, turn, block, thread);
   }
 }
 

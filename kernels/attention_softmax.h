@@ -37,7 +37,10 @@ float attention_tanh(float x);
 /* The mask's kind: 0 none, 1 bool, 2 added to the scores. Its element `index`; of a bool, is the
  * key seen? */
 int attention_mask(void);
-int attention_has_bits(void); /* is a bool mask applied by attention_bits.h, and not by `hide`? */
+/* Is a bool mask applied by attention_bits.h, and not by `hide`? Is an added one by attention_added.h, and
+ * loaded before the scores are complete (ADDS_EARLY) or then (ADDS_LATE)? */
+enum { ADDS_EARLY = 1, ADDS_LATE };
+int attention_has_bits(void), attention_adds(void);
 int attention_mask_batch(void), attention_mask_head(void), attention_mask_row(void);
 float attention_mask_element(void *const *args, int index);
 
@@ -125,7 +128,7 @@ ALWAYS void hide(const Here *w, float s[MAX_ROWS][MAX_COLUMNS], int column0, int
   int mask0 = w->batch * attention_mask_batch() + w->head * attention_mask_head();
   int across = is_transposed ? attention_mask_row() : 1; /* to the next column's element */
 #pragma clang loop unroll(full)
-  for (int i = 0; i < rows_each() && (scales_first() || attention_mask()); i++) {
+  for (int i = 0; i < rows_each() && (scales_first() || attention_mask()) && !attention_adds(); i++) {
     int row = row0 + own_row(w->lane, i);
     int first = mask0 + row * (is_transposed ? 1 : attention_mask_row()) + column0 * across;
     __asm__ volatile("" : "+r"(first)); /* so that no address stays in a register over the loop */

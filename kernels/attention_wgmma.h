@@ -19,14 +19,14 @@
 
 /* sum[tile / 2] = rows x columns, or += with `adds`: 16 features, for one warpgroup. */
 void attention_multiply(float *sum, uint64_t rows, uint64_t columns, int adds);
-/* sum[width / 2] = left[4] x columns, or += with `adds`: 16 columns. */
+/* sum[features / 2] = left[4] x columns, or += with `adds`: 16 columns. */
 void attention_accumulate(float *sum, const unsigned *left, uint64_t columns, int adds);
 
 enum {
   GROUP_THREADS = 128,
   GROUP_ROWS = 64,
   LINE = 64, /* elements of 128 bytes */
-  MAX_SUMS = 64,
+  MAX_SUMS = 128,
   MAX_STEPS = 8
 };
 /* The weights of a tile, in the form of left operands. */
@@ -77,11 +77,18 @@ ALWAYS void store_sums(const float *sum, float s[MAX_ROWS][MAX_COLUMNS], int col
   for (int r = 0; r < 2 * columns; r++) s[r / 2 % 2][r / 4 * 2 + r % 2] = sum[r];
 }
 
-/* scores = rows x columns, of this group's 64 rows and a tile of columns. The old contents of s are
+/* So that descriptors of rows do not stay in registers over a loop. */
+ALWAYS Panel recomputed(Panel rows) {
+  uint32_t at = (uint32_t)(uintptr_t)rows;
+  __asm__ volatile("" : "+r"(at));
+  return (Panel)(uintptr_t)at;
+}
+
+/* scores = rows x columns, of a warpgroup's 64 rows and a tile of columns. The old contents of s are
  * no operand: LLVM would move their copies between the fence and the instruction. */
-ALWAYS void multiply(float s[MAX_ROWS][MAX_COLUMNS], Panel rows, Panel columns, int group) {
+ALWAYS void multiply(float s[MAX_ROWS][MAX_COLUMNS], Panel rows, Panel columns) {
   float sum[MAX_SUMS];
-  uint64_t left = describe(rows + group * GROUP_ROWS * LINE, block_rows());
+  uint64_t left = describe(attention_width() > LINE ? recomputed(rows) : rows, block_rows());
   uint64_t right = describe(columns, attention_tile());
 #pragma clang loop unroll(full)
   for (int step = 0; step < (attention_features() + DEPTH - 1) / DEPTH; step++)

@@ -15,16 +15,21 @@ ALWAYS Here item_here(void *const *args, int number, int thread) {
   Item item = item_at(number, (attention_keys() + block_rows() - 1) / block_rows());
   Here w = here(args, item.plane / attention_groups(), item.block * block_rows(), thread);
   w.group = item.plane % attention_groups();
+  w.warp %= attention_warps() / attention_split();
   return w;
 }
 ALWAYS int item_tiles(const Here *w) {
   int start;
   return has_alive(w) ? heads_that_share() * tiles_of_queries(w, &start) : 0;
 }
+/* Where warpgroups have the same rows, the first one has a panel of keys, and the second one two. */
 ALWAYS void load_rows(const Here *w, Panel memory) {
-  load_own(w, rows_panel(w, memory, 0), rows_of_key(w->args, w->batch, w->group), attention_keys());
-  load_own(w, rows_panel(w, memory, 1), rows_of_value(w->args, w->batch, w->group),
-           attention_keys());
+  Rows keys = rows_of_key(w->args, w->batch, w->group);
+  Rows values = rows_of_value(w->args, w->batch, w->group);
+  int second = attention_split() > 1 ? own_group(w) : 0;
+  load_own(w, rows_panel(w, memory, second), keys, attention_keys());
+  if (attention_split() == 1 || second)
+    load_own(w, rows_panel(w, memory, second + 1), values, attention_keys());
 }
 
 ALWAYS TilePlace tile_place(const Here *w, int t) {
@@ -77,6 +82,84 @@ ALWAYS void pull_weights(Weights *pulls, const Weights *weights, float slope[][M
   }
 }
 
+/* ── a warpgroup for each result ─────────────────────────────────────────────────────────────── */
+
+/* Sums dv over all tiles, of which there is at least one. */
+ALWAYS void sum_values(Here *w, Panel memory, int start, int count, float dv[][MAX_COLUMNS]) {
+  Panel keys = own_rows(w, memory, 0, 0);
+  Weights weights;
+#pragma clang loop unroll(disable)
+  for (int t = 0; t < heads_that_share() * count; t++) {
+    float s[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
+    int n = w->begin + t, column0 = (start + tile_of(t, count)) * attention_tile();
+    MaskBytes bytes;
+    MaskBits bits;
+    Added added;
+    w->head = head_of(w, t, count);
+    load_mask(w, &bytes, column0, 1);
+    begin_scores(w, s, memory, keys, QUERIES, t);
+    exchange_bits(w, &bits, &bytes, 1);
+    wgmma_wait(0); /* dv has the tile before, and the scores are complete */
+    hold(dv, features_each());
+    hold(s, columns_each());
+    if (t) store_tile(memory, SLOPES, n - 1, w->lane);
+    bend(s, gain);
+    load_added(w, &added, column0, 1, ADDS_LATE);
+    add_mask(s, &added);
+    hide(w, s, column0, 1);
+    hide_by_bits(s, &bits, 1);
+    weigh_columns(s, gain, tile_numbers(memory, QUERIES, n), w->lane);
+    store_tile(memory, QUERIES, n, w->lane);
+    turn_weights(&weights, s);
+    begin_sums(dv, &weights, await_tile(memory, SLOPES, n));
+  }
+  wgmma_wait(0);
+  hold(dv, features_each());
+  store_tile(memory, SLOPES, w->begin + heads_that_share() * count - 1, w->lane);
+}
+
+/* Sums dk. */
+ALWAYS void sum_keys(Here *w, Panel memory, int start, int count, float dk[][MAX_COLUMNS]) {
+  Panel keys = own_rows(w, memory, 0, 1), values = own_rows(w, memory, 0, 2);
+  Weights pulls;
+#pragma clang loop unroll(disable)
+  for (int t = 0; t < heads_that_share() * count; t++) {
+    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
+    int n = w->begin + t, column0 = (start + tile_of(t, count)) * attention_tile();
+    MaskBytes bytes;
+    MaskBits bits;
+    Added added;
+    w->head = head_of(w, t, count);
+    load_mask(w, &bytes, column0, 1);
+    Panel queries = begin_scores(w, s, memory, keys, QUERIES, t);
+    exchange_bits(w, &bits, &bytes, 1);
+    wgmma_wait(0); /* dk has the tile before, and the scores are complete */
+    hold(dk, features_each());
+    hold(s, columns_each());
+    if (t) store_tile(memory, QUERIES, n - 1, w->lane);
+    bend(s, gain);
+    load_added(w, &added, column0, 1, ADDS_LATE);
+    add_mask(s, &added);
+    hide(w, s, column0, 1);
+    hide_by_bits(s, &bits, 1);
+    weigh_columns(s, gain, tile_numbers(memory, QUERIES, n), w->lane);
+    hold(s, columns_each());
+    if (caps()) hold(gain, columns_each());
+    begin_scores(w, slope, memory, values, SLOPES, t);
+    wgmma_wait(0);
+    hold(slope, columns_each());
+    pull_columns(caps() ? gain : s, slope, tile_numbers(memory, SLOPES, n), w->lane);
+    store_tile(memory, SLOPES, n, w->lane);
+    turn_weights(&pulls, caps() ? gain : s);
+    begin_sums(dk, &pulls, queries);
+  }
+  wgmma_wait(0);
+  hold(dk, features_each());
+  store_tile(memory, QUERIES, w->begin + heads_that_share() * count - 1, w->lane);
+}
+
+/* ── items ───────────────────────────────────────────────────────────────────────────────────── */
+
 /* How many of the block's `all` tiles come before the first one that this warpgroup needs. Where
  * several heads share the keys, it goes through all tiles. */
 ALWAYS int tiles_before(const Here *w, int group, int start, int all) {
@@ -90,6 +173,7 @@ ALWAYS int tiles_before(const Here *w, int group, int start, int all) {
 ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
                       float dk[][MAX_COLUMNS], float dv[][MAX_COLUMNS]) {
   int group = own_group(w);
+  Panel keys = own_rows(w, memory, group, 0), values = own_rows(w, memory, group, 1);
   Weights weights, pulls;
   Panel slopes;
 #pragma clang loop unroll(disable)
@@ -98,9 +182,11 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
     int n = w->begin + t, column0 = (start + tile_of(t, count)) * attention_tile();
     MaskBytes bytes;
     MaskBits bits;
+    Added added;
     w->head = head_of(w, t, count);
     load_mask(w, &bytes, column0, 1);
-    Panel queries = begin_scores(w, s, memory, group, QUERIES, t);
+    load_added(w, &added, column0, 1, ADDS_EARLY);
+    Panel queries = begin_scores(w, s, memory, keys, QUERIES, t);
     exchange_bits(w, &bits, &bytes, 1);
     wgmma_wait(0); /* dk and dv have the tile before, and the scores are complete */
     hold(dk, features_each());
@@ -108,8 +194,10 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
     hold(s, columns_each());
     if (t > begin) store_tile(memory, QUERIES, n - 1, w->lane);
     if (t > begin) store_tile(memory, SLOPES, n - 1, w->lane);
-    if (has_room()) slopes = begin_scores(w, slope, memory, group, SLOPES, t);
+    if (has_room()) slopes = begin_scores(w, slope, memory, values, SLOPES, t);
     bend(s, gain);
+    load_added(w, &added, column0, 1, ADDS_LATE);
+    add_mask(s, &added);
     hide(w, s, column0, 1);
     hide_by_bits(s, &bits, 1);
     weigh_columns(s, gain, tile_numbers(memory, QUERIES, n), w->lane);
@@ -117,7 +205,7 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
     hold_weights(&weights);
     if (caps()) turn_weights(&pulls, gain);
     if (caps()) hold_weights(&pulls);
-    if (!has_room()) slopes = begin_scores(w, slope, memory, group, SLOPES, t);
+    if (!has_room()) slopes = begin_scores(w, slope, memory, values, SLOPES, t);
     begin_sums(dv, &weights, slopes);
     wgmma_wait(1);
     hold(slope, columns_each());
@@ -131,7 +219,8 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
   store_tile(memory, SLOPES, w->begin + heads_that_share() * count - 1, w->lane);
 }
 
-ALWAYS void compute(Here *w, Panel memory, int all) {
+/* A warpgroup that has all of its rows' results. */
+ALWAYS void compute_both(Here *w, Panel memory, int all) {
   int group = own_group(w), start, count = tiles_of_queries(w, &start);
   int begin = tiles_before(w, group, start, all);
   float dk[MAX_ROWS][MAX_COLUMNS], dv[MAX_ROWS][MAX_COLUMNS];
@@ -141,7 +230,33 @@ ALWAYS void compute(Here *w, Panel memory, int all) {
   for (int t = 0; t < begin; t++) pass_tiles(w, memory, w->begin + t);
   if (begin < all) sum_heads(w, memory, begin, start, count, dk, dv);
   group_barrier(group); /* all of its keys and values have been read */
-  finish_keys(w, dk, dv, rows_panel(w, memory, 0), rows_panel(w, memory, 1));
+  finish_keys(w, dk, rows_panel(w, memory, 0));
+  finish_values(w, dv, rows_panel(w, memory, 1));
+}
+
+/* Two warpgroups have the same keys, and the sums of one result each. */
+ALWAYS void compute_one(Here *w, Panel memory, int all) {
+  int group = own_group(w), start, count = tiles_of_queries(w, &start);
+  if (group == 0) {
+    float dv[MAX_ROWS][MAX_COLUMNS];
+    clear(dv, features_each());
+    if (all) sum_values(w, memory, start, count, dv);
+    group_barrier(group);
+    finish_values(w, dv, rows_panel(w, memory, 0));
+  } else {
+    float dk[MAX_ROWS][MAX_COLUMNS];
+    clear(dk, features_each());
+    if (all) sum_keys(w, memory, start, count, dk);
+    group_barrier(group);
+    finish_keys(w, dk, rows_panel(w, memory, 1));
+  }
+}
+
+ALWAYS void compute(Here *w, Panel memory, int all) {
+  if (attention_split() > 1)
+    compute_one(w, memory, all);
+  else
+    compute_both(w, memory, all);
 }
 
 __attribute__((always_inline)) void attention_backward_keys(void *const *args, SHARED void *shared,

@@ -17,6 +17,7 @@ ALWAYS void load_rows(const Here *w, Panel memory) {
 /* Sums dq over `count` tiles, at least one. */
 ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float dq[][MAX_COLUMNS],
                       const float base[], const float delta[]) {
+  Panel queries = own_rows(w, memory, group, KEYS), slopes = own_rows(w, memory, group, VALUES);
   Weights weights;
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
@@ -24,15 +25,19 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
     int n = w->begin + t;
     MaskBytes bytes;
     MaskBits bits;
+    Added added;
     load_mask(w, &bytes, t * attention_tile(), 0);
-    Panel keys = begin_scores(w, s, memory, group, KEYS, t);
-    begin_scores(w, slope, memory, group, VALUES, t);
+    load_added(w, &added, t * attention_tile(), 0, ADDS_EARLY);
+    Panel keys = begin_scores(w, s, memory, queries, KEYS, t);
+    begin_scores(w, slope, memory, slopes, VALUES, t);
     exchange_bits(w, &bits, &bytes, 0);
     wgmma_wait(1); /* dq has the tile before, and the scores are complete */
     hold(dq, features_each());
     hold(s, columns_each());
     if (t) store_tile(memory, KEYS, n - 1, w->lane);
     bend(s, gain);
+    load_added(w, &added, t * attention_tile(), 0, ADDS_LATE);
+    add_mask(s, &added);
     hide(w, s, t * attention_tile(), 0);
     hide_by_bits(s, &bits, 0);
     weigh_rows(s, gain, base);

@@ -31,15 +31,19 @@ ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward
   Weights weights;
   MaskBytes bytes;
   MaskBits bits;
+  Added added;
+  Panel queries = own_rows(w, memory, group, 0);
   load_mask(w, &bytes, 0, 0);
+  load_added(w, &added, 0, 0, ADDS_EARLY);
   await_turn(memory, group, w->begin);
-  begin_scores(w, s, memory, group, KEYS, 0);
+  begin_scores(w, s, memory, queries, KEYS, 0);
   pass_turn(memory, group, w->lane);
   exchange_bits(w, &bits, &bytes, 0);
   wgmma_wait(0);
   hold(s, columns_each());
   store_tile(memory, KEYS, w->begin, w->lane);
   bend(s, gain);
+  add_mask(s, &added);
   hide(w, s, 0, 0);
   hide_by_bits(s, &bits, 0);
   weigh(f, s, correction);
@@ -49,8 +53,9 @@ ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward
   for (int t = 1; t < count; t++) {
     int n = w->begin + t;
     load_mask(w, &bytes, t * attention_tile(), 0);
+    load_added(w, &added, t * attention_tile(), 0, ADDS_EARLY);
     await_turn(memory, group, n);
-    begin_scores(w, s, memory, group, KEYS, t);
+    begin_scores(w, s, memory, queries, KEYS, t);
     begin_sums(f->out, &weights, values);
     pass_turn(memory, group, w->lane);
     exchange_bits(w, &bits, &bytes, 0);
@@ -58,6 +63,7 @@ ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward
     hold(s, columns_each());
     store_tile(memory, KEYS, n, w->lane);
     bend(s, gain);
+    add_mask(s, &added);
     hide(w, s, t * attention_tile(), 0);
     hide_by_bits(s, &bits, 0);
     weigh(f, s, correction);

@@ -1,4 +1,4 @@
-/* attention: where no kernel takes it whole (f64; heads of more than ATTENTION_MOST features;
+/* attention: where no kernel takes it whole (f64; heads of more features than most_features says;
  * values of another size than keys), attention and its gradient are written out in matrix products
  * and pointwise work; --disable=attention writes all of it out. The heads that share keys become
  * rows of one product, [B,G,H/G*T,D], which is only a view. */
@@ -7,16 +7,19 @@
 #include <math.h>
 #include <string.h>
 
-bool attention_is_whole(const Node *node, bool for_gpu) {
+bool attention_is_whole(const Node *node, int most) {
   DType dtype = node->input[node->op == OP_ATTENTION_GRAD]->type.dtype;
-  int64_t most = for_gpu ? ATTENTION_MOST_GPU : ATTENTION_MOST;
   AttentionForm f = attention_form(node);
   return dtype != DT_F64 && f.features == f.values && f.features >= 1 && f.features <= most;
 }
 
+bool attention_is_long(const AttentionForm *form) {
+  enum { LEAST = 128 };
+  return form->rows >= LEAST && form->keys >= LEAST;
+}
+
 typedef struct {
-  bool for_gpu, is_plain;
-  const SettingValue *settings;
+  const PassContext *context;
   Node *(*results)[3]; /* by old node */
 } Writing;
 
@@ -133,13 +136,33 @@ static const char *products_precision(const SettingValue *settings, const Node *
   return precision && !strcmp(precision, "fp8") ? "bf16" : own;
 }
 
+/* Will the pass `precision` make its operands bf16 or f16, if they are not yet? */
+static bool becomes_narrow(const PassContext *context, const Node *old) {
+  DType dtype = old->input[old->op == OP_ATTENTION_GRAD]->type.dtype;
+  if (dtype != DT_F32 || pass_is_listed(context->left_out, "precision")) return dtype_is_narrow(dtype);
+  const char *own = node_str(old, ATTR_PRECISION);
+  const char *precision = own || !context->settings ? own : setting_text(context->settings, "train.precision");
+  return precision && (!strcmp(precision, "bf16") || !strcmp(precision, "fp16") || !strcmp(precision, "fp8"));
+}
+
+/* The most features of a head for which the target has a kernel. Heads of more than 128 are for the tensor cores of
+ * Hopper, which take rows of whole 16 bytes. */
+static int most_features(const PassContext *context, const Node *old) {
+  enum { PIECE = 8 };
+  AttentionForm form = attention_form(old);
+  bool is_hopper = context->multiplies_float8 == FLOAT8_ALONG_K && !pass_is_listed(context->left_out, "attention_wgmma");
+  if (!context->for_gpu) return ATTENTION_MOST;
+  if (!is_hopper || form.features % PIECE || !attention_is_long(&form)) return ATTENTION_MOST_GPU;
+  return becomes_narrow(context, old) ? ATTENTION_MOST : ATTENTION_MOST_GPU;
+}
+
 static Node *attention_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Writing *writing = context;
   if (old->op == OP_RESULT)
     return writing->results[old->input[0]->id][node_int(old, ATTR_INDEX, 0)];
   bool is_backward = old->op == OP_ATTENTION_GRAD;
   if ((old->op != OP_ATTENTION && !is_backward) ||
-      (!writing->is_plain && attention_is_whole(old, writing->for_gpu)))
+      (!writing->context->is_plain && attention_is_whole(old, most_features(writing->context, old))))
     return NULL;
   Node **results = writing->results[old->id];
   int first = fresh->nodes.count;
@@ -148,7 +171,7 @@ static Node *attention_visit(Graph *fresh, const Node *old, Node **inputs, void 
     write_backward(&w, old, inputs, results);
   else
     write_forward(&w, old, results);
-  const char *precision = products_precision(writing->settings, old);
+  const char *precision = products_precision(writing->context->settings, old);
   for (int i = first; i < fresh->nodes.count; i++) {
     if (precision && fresh->nodes.at[i]->op == OP_DOT)
       node_set_attr(fresh, fresh->nodes.at[i], attr_str(ATTR_PRECISION, precision));
@@ -158,7 +181,7 @@ static Node *attention_visit(Graph *fresh, const Node *old, Node **inputs, void 
 
 Graph *pass_attention(PassContext *context, Graph *graph) {
   if (!graph_find_op(graph, OP_ATTENTION) && !graph_find_op(graph, OP_ATTENTION_GRAD)) return graph;
-  Writing writing = {.for_gpu = context->for_gpu, .is_plain = context->is_plain, .settings = context->settings};
+  Writing writing = {.context = context};
   writing.results =
       arena_alloc(context->scratch, sizeof *writing.results * (size_t)graph->nodes.count);
   return graph_rewrite(graph, attention_visit, &writing);

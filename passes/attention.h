@@ -3,8 +3,11 @@
 #define FT_PASSES_ATTENTION_H
 #include "ir/graph.h"
 
-enum { ATTENTION_MOST = 256, ATTENTION_MOST_GPU = 128 }; /* features of a head */
+/* Features of a head; on GPUs without the tensor cores of Hopper, or in other types than bf16 and f16. */
+enum { ATTENTION_MOST = 256, ATTENTION_MOST_GPU = 128 };
 
-/* Is there a kernel for this attention or attention_grad? */
-bool attention_is_whole(const Node *node, bool for_gpu);
+/* Is there a kernel for this attention or attention_grad, which takes heads of so many features? */
+bool attention_is_whole(const Node *node, int most);
+/* Are there enough queries and keys for the tensor cores of Hopper? */
+bool attention_is_long(const AttentionForm *form);
 #endif

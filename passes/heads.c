@@ -3,6 +3,7 @@
  * writes with transposes and slices around attention then needs no copies; the simplify pass behind
  * this one cancels the transposes. heads_join, behind that, lets the gradients of q, k and v that
  * are only put together be written side by side. */
+#include "passes/attention.h"
 #include "passes/pass.h"
 
 enum { B, T, FEATURES };
@@ -38,17 +39,24 @@ static bool is_apart(const Node *x) {
          node_attr(x->input[0]->input[0]->input[0], ATTR_HEADS);
 }
 
+/* Heads of many features have a kernel only where they begin at 16 bytes (passes/attention.c). */
+static bool is_aligned(int64_t start, int64_t row, int64_t features) {
+  enum { PIECE = 8 };
+  return features <= ATTENTION_MOST_GPU || (start % PIECE == 0 && row % PIECE == 0);
+}
+
 /* If x only is some features of each row of another tensor: that one, and where they start. */
-static Node *whole_rows(Graph *graph, Node *x, int64_t *start) {
+static Node *whole_rows(Graph *graph, Node *x, int64_t features, int64_t *start) {
   *start = 0;
   if (x->op == OP_CAST)
-    return make_cast(graph, whole_rows(graph, x->input[0], start), x->type.dtype);
+    return make_cast(graph, whole_rows(graph, x->input[0], features, start), x->type.dtype);
   if (x->op != OP_SLICE) return x;
   const int64_t *from = node_attr(x, ATTR_START)->ints, *step = node_attr(x, ATTR_STEP)->ints;
   Node *whole = x->input[0];
   const int64_t *dim = whole->type.shape.dim;
   if (dim[B] != x->type.shape.dim[B] || dim[T] != x->type.shape.dim[T] || step[FEATURES] != 1)
     return x;
+  if (!is_aligned(from[FEATURES], dim[FEATURES], features)) return x;
   *start = from[FEATURES];
   return whole;
 }
@@ -66,7 +74,7 @@ static Node *make_attention(Graph *graph, const Node *old, Node **inputs) {
   Node *operand[7];
   for (int i = 0; i < old->input_count; i++) operand[i] = inputs[i];
   for (int i = 0; i < 3; i++)
-    operand[at + i] = whole_rows(graph, heads_beside(graph, inputs[at + i]), &start[i]);
+    operand[at + i] = whole_rows(graph, heads_beside(graph, inputs[at + i]), form.features, &start[i]);
   if (at) {
     operand[0] = heads_beside(graph, inputs[0]);
     operand[4] = heads_beside(graph, inputs[4]);

@@ -169,7 +169,7 @@ defect("attention-hidden", "kernels/attention_x86.c", "      if (row[j]) return 
        "unit codegen_attention")
 defect("attention-items", "kernels/attention_ring.h", "(turn % 2 ? attention_blocks() - 1 - block : block)", "(turn % 2 ? attention_blocks() - block : block)",
        "unit codegen_flash")
-defect("attention-place", "kernels/attention_ring.h", "  w.place = turn % 2;", "  w.place = 0;", "unit codegen_flash")
+defect("attention-place", "kernels/attention_ring.h", "  w.place = turn % attention_places();", "  w.place = 0;", "unit codegen_flash")
 defect("attention-ring", "kernels/attention_ring.h", "    compute(&w, memory, count);\n    begin += count;", "    compute(&w, memory, count);", "unit codegen_flash")
 defect("attention-section", "kernels/attention_ring.h", "smaller(attention_section(), all - first)", "attention_section()", "unit codegen_flash")
 defect("attention-turn", "kernels/attention_wgmma_forward_ptx.c", "ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {\n  await_turn(memory, group, t);",

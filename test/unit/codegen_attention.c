@@ -174,7 +174,7 @@ static void check_form(const char *cpu, const char *without, const AttentionCase
   assert_true(target_open(&module, arena, &diag, &options));
   attention_nodes(graph, node);
   for (int i = 0; i < 2; i++) {
-    assert_true(form->layout != APART || attention_is_whole(node[i], false));
+    assert_true(form->layout != APART || attention_is_whole(node[i], ATTENTION_MOST));
     assert_true(host_emit(&module, node[i], i ? "backward" : "forward", alias, &kernel[i]));
   }
   assert_true(module_link(&module));

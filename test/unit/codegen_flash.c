@@ -78,7 +78,7 @@ static void check_form(SimMachine *machine, const AttentionCase *form) {
   module.only_tile = form->is_hopper;
   attention_nodes(graph, node);
   for (int i = 0; i < 2; i++) {
-    assert_true(attention_is_whole(node[i], true));
+    assert_true(attention_is_whole(node[i], form->is_hopper ? ATTENTION_MOST : ATTENTION_MOST_GPU));
     assert_true(nvptx_emit(&module, node[i], i ? "backward" : "forward", NULL, alias, 0, &kernel[i]));
   }
   assert_true(module_link(&module));
@@ -197,6 +197,28 @@ static void hopper(void **state) {
       {"f16", 1, 4, 2, 160, 160, 64, true, "bool[1,4,160,160]", true, JOINED},
       {"bf16", 2, 2, 1, 144, 144, 128, false, "bool[2,1,1,144]", true, PARTS, -0.9},
       {"f16", 2, 2, 2, 128, 200, 128, true, "bool[1,1,128,200]", true, APART, 0.9},
+      /* heads of more than 128 features */
+      {"bf16", 1, 2, 1, 200, 250, 256, true, NULL, true},
+      {"f16", 2, 2, 2, 192, 192, 256, true, NULL, true, JOINED},
+      {"bf16", 1, 2, 2, 130, 320, 192, false, NULL, true},
+      {"f16", 2, 2, 1, 256, 200, 144, true, NULL, true, BESIDE},
+      {"bf16", 1, 1, 1, 129, 130, 136, false, NULL, true},
+      {"f16", 1, 4, 2, 64, 33, 248, true, NULL, true}, /* some rows see nothing */
+      {"bf16", 2, 2, 1, 150, 336, 256, false, "bool[2,1,150,336]", true},
+      {"f16", 2, 2, 1, 128, 300, 256, true, "bool[2,2,1,300]", true, APART, -0.9},
+      {"f16", 1, 2, 1, 192, 224, 192, false, "bool[1,2,192,224]", true, APART, -70},
+      {"bf16", 3, 1, 1, 100, 700, 192, true, "bool[3,1,1,700]", true},
+      {"bf16", 1, 2, 1, 140, 140, 256, false, NULL, true, PARTS, 0.9},
+      {"f16", 1, 2, 2, 130, 200, 256, false, "f32[1,2,130,200]", true},
+      {"bf16", 2, 2, 1, 64, 129, 256, true, "f32[2,1,1,129]", true, APART, -0.9},
+      {"f16", 2, 2, 1, 192, 192, 192, true, "f32[1,1,192,192]", true, JOINED},
+      /* masks that are added */
+      {"bf16", 1, 2, 2, 200, 290, 64, true, "f32[1,2,200,290]", true},
+      {"f16", 2, 2, 1, 192, 145, 128, false, "f32[2,1,192,145]", true},
+      {"bf16", 2, 4, 2, 129, 200, 128, false, "f32[2,1,1,200]", true, APART, 0.9},
+      {"f16", 1, 4, 2, 160, 160, 80, true, "f32[1,4,160,160]", true, JOINED, -2},
+      {"bf16", 1, 2, 1, 70, 1, 48, false, "f32[1,2,70,1]", true},
+      {"f16", 1, 2, 2, 130, 130, 64, false, "f32[1,2,130,130]", true, PARTS},
   };
   check_all(list, sizeof list / sizeof *list);
 }

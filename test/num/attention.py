@@ -1,0 +1,98 @@
+"""Attention by Hopper's tensor cores (kernels/attention_wgmma_*), alone: values and gradients in bf16, in the simulator, against PyTorch in float64. Heads of
+48 to 256 features, masks of bools and masks that are added, capped scores, heads that share keys; and the same programs without those kernels."""
+import os
+import re
+import sys
+
+import numpy
+import torch
+
+sys.path.insert(0, os.path.dirname(__file__))
+import ops
+import support
+from functions import attention
+
+random = numpy.random.default_rng(41)
+CASES = []
+
+
+def bf16(*shape):
+    bits = random.uniform(-1, 1, shape).astype("f4").view("u4")
+    return (bits + 0x8000 & 0xFFFF0000).astype("u4").view("f4")
+
+
+def case(features, rows, keys, heads=2, groups=2, batch=1, added=None, bools=None, causal=False, cap=None):
+    arguments = dict(q=bf16(batch, heads, rows, features), k=bf16(batch, groups, keys, features), v=bf16(batch, groups, keys, features))
+    options = ", causal=true" * causal + (f", softcap={cap}" if cap else "")
+    if added:
+        arguments["m"], options = 3 * bf16(*added), options + ", mask=stop_gradient(m)"
+    if bools:
+        arguments["m"] = (random.uniform(0, 1, bools) < 0.3).astype("i4")
+        arguments["m"][..., -70:] = 0  # tiles that no row sees
+        options += ", mask=m != 0"
+
+    def expected(q, k, v, m=None):
+        mask = None if m is None or added else m != 0
+        return attention(q, k, v, causal, mask, cap=cap, bias=m.detach() if added else None)
+    CASES.append((f"attention(q, k, v{options})", expected, arguments))
+
+
+case(256, 200, 150, heads=2, groups=1)
+case(256, 130, 130, causal=True)
+case(256, 128, 136, added=(1, 2, 128, 136))
+case(256, 192, 272, bools=(1, 1, 192, 272), causal=True, cap=2)
+case(192, 140, 230, heads=1, groups=1, batch=2, bools=(2, 1, 1, 230))
+case(192, 160, 160, causal=True, added=(1, 1, 160, 160), cap=1.5)
+case(136, 129, 128)
+case(128, 150, 201, groups=1, added=(1, 2, 150, 201))
+case(128, 128, 290, batch=2, added=(2, 1, 1, 290), causal=True)
+case(80, 200, 144, added=(1, 1, 200, 144), cap=0.9)
+case(80, 130, 310, heads=4)
+case(64, 260, 260, causal=True, added=(1, 2, 260, 260))
+case(48, 128, 190, added=(1, 2, 128, 190))
+
+
+class Attention(ops.Compared):
+    """With tensor maps."""
+
+    artifact, device, flags, kernels = "model.ptx", "sim", [], True
+
+    def compile(self, source, *flags, **options):
+        artifact = super().compile(source, "--gpu", "sm_90a", "--set", "train.precision=bf16", *self.flags, *flags, **options)
+        with open(artifact) as file:
+            text = file.read()
+        bodies = re.findall(r"\.entry (\w*attention\w*)\(.*?\n\}", text, re.S)
+        products = [body for body in re.split(r"\.entry ", text) if re.match(r"\w*attention", body) and "wgmma.mma_async" in body]
+        self.assertEqual(len(products), len(bodies) if self.kernels else 0)
+        if self.kernels:
+            self.assertEqual(len(bodies), 3)
+        return artifact
+
+    def close(self, ours, theirs, what, start):
+        """Operands, weights and results are rounded to bf16, and all terms are about as large as the largest result."""
+        self.assertEqual(ours.shape, theirs.shape, what)
+        self.assertTrue(numpy.isfinite(ours).all(), what)
+        error = numpy.abs(ours - theirs).max(initial=0) / max(numpy.abs(theirs).max(initial=0), 1e-2)
+        self.assertLess(error, 3 * 2**-8, f"{what}: {error:.1e} of its largest element")
+
+
+class AttentionWithoutMaps(Attention):
+    flags = ["--disable=tma"]
+
+
+class AttentionWithout(Attention):
+    """By mma.sync, and of more than 128 features in products."""
+
+    flags, kernels = ["--disable=attention_wgmma"], False
+
+
+for number, one in enumerate(CASES):
+    for turn, of in enumerate((Attention, AttentionWithoutMaps, AttentionWithout)):
+        def test(self, number=number, one=one, turn=turn):
+            if turn and not support.has_its_turn(number + turn, 4):
+                self.skipTest("another day's")
+            self.group([one])
+        setattr(of, f"test_{number:02d}", test)
+
+if __name__ == "__main__":
+    support.main()
