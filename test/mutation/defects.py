@@ -163,24 +163,6 @@ defect("product-sums-batch", "passes/fuse_group.c", "return form.batch == 1 && d
 defect("turn-source", "codegen/nvptx_transpose.c", "turn->source[i] += place[j] < place[i];", "turn->source[i] += place[j] > place[i];", RANDOM)
 
 # ── kernels ──
-defect("attention-correction", "kernels/attention_x86.c", "f->sum[i] = f->sum[i] * correction[i] + lanes_sum(sum);",
-       "f->sum[i] = f->sum[i] + lanes_sum(sum);", "unit codegen_attention")
-defect("attention-hidden", "kernels/attention_x86.c", "      if (row[j]) return false;\n  }\n  return true;", "      if (row[j]) return false;\n    return true;\n  }\n  return true;",
-       "unit codegen_attention")
-defect("attention-items", "kernels/attention_ring.h", "(turn % 2 ? attention_blocks() - 1 - block : block)", "(turn % 2 ? attention_blocks() - block : block)",
-       "unit codegen_flash")
-defect("attention-place", "kernels/attention_ring.h", "  w.place = turn % attention_places();", "  w.place = 0;", "unit codegen_flash")
-defect("attention-ring", "kernels/attention_ring.h", "    compute(&w, memory, count);\n    begin += count;", "    compute(&w, memory, count);", "unit codegen_flash")
-defect("attention-section", "kernels/attention_ring.h", "smaller(attention_section(), all - first)", "attention_section()", "unit codegen_flash")
-defect("attention-turn", "kernels/attention_wgmma_forward_ptx.c", "ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {\n  await_turn(memory, group, t);",
-       "ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {", "unit codegen_flash")
-defect("attention-numbers", "kernels/attention_ring.h", "(beside ? own : 0)", "0", "unit codegen_flash")
-defect("attention-maps", "codegen/nvptx_attention.c", "(has_numbers && a->form.rows % a->cut.tile)", "false", "unit codegen_flash")
-defect("attention-cap-gain", "kernels/attention_softmax.h", "__builtin_fmaxf(1.0f - s * s, 0.0f)", "1.0f - s * s", "unit codegen_flash")
-defect("attention-cap-x86", "kernels/attention_x86.c", "pull * lanes_load(bend + j) : pull", "pull : pull", "unit codegen_attention")
-defect("attention-cap-decode", "passes/decode.c", "if (node_attr(old, ATTR_SOFTCAP))", "if (false)", "unit passes_decode")
-defect("attention-bits-turned", "kernels/attention_bits.h", "pair >> w->lane / 4 & 0x01010101u", "pair >> w->lane % 4 & 0x01010101u", "unit codegen_flash")
-defect("attention-bits-alive", "kernels/attention_bits.h", "at - __builtin_clz(alive) * PIECE", "at - (__builtin_clz(alive) + 1) * PIECE", "unit codegen_flash")
 defect("gpu-model-last-round", "plan/gpu_model.c", "if (!rest && full) full--, rest = at_once;", "if (false) full--, rest = at_once;", "unit plan_gpu_model")
 defect("math-contract", "CMakeLists.txt", "list(APPEND flags -ffp-contract=on)", "list(APPEND flags -ffp-contract=fast)", "lit codegen/math_contract.ft")
 defect("gemm-bottom", "kernels/gemm_x86.c", "gemm_x86_finish(p, args, batch, row, is_bottom ? m - row : rows, column",
@@ -597,3 +579,5 @@ defect("winograd-parts", W, "for (int64_t part = 1; part < p->parts; part++) {",
 defect("winograd-part-lines", W, "last - line < p->lines ? last - line : p->lines, x", "p->lines, x", WT)
 defect("winograd-last-item", W, "if (r.line + r.lines > winograd_lines(p)) r.lines", "if (r.line + r.lines > winograd_lines(p) + 1) r.lines", WT)
 defect("winograd-images-padding", "codegen/host_winograd.c", ".pad_left = 2 - f->padding[1],", ".pad_left = f->padding[1],", WT)
+
+import defects_attention  # noqa: E402,F401: adds those of attention

@@ -1,0 +1,24 @@
+"""Defects of attention: see defects.py."""
+from defects import defect
+
+defect("attention-correction", "kernels/attention_x86.c", "f->sum[i] = f->sum[i] * correction[i] + lanes_sum(sum);",
+       "f->sum[i] = f->sum[i] + lanes_sum(sum);", "unit codegen_attention")
+defect("attention-hidden", "kernels/attention_x86.c", "      if (row[j]) return false;\n  }\n  return true;", "      if (row[j]) return false;\n    return true;\n  }\n  return true;",
+       "unit codegen_attention")
+defect("attention-items", "kernels/attention_ring.h", "(turn % 2 ? attention_blocks() - 1 - block : block)", "(turn % 2 ? attention_blocks() - block : block)",
+       "unit codegen_flash")
+defect("attention-place", "kernels/attention_ring.h", "  w.place = turn % attention_places();", "  w.place = 0;", "unit codegen_flash")
+defect("attention-ring", "kernels/attention_ring.h", "    compute(&w, memory, count);\n    begin += count;", "    compute(&w, memory, count);", "unit codegen_flash")
+defect("attention-section", "kernels/attention_ring.h", "smaller(attention_section(), all - first)", "attention_section()", "unit codegen_flash")
+defect("attention-turn", "kernels/attention_wgmma_forward_ptx.c", "ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {\n  await_turn(memory, group, t);",
+       "ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {", "unit codegen_flash")
+defect("attention-numbers", "kernels/attention_ring.h", "(beside ? own : 0)", "0", "unit codegen_flash")
+defect("attention-maps", "codegen/nvptx_attention.c", "(has_numbers && a->form.rows % a->cut.tile)", "false", "unit codegen_flash")
+defect("attention-cap-gain", "kernels/attention_softmax.h", "__builtin_fmaxf(1.0f - s * s, 0.0f)", "1.0f - s * s", "unit codegen_flash")
+defect("attention-cap-x86", "kernels/attention_x86.c", "pull * lanes_load(bend + j) : pull", "pull : pull", "unit codegen_attention")
+defect("attention-cap-decode", "passes/decode.c", "if (node_attr(old, ATTR_SOFTCAP))", "if (false)", "unit passes_decode")
+defect("attention-bits-turned", "kernels/attention_bits.h", "pair >> w->lane / 4 & 0x01010101u", "pair >> w->lane % 4 & 0x01010101u", "unit codegen_flash")
+defect("attention-bits-alive", "kernels/attention_bits.h", "at - __builtin_clz(alive) * PIECE", "at - (__builtin_clz(alive) + 1) * PIECE", "unit codegen_flash")
+defect("attention-bits-pieces", "kernels/attention_bits.h", "k < (attention_tile() + 31) / 32", "k < attention_tile() / 32", "py test/num/attention.py")
+defect("attention-wide-start", "passes/heads.c", "(start % PIECE == 0 && row % PIECE == 0)", "(start % PIECE == 0 || row % PIECE == 0)", "lit passes/attention_wide.ftir")
+defect("attention-wide-f32", "passes/attention.c", "becomes_narrow(context, old) ? ATTENTION_MOST :", "becomes_narrow(context, old) || form.rows ? ATTENTION_MOST :", "lit passes/attention_wide.ftir")
