@@ -49,7 +49,7 @@ static WinogradProduct winograd_images(const ConvForm *f) {
 static bool winograd_of(const HostKernel *kernel, const Node *conv, WinogradProduct *p) {
   const Module *module = kernel->module;
   bool is_conv = conv->op == OP_CONV || conv->op == OP_CONV_GRAD_INPUT || conv->op == OP_CONV_GRAD_WEIGHT;
-  if (!is_conv || module->is_portable || module->vector_bytes < 32 || !module_has_tiles(module) || module_leaves_out(module, "winograd") ||
+  if (!is_conv || module->is_portable || module->vector_bytes < 32 || module_leaves_out(module, "winograd") ||
       conv->type.dtype != DT_F32 || conv->input[0]->type.dtype != DT_F32 || conv->input[1]->type.dtype != DT_F32)
     return false;
   ConvForm f = conv_form(conv);

@@ -72,6 +72,48 @@ def windows():
             for case in cases for precision, machine in (("bf16", "sm_90a"), ("fp16", "sm_90a"), ("bf16", "sm_80"), ("f32", "sm_90a"))]
 
 
+NORMED = """model Random(x: f32[B, C=16, H=12, W=9], t: f32[B]) {
+  h = relu(BatchNorm(name="n")(Conv2d(32, 3, padding=1, bias=false, name="a")(x)))
+  h = BatchNorm(name="m")(Conv2d(16, 3, padding=1, bias=false, name="b")(h))
+  loss = sum(square(h))
+}
+train { model = Random; batch = 4; optimizer = sgd(lr=1) }
+"""
+RECURRENT = """model Random(x: f32[B, 20, 12], t: f32[B]) {
+  y, h, c = LSTM(16, name="l")(x)
+  loss = sum(square(h))
+}
+train { model = Random; batch = 8; optimizer = sgd(lr=1) }
+"""
+
+
+def cpu_windows():
+    """(text, machine): convolutions on CPUs: by fewer multiplications, what is not made so, and such that stride; and many parts side by side."""
+    names = ("batch", "channels", "height", "width", "out", "kernel", "stride", "padding", "dilation", "groups")
+    cases = [(4, 32, 10, 9, 48, 3, 1, 1, 1, 1), (2, 16, 1, 1, 16, 3, 1, 1, 1, 1), (2, 16, 8, 8, 24, 3, 1, 1, 1, 1), (2, 16, 8, 8, 16, 3, 1, 3, 1, 1), (2, 16, 8, 8, 16, 3, 1, (1, 3), 1, 1),
+             (2, 16, 20, 20, 16, 3, 2, 1, 1, 1), (2, 16, 20, 20, 16, 3, 1, 2, 2, 1)]
+    texts = [WINDOWS.format(**dict(zip(names, case)), precision="f32") for case in cases] + [NORMED, RECURRENT]
+    return [(text, "x86-64-v3") for text in texts] + [(texts[0], "x86-64"), (texts[0], "x86-64-v3 without winograd"), (texts[0], "x86-64-v3 without layout"),
+                                                      (texts[0].replace("precision = f32", "precision = bf16"), "x86-64-v3")]
+
+
+ATTENTION = """model Random(x: f32[B, T={rows}, D={width}], m: {mask}, t: f32[B, T, D]) {{
+  q, k, v = split(Linear(3 * D, bias=false, name="a")(x), 3, axis=-1)
+  h = attention(unsqueeze(q, 1), unsqueeze(k, 1), unsqueeze(v, 1), mask=reshape(m, [{shape}]))
+  loss = sum(square(reshape(h, [B, T, D]) - t))
+}}
+train {{ model = Random; batch = {batch}; optimizer = sgd(lr=1); precision = {precision} }}
+"""
+
+
+def attentions():
+    """(text, machine): heads of many widths, short and long, with masks of bools and such that are added."""
+    cases = [(width, rows, batch, mask, shape) for width, rows, batch in ((64, 256, 64), (96, 256, 8), (200, 160, 8), (256, 512, 8), (256, 64, 2), (264, 256, 2), (128, 1024, 2))
+             for mask, shape in (("bool[B, T]", "B, 1, 1, T"), ("f32[B, T, T]", "B, 1, T, T"))]
+    return [(ATTENTION.format(width=width, rows=rows, batch=batch, mask=mask, shape=shape, precision=precision), machine)
+            for width, rows, batch, mask, shape in cases for precision, machine in (("bf16", "sm_90a"), ("f32", "sm_80"), ("fp16", "sm_80"))]
+
+
 POOLED = """model Random(x: f32[B, C={channels}, H={height}, W={width}], t: f32[B]) {{
   h = Conv2d({out}, 3, padding=1, name="before")(x)
   h = {between}
@@ -224,7 +266,7 @@ def work(seeds, texts, failures):
 def main():
     torch.set_num_threads(1)
     jobs, failures = os.cpu_count(), []
-    texts = list(enumerate(long_rows() + summed_rows() + windows() + pools() + many_values() + quantised() + eight_bits() + turned_rows() + row_chains() + sparse()))
+    texts = list(enumerate(long_rows() + summed_rows() + windows() + cpu_windows() + attentions() + pools() + many_values() + quantised() + eight_bits() + turned_rows() + row_chains() + sparse()))
     threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), texts[i::jobs], failures)) for i in range(jobs)]
     for thread in threads:
         thread.start()

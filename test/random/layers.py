@@ -1,5 +1,6 @@
 """Products, convolutions, norms with parameters and attention of random programs."""
 import math
+import random
 
 from values import Reject
 
@@ -131,9 +132,11 @@ class Layers:
             x = self.input("f32", [r.choice([1, 2, 3, 8]), r.choice([3, 4, 6, 8]), r.choice([2, 4, 5, 8])])
         else:
             x = self.image(self.pick())
-        is_wide = self.chance(0.25)  # whole vectors of channels: 3 x 3 is Winograd's on CPUs
+        is_wide = random.Random(p.seed * 31 + 7).random() < 0.25  # whole vectors of channels: 3 x 3 is Winograd's on CPUs
         for last in (False, False, True) if self.chance(0.3) or is_wide else (False, True):
-            k, out, bias = r.choice([1, 3, 3]), r.choice([16, 32] if is_wide else [2, 4, 8, 8]), self.chance(0.6)
+            k, out, bias = r.choice([1, 3, 3]), r.choice([2, 4, 8, 8]), self.chance(0.6)
+            if is_wide:
+                out = 16 * max(1, out // 4)
             weight, scale = [out, x.shape[1], k, k], 1.2 / math.sqrt(x.shape[1] * k * k)
             x = self.layer(x, "Conv2d", {"weight": weight, **({"bias": [out]} if bias else {})}, x.batch, scale, out=out, kernel=[k, k],
                            bias=bias, stride=[1, 1], padding=[k // 2] * 4, dilation=[1, 1], groups=1)
