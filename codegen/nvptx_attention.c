@@ -263,7 +263,7 @@ static bool bends_fast(const Attention *a) {
 }
 
 /* When numbers that are added are loaded (kernels/attention_added.h); they take a register for each score. */
-static int adds(const Attention *a) {
+static int kind_of_adding(const Attention *a) {
   enum { NEVER, EARLY, LATE };
   int most = a->part == PART_FORWARD ? 256 : a->part == PART_BACKWARD ? 128 : 64;
   return a->mask_kind != 2 || a->unit != UNIT_WGMMA ? NEVER : a->width <= most ? EARLY : LATE;
@@ -284,7 +284,7 @@ static void nvptx_attention_define_constants(Attention *a) {
       {"attention_bends_fast", bends_fast(a)},
       {"attention_mask", a->mask_kind},
       {"attention_has_bits", a->mask_kind == 1 && a->unit == UNIT_WGMMA},
-      {"attention_adds", adds(a)},
+      {"attention_adds", kind_of_adding(a)},
       {"attention_mask_batch", a->form.mask_batch},
       {"attention_mask_head", a->form.mask_head},
       {"attention_mask_row", a->form.mask_row},
