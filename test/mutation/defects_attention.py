@@ -20,5 +20,12 @@ defect("attention-cap-decode", "passes/decode.c", "if (node_attr(old, ATTR_SOFTC
 defect("attention-bits-turned", "kernels/attention_bits.h", "pair >> w->lane / 4 & 0x01010101u", "pair >> w->lane % 4 & 0x01010101u", "unit codegen_flash")
 defect("attention-bits-alive", "kernels/attention_bits.h", "at - __builtin_clz(alive) * PIECE", "at - (__builtin_clz(alive) + 1) * PIECE", "unit codegen_flash")
 defect("attention-bits-pieces", "kernels/attention_bits.h", "k < (attention_tile() + 31) / 32", "k < attention_tile() / 32", "py test/num/attention.py")
+defect("attention-added-across", "kernels/attention_added.h", "is_transposed ? attention_mask_row() : 1; /* to", "1; /* to", "py test/num/attention.py")
+defect("attention-added-ends", "kernels/attention_added.h", "limit % multiple == 0 ? x : smaller(x, limit - 1)", "x", "py test/num/attention.py")
+defect("attention-one-place", "kernels/attention_ring.h", "    group_barrier(own_group(&w)); /* its results have been stored */\n", "", "unit codegen_flash")
+defect("attention-split-values", "kernels/attention_wgmma_backward_keys_ptx.c", "values = own_rows(w, memory, 0, 2)", "values = own_rows(w, memory, 0, 1)", "py test/num/attention.py")
+defect("attention-split-numbers", "kernels/attention_wgmma_backward_keys_ptx.c",
+       "    weigh_columns(s, gain, tile_numbers(memory, QUERIES, n), w->lane);\n    store_tile(memory, QUERIES, n, w->lane);",
+       "    store_tile(memory, QUERIES, n, w->lane);\n    weigh_columns(s, gain, tile_numbers(memory, QUERIES, n), w->lane);", "unit codegen_flash")
 defect("attention-wide-start", "passes/heads.c", "(start % PIECE == 0 && row % PIECE == 0)", "(start % PIECE == 0 || row % PIECE == 0)", "lit passes/attention_wide.ftir")
 defect("attention-wide-f32", "passes/attention.c", "becomes_narrow(context, old) ? ATTENTION_MOST :", "becomes_narrow(context, old) || form.rows ? ATTENTION_MOST :", "lit passes/attention_wide.ftir")
