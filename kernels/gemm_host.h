@@ -134,7 +134,7 @@ static inline int64_t gemm_part(int64_t tiles, int64_t most) {
 
 /* Chooses the blocks of a deep product: large enough to be worth copying, and several of them
  * if that is possible, for the threads to share. Where all blocks read one copy of b, rows are cut rather than columns, as each
- * block copies its rows of a; flat ones are cut along columns alone. */
+ * block copies its rows of a; where a block has all rows and packs b by itself, columns are. */
 typedef enum { GEMM_CUT_LONGER, GEMM_CUT_ROWS, GEMM_CUT_COLUMNS } GemmCut;
 static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, int64_t n, int64_t depth,
                                       int64_t k, int64_t most_tiles, int64_t most_columns, GemmCut cut) {
@@ -172,10 +172,11 @@ static inline void gemm_choose_deep(GemmTile *tile, int64_t batch, int64_t m, in
   int64_t columns = !is_wide ? GEMM_SUM_COLUMNS_NARROW : ta ? GEMM_SUM_COLUMNS_GRADIENT : GEMM_SUM_COLUMNS;
   if (parts == 1) rows = GEMM_LEFT_ROWS, columns = gemm_width(n) + GEMM_MAX_VECTORS * GEMM_LANES;
   int64_t tiles = left / (step * depth + GEMM_LEFT_APART), most = rows / tile->rows;
-  GemmCut cut = is_packed && (!is_wide || (parts > 1 && !ta)) ? GEMM_CUT_ROWS
-                : gemm_is_flat(m, n, k, ta, is_wide)          ? GEMM_CUT_COLUMNS
-                                                              : GEMM_CUT_LONGER;
-  gemm_choose_blocks(tile, batch, m, n, depth, k, tiles < most ? tiles : most, columns, cut);
+  if (tiles < most) most = tiles;
+  bool has_all = is_wide && !is_packed && (m + tile->rows - 1) / tile->rows <= most; /* a block has all rows */
+  bool is_shared = is_packed && (!is_wide || (parts > 1 && !ta));
+  GemmCut cut = is_shared ? GEMM_CUT_ROWS : has_all ? GEMM_CUT_COLUMNS : GEMM_CUT_LONGER;
+  gemm_choose_blocks(tile, batch, m, n, depth, k, most, columns, cut);
 }
 
 /* Those of bf16, which AMX or AVX512-BF16 multiply if the processor has them, else gemm_x86.c does: whole tiles of AMX, and
