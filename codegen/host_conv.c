@@ -2,7 +2,6 @@
  * One launch packs the weights into the workspace, another one computes; the epilogue is that of
  * host_gemm.c. */
 #include "codegen/host_gemm.h"
-#include "kernels/conv_host.h"
 #include <stddef.h>
 #include <string.h>
 
@@ -60,13 +59,17 @@ static void join_pixel_rows(ConvProduct *p) {
   p->height = p->out_height = p->height / joined;
 }
 
+ConvProduct host_conv_sides(const ConvForm *form, bool is_gradient) {
+  return is_gradient ? gradient_of(form) : forward_of(form);
+}
+
 static bool conv_product_of(const HostKernel *kernel, const Node *conv, ConvProduct *p) {
   if ((conv->op != OP_CONV && conv->op != OP_CONV_GRAD_INPUT) || conv->type.dtype != DT_F32 ||
       conv->input[0]->type.dtype != DT_F32 || conv->input[1]->type.dtype != DT_F32)
     return false;
   ConvForm f = conv_form(conv);
   if (!conv_has_runs(&f) || !module_has_tiles(kernel->module)) return false;
-  *p = conv->op == OP_CONV ? forward_of(&f) : gradient_of(&f);
+  *p = host_conv_sides(&f, conv->op != OP_CONV);
   if (conv->op != OP_CONV && f.stride[0] * f.stride[1] != 1) return false;
   join_pixel_rows(p);
   bool is_empty = !shape_elements(&conv->type.shape) || !conv_depth(p);

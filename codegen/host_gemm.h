@@ -3,6 +3,7 @@
 #ifndef FT_CODEGEN_HOST_GEMM_H
 #define FT_CODEGEN_HOST_GEMM_H
 #include "codegen/host_private.h"
+#include "kernels/conv_host.h"
 
 /* Is our kernel at least as fast as a library's for this f32 DOT? */
 bool host_gemm_suits(const HostKernel *kernel, const Node *dot);
@@ -42,6 +43,8 @@ void host_packed_emit(HostKernel *kernel, int argument, int64_t bytes, const Pac
 void host_rounded_emit(HostKernel *kernel, const Node *product, const int argument[2], Kernel *out);
 
 /* The same for a convolution of f32, or the gradient of its images (kernels/conv_x86.c). */
+/* The sizes of its two sides, or of its gradient's, which for a stride of 1 is a convolution by weights that are turned round. */
+ConvProduct host_conv_sides(const ConvForm *form, bool is_gradient);
 bool host_conv_suits(const HostKernel *kernel, const Node *conv);
 void host_conv_emit(HostKernel *kernel, const Node *conv, const int argument[2], Kernel *out);
 /* The same for those by 3 x 3 weights, and gradients of such weights, by fewer multiplications (kernels/winograd_x86.c). */

@@ -19,31 +19,17 @@ static bool winograd_is_faster(const ConvForm *f) {
   return tiles * (WINOGRAD_PLACES * f->in * f->out + 48 * (f->in + f->out)) < pixels * 9 * f->in * f->out;
 }
 
-static WinogradProduct winograd_forward(const ConvForm *f) {
-  return (WinogradProduct){.images = f->images,
-                           .height = f->in_height,
-                           .width = f->in_width,
-                           .channels = f->in,
-                           .out_height = f->out_height,
-                           .out_width = f->out_width,
-                           .outs = f->out,
-                           .pad_top = f->padding[0],
-                           .pad_left = f->padding[1]};
-}
-
-/* dx[y][x][c] = the sum over kh, kw, o of dy[y + top - kh][x + left - kw][o] w[o][kh][kw][c]: a convolution of dy by weights that
- * are turned round. */
-static WinogradProduct winograd_images(const ConvForm *f) {
-  return (WinogradProduct){.images = f->images,
-                           .height = f->out_height,
-                           .width = f->out_width,
-                           .channels = f->out,
-                           .out_height = f->in_height,
-                           .out_width = f->in_width,
-                           .outs = f->in,
-                           .pad_top = 2 - f->padding[0],
-                           .pad_left = 2 - f->padding[1],
-                           .is_turned = true};
+static WinogradProduct winograd_sides(const ConvProduct *c) {
+  return (WinogradProduct){.images = c->images,
+                           .height = c->height,
+                           .width = c->width,
+                           .channels = c->channels,
+                           .out_height = c->out_height,
+                           .out_width = c->out_width,
+                           .outs = c->outs,
+                           .pad_top = c->pad_top,
+                           .pad_left = c->pad_left,
+                           .is_turned = c->is_gradient};
 }
 
 static bool winograd_of(const HostKernel *kernel, const Node *conv, WinogradProduct *p) {
@@ -53,8 +39,10 @@ static bool winograd_of(const HostKernel *kernel, const Node *conv, WinogradProd
       conv->type.dtype != DT_F32 || conv->input[0]->type.dtype != DT_F32 || conv->input[1]->type.dtype != DT_F32)
     return false;
   ConvForm f = conv_form(conv);
-  if (!winograd_has_form(&f) || f.images * f.in_height * f.in_width * f.out_height * f.out_width * f.in * f.out == 0 || !winograd_is_faster(&f)) return false;
-  *p = conv->op == OP_CONV_GRAD_INPUT ? winograd_images(&f) : winograd_forward(&f);
+  if (!winograd_has_form(&f) || f.images * f.in_height * f.in_width * f.out_height * f.out_width * f.in * f.out == 0 || !winograd_is_faster(&f))
+    return false;
+  ConvProduct sides = host_conv_sides(&f, conv->op == OP_CONV_GRAD_INPUT);
+  *p = winograd_sides(&sides);
   if (conv->op == OP_CONV_GRAD_WEIGHT) return !kernel->body && winograd_choose_weights(p, module->vector_bytes);
   return winograd_choose(p, module->vector_bytes);
 }

@@ -578,6 +578,6 @@ defect("winograd-outside", W, "x < 0 || x >= s->width", "x < 0 || x > s->width",
 defect("winograd-parts", W, "for (int64_t part = 1; part < p->parts; part++) {", "for (int64_t part = 1; part < p->parts - 1; part++) {", WT)
 defect("winograd-part-lines", W, "last - line < p->lines ? last - line : p->lines, x", "p->lines, x", WT)
 defect("winograd-last-item", W, "if (r.line + r.lines > winograd_lines(p)) r.lines", "if (r.line + r.lines > winograd_lines(p) + 1) r.lines", WT)
-defect("winograd-images-padding", "codegen/host_winograd.c", ".pad_left = 2 - f->padding[1],", ".pad_left = f->padding[1],", WT)
+defect("winograd-images-padding", "codegen/host_conv.c", ".pad_left = f->kernel_width - 1 - f->padding[1],", ".pad_left = f->padding[1],", WT)
 
 import defects_attention  # noqa: E402,F401: adds those of attention
