@@ -6,7 +6,7 @@
 #include "codegen/host_private.h"
 #include <stdio.h>
 
-enum { BLOCK = 256, UNROLL = 4, MAX_PARTS = 64, PART_ELEMENTS = 16384, ENOUGH_ITEMS = 16 };
+enum { BLOCK = 512, UNROLL = 4, MAX_PARTS = 64, PART_ELEMENTS = 16384, ENOUGH_ITEMS = 16 };
 
 typedef struct {
   HostKernel *kernel;

@@ -38,11 +38,21 @@ HostLoop host_items_open(HostKernel *kernel) {
   return loop;
 }
 
-static LLVMMetadataRef loop_property(LLVMContextRef context, const char *name, bool has_value) {
+static LLVMMetadataRef loop_property(LLVMContextRef context, const char *name, LLVMValueRef value) {
   LLVMMetadataRef parts[2] = {LLVMMDStringInContext2(context, name, strlen(name)), NULL};
-  if (has_value)
-    parts[1] = LLVMValueAsMetadata(LLVMConstInt(LLVMInt1TypeInContext(context), 0, false));
-  return LLVMMDNodeInContext2(context, parts, has_value ? 2 : 1);
+  if (value) parts[1] = LLVMValueAsMetadata(value);
+  return LLVMMDNodeInContext2(context, parts, value ? 2 : 1);
+}
+
+/* An elementary function is a long chain of operations, and what waits for its operands fills a processor's scheduler before a
+ * second element begins; so LLVM does two vectors side by side. Not in loops of so few rounds that much would be left over. */
+static bool is_side_by_side(const HostKernel *kernel, const HostLoop *loop) {
+  enum { MANY = 128, PAIR = 32 };
+  if (loop->carried_count || !kernel->body) return false;
+  if (loop->trips > 0 && loop->trips < MANY && loop->trips % PAIR) return false;
+  for (int i = 0; i < kernel->body->nodes.count; i++)
+    if (host_is_expensive(kernel->body->nodes.at[i]->op)) return true;
+  return false;
 }
 
 /* Loops are not unrolled before LLVM vectorises them, since an unrolled loop cannot be vectorised.
@@ -51,10 +61,14 @@ static LLVMMetadataRef loop_property(LLVMContextRef context, const char *name, b
 static void set_properties(HostKernel *kernel, const HostLoop *loop, LLVMValueRef back_edge) {
   LLVMContextRef context = kernel->module->context;
   if (loop->trips > 0 && loop->trips <= TINY_LOOP && !loop->is_items) return;
-  LLVMMetadataRef itself = LLVMTemporaryMDNode(context, NULL, 0), parts[3] = {itself, NULL, NULL};
+  LLVMMetadataRef itself = LLVMTemporaryMDNode(context, NULL, 0), parts[4] = {itself};
+  LLVMValueRef off = LLVMConstInt(LLVMInt1TypeInContext(context), 0, false);
+  LLVMValueRef two = LLVMConstInt(LLVMInt32TypeInContext(context), 2, false);
   int count = 1;
-  parts[count++] = loop_property(context, "llvm.loop.unroll.disable", false);
-  if (loop->is_items) parts[count++] = loop_property(context, "llvm.loop.vectorize.enable", true);
+  parts[count++] = loop_property(context, "llvm.loop.unroll.disable", NULL);
+  if (loop->is_items) parts[count++] = loop_property(context, "llvm.loop.vectorize.enable", off);
+  if (is_side_by_side(kernel, loop))
+    parts[count++] = loop_property(context, "llvm.loop.interleave.count", two);
   LLVMMetadataRef node = LLVMMDNodeInContext2(context, parts, (size_t)count);
   LLVMMetadataReplaceAllUsesWith(itself, node);
   unsigned kind = LLVMGetMDKindIDInContext(context, "llvm.loop", 9);

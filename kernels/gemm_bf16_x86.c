@@ -25,7 +25,7 @@ enum {
 typedef struct {
   _Alignas(64) uint32_t left[PAIR_ROWS][PAIR_PITCH];
   _Alignas(64) uint32_t right[PAIR_WORDS * 2 * GEMM_LANES]; /* of one strip */
-  _Alignas(64) float sums[PAIR_ROWS * GEMM_SUM_COLUMNS_GRADIENT];    /* of each strip [rows][its width] */
+  _Alignas(64) float sums[PAIR_ROWS * GEMM_SUM_COLUMNS]; /* of each strip [rows][its width], where k has parts */
 } PairRoom;
 _Static_assert((int)PAIR_STEP == (int)GEMM_LANES, "a step of k is a vector");
 
@@ -210,18 +210,26 @@ ALWAYS void pair_block(const GemmProduct *p, void *const *args, const Block *blo
       s.right = p->is_packed ? (const uint32_t *)args[0] + gemm_panel_at(p, block->batch, first, part.depth, strip) : room->right;
       if (!p->is_packed) pack_pairs_right(p, b, column, columns, s.width, &part, room->right);
       bool is_last = first + part.depth >= k;
-      s.sums = room->sums + (is_last && !first ? 0 : (column - from) * PAIR_ROWS);
+      bool waits = !is_last || first; /* sums do, for more parts of k; those that have no room here do in the result */
+      s.sums = room->sums + (waits && column - from < GEMM_SUM_COLUMNS ? (column - from) * PAIR_ROWS : 0);
       run(&(PairPlace){p, args, block->batch, row, column, columns, is_last}, &s);
     }
   }
 }
 
+/* Of a block: sums that wait for more parts of k need room, unless they wait in the result. */
+static int64_t pair_most_strips(const GemmProduct *p, bool is_direct) {
+  return p->depth < p->k && !is_direct ? GEMM_SUM_COLUMNS / (p->vectors * GEMM_LANES) : INT64_MAX;
+}
+
 static AMX __attribute__((noinline)) void run_amx(const GemmProduct *p, void *const *args,
                                                   int64_t begin, int64_t end) {
   PairRoom room;
+  bool is_direct = !p->epilogue && p->m % 16 == 0 && p->n % 16 == 0; /* see amx_strip: then sums wait in the result */
   amx_begin();
-  for (; begin < end; begin++) {
-    Block block = gemm_block(p, begin);
+  int64_t strips = pair_most_strips(p, is_direct);
+  while (begin < end) {
+    Block block = gemm_next_block(p, &begin, end, strips);
     pair_block(p, args, &block, amx_strip, &room);
   }
   amx_end();
@@ -230,8 +238,9 @@ static AMX __attribute__((noinline)) void run_amx(const GemmProduct *p, void *co
 static DPBF16 __attribute__((noinline)) void run_dpbf16(const GemmProduct *p, void *const *args,
                                                         int64_t begin, int64_t end) {
   PairRoom room;
-  for (; begin < end; begin++) {
-    Block block = gemm_block(p, begin);
+  int64_t strips = pair_most_strips(p, false);
+  while (begin < end) {
+    Block block = gemm_next_block(p, &begin, end, strips);
     pair_block(p, args, &block, dpbf16_strip, &room);
   }
 }

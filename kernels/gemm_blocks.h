@@ -29,6 +29,19 @@ ALWAYS Block gemm_block(const GemmProduct *p, int64_t item) {
   return block;
 }
 
+/* The next block of a thread's items [*begin, end), which it takes: neighbours with the same rows are one, so that it copies these
+ * once, while it has `most` strips at most. */
+static __attribute__((noinline)) Block gemm_next_block(const GemmProduct *p, int64_t *begin, int64_t end, int64_t most) {
+  Block block = gemm_block(p, (*begin)++);
+  for (; *begin < end; ++*begin) {
+    Block next = gemm_block(p, *begin);
+    bool is_near = next.batch == block.batch && next.tile_row == block.tile_row;
+    if (!is_near || next.last_strip - block.strip > most) break;
+    block.last_strip = next.last_strip;
+  }
+  return block;
+}
+
 /* The lines of what the epilogue of a tile reads and writes, which is seldom in a near cache: the processor waits for few of
  * them at once, so that they come while the tile is summed. Their number in ahead[]; a tile's sums and two more fit behind them. */
 enum { GEMM_MOST_AHEAD = (GEMM_NEAR + 1) * GEMM_MAX_VECTORS + 2 };

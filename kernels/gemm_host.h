@@ -77,13 +77,15 @@ typedef struct {
   GemmEpilogue *epilogue;      /* NULL: the sums are the result */
 } GemmProduct;
 
-/* Panels of b that are contiguous, and whose rows do not all start at one address modulo a page,
- * need no packing. Then items go along the rows of tiles, so that a thread has whole rows of the
- * result: a gradient's rows are then in the cache of the core that updates the same rows. Else
- * items go down the columns, and a thread packs each panel once. */
+/* Panels of b that are contiguous, and whose rows do not all start at one address modulo a page, need no packing. */
 static inline bool gemm_in_place(int64_t n, int64_t k, bool tb) {
   return !tb && (n % 256 != 0 || k <= 8);
 }
+
+/* Then items go along the rows of tiles where the result is what a thread should have whole rows of: a gradient of weights, whose
+ * rows the same core updates, and what is larger than b. Else they go down the columns, and a thread reads, or packs, each panel
+ * once. */
+static inline bool gemm_goes_along(const GemmProduct *p) { return p->in_place && (p->ta || p->m >= p->k); }
 
 /* Cycles of one tile: multiply-adds and loads at two a cycle, no faster than the latency of a chain
  * of sums, plus what a tile costs besides, and where registers are narrow a step of k does: a tile of fewer rows copies more of a
@@ -112,14 +114,14 @@ static inline bool gemm_is_deep(int64_t m, int64_t n, int64_t k, bool ta, int64_
 }
 
 /* A gradient of few rows by many columns: a block has all rows, so that no two of them copy the same part of b. */
-static inline bool gemm_is_flat(int64_t m, int64_t n, int64_t k, bool ta, bool is_wide) {
-  return is_wide && ta && m <= 384 && n >= 2 * m && n >= 256 && k > GEMM_PACKED_DEPTH_GRADIENT;
+static inline bool gemm_is_flat(int64_t m, int64_t n, int64_t k, bool ta, int64_t type, bool is_wide) {
+  return type == OPERAND_F32 && is_wide && ta && m <= 384 && n >= 2 * m && n >= 256 && k > GEMM_PACKED_DEPTH_GRADIENT;
 }
 
 /* Of many rows a matrix is packed once, for all threads, before they multiply, unless the copy would be large. Copying an
  * element takes a fraction of what it takes to multiply it with so many rows. */
-static inline bool gemm_is_packed(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta, bool is_wide) {
-  bool is_worth = m >= 256 && n >= 32 && k >= 128 && !gemm_is_flat(m, n, k, ta, is_wide);
+static inline bool gemm_is_packed(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta, int64_t type, bool is_wide) {
+  bool is_worth = m >= 256 && n >= 32 && k >= 128 && !gemm_is_flat(m, n, k, ta, type, is_wide);
   return is_worth && batch * (n + GEMM_LANES) * k * 4 <= GEMM_PACKED_MOST;
 }
 
@@ -199,7 +201,7 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
                                    int64_t type, int vector_bytes) {
   GemmTile best = {0};
   bool is_deep = gemm_is_deep(m, n, k, ta, type, vector_bytes >= 64);
-  bool is_packed = is_deep && gemm_is_packed(batch, m, n, k, ta, vector_bytes >= 64);
+  bool is_packed = is_deep && gemm_is_packed(batch, m, n, k, ta, type, vector_bytes >= 64);
   int split = vector_bytes >= 64 ? 1 : 64 / vector_bytes, registers = vector_bytes >= 64 ? 29 : 15;
   int64_t least = INT64_MAX;
   for (int vectors = 1; vectors <= GEMM_MAX_VECTORS; vectors++)

@@ -140,6 +140,14 @@ static void pack(const GemmProduct *p, const void *b, const Part *part, float *p
 }
 
 /* ── the product ────────────────────────────────────────────────────────────────────────────── */
+/* Of b read where it lies, the first tiles of a strip fetch a line each of the rows of the next one, whose distance is too large
+ * for hardware to see a pattern. `left`: columns from this strip on. */
+ALWAYS GemmAhead next_panel(const GemmProduct *p, const float *right, int64_t left, int64_t tile) {
+  int64_t width = p->vectors * GEMM_LANES;
+  if (tile >= p->vectors || left < 2 * width) return (GemmAhead){(const char *)right, 0, p->k};
+  return (GemmAhead){(const char *)(right + width + tile * GEMM_LANES), p->n * 4, p->k};
+}
+
 /* Tiles [first, end) of one column of tiles of one product. */
 static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t batch, int64_t strip,
                             int64_t first, int64_t end, float *panel) {
@@ -162,7 +170,7 @@ static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t bat
     bool is_bottom = m - row < rows;
     GemmAhead ahead[GEMM_MOST_AHEAD];
     int count = gemm_ahead(p, args, batch, row, is_bottom ? m - row : rows, column, columns, ahead);
-    ahead[count] = (GemmAhead){(const char *)right, 0, k};
+    ahead[count] = next_panel(p, right, right == b + column ? n - column : 0, i - first);
     p->tile[is_bottom + 2 * is_right](a + row * (p->ta ? 1 : k), p->ta ? m : k, right, b_k, k,
                                       is_direct ? c + row * n : tile, is_direct ? n : width, false, ahead);
     if (!is_direct)
@@ -362,23 +370,13 @@ static void gemm_run_block(const GemmProduct *p, void *const *args, const Block 
   }
 }
 
-/* Neighbours in a thread's share that have the same rows are one block, so that it copies these once. */
-ALWAYS bool joins(const GemmProduct *p, Block *block, int64_t item) {
-  Block next = gemm_block(p, item);
-  int64_t sums = (next.last_strip - block->strip) * p->down * p->rows * p->vectors * GEMM_LANES;
-  bool has_room = !p->epilogue || p->depth == p->k || sums <= (int64_t)SUMS_ROOM;
-  if (next.batch != block->batch || next.tile_row != block->tile_row || !has_room) return false;
-  block->last_strip = next.last_strip;
-  return true;
-}
-
 static __attribute__((noinline)) void run_blocks(const GemmProduct *p, void *const *args,
                                                  int64_t begin, int64_t end) {
-  BlockRoom room;
+  BlockRoom room; /* which sums that wait for more parts of k must fit, unless they wait in the result */
+  bool waits = p->epilogue && p->depth != p->k;
+  int64_t strips = waits ? SUMS_ROOM / (p->down * p->rows * p->vectors * GEMM_LANES) : INT64_MAX;
   while (begin < end) {
-    Block all = gemm_block(p, begin++);
-    while (begin < end && joins(p, &all, begin)) begin++;
-    Block block = all;
+    Block all = gemm_next_block(p, &begin, end, strips), block = all;
     int64_t most = LEFT_ROOM / left_pitch(p->depth); /* tiles that there is room for: those of bf16 may be more */
     for (; block.tile_row < all.last_row; block.tile_row = block.last_row) {
       block.last_row = all.last_row - block.tile_row < most ? all.last_row : block.tile_row + most;
@@ -438,7 +436,7 @@ static __attribute__((noinline)) void run_tiles(const GemmProduct *p, void *cons
     int64_t left = down * across - at < end - begin ? down * across - at : end - begin;
     /* the tiles [first, last) of the strips [strip, strip_end) */
     int64_t first, last, strip, strip_end;
-    if (!p->in_place) {
+    if (!gemm_goes_along(p)) {
       strip = at / down, strip_end = strip + 1;
       first = at % down, last = first + left < down ? first + left : down;
     } else {

@@ -180,8 +180,10 @@ defect("gemm-pairs-end", "kernels/gemm_bf16_x86.c", "interleave(even, left > 1 ?
 defect("gemm-pairs-there", "kernels/gemm_bf16_x86.c", "s->pitch = is_there ? p->k / 2 : PAIR_PITCH;", "s->pitch = is_there ? part->words : PAIR_PITCH;",
        "unit codegen_gemm_shapes")
 defect("gemm-pairs-direct", "kernels/gemm_bf16_x86.c", "at->columns == s->width && rows % 16 == 0", "at->columns == s->width", "unit codegen_gemm_shapes")
-defect("gemm-joins-sums", "kernels/gemm_x86.c", "!p->epilogue || p->depth == p->k || sums <= (int64_t)SUMS_ROOM;", "sums > 0;", "unit codegen_gemm_shapes")
-defect("gemm-joins-rows", "kernels/gemm_x86.c", "|| next.tile_row != block->tile_row ", "", "unit codegen_gemm_shapes")
+defect("gemm-joins-sums", "kernels/gemm_x86.c", "p->epilogue && p->depth != p->k;", "false;", "unit codegen_gemm_shapes")
+defect("gemm-joins-rows", "kernels/gemm_blocks.h", "&& next.tile_row == block.tile_row;", ";", "unit codegen_gemm_shapes")
+defect("gemm-pairs-joins-sums", "kernels/gemm_bf16_x86.c", "p->depth < p->k && !is_direct ?", "p->depth < 0 && !is_direct ?", "unit codegen_gemm_shapes")
+defect("gemm-pairs-joins-direct", "kernels/gemm_bf16_x86.c", "is_direct = !p->epilogue && p->m % 16 == 0 && p->n % 16 == 0;", "is_direct = !p->epilogue;", "unit codegen_gemm_shapes")
 defect("gemm-panel", "kernels/gemm_x86.c", "panel[i * width + j + lane] = lanes_at(type, b, from + lane * k + i);",
        "panel[i * width + j + lane] = lanes_at(type, b, from + i * k + lane);", "unit codegen_gemm")
 defect("conv-stride", "codegen/nvptx_contract.c", "{\"gemm_stride_width\", f->stride[1]}", "{\"gemm_stride_width\", f->stride[0]}", "unit codegen_nvptx")

@@ -168,10 +168,12 @@ static void shapes(const char *cpu, int vector_bytes) {
   machine.run = (Run *)gpu_kernel(machine.jit, "gemm_run");
   machine.pack = (Run *)gpu_kernel(machine.jit, "gemm_pack_run");
   for (int i = 0; i < SHAPES; i++) one_shape(&machine, draw());
-  static const int64_t deep[][4] = {{1, 48, 33, 2048}, {1, 272, 40, 1088}, {2, 260, 65, 270}}; /* k has parts, or m blocks */
-  for (int i = 0; i < 3 * 4 * 3 * 3; i++) {
-    const int64_t *size = deep[i % 3];
-    int form = i / 3;
+  static const int64_t deep[][4] = {{1, 48, 33, 2048}, {1, 272, 40, 1088}, {2, 260, 65, 270},
+                                   {1, 16, 1040, 2050}, {1, 20, 840, 2050}}; /* k has parts, or m blocks, or more columns than wait in a block */
+  enum { DEEP = sizeof deep / sizeof *deep };
+  for (int i = 0; i < DEEP * 4 * 3 * 3; i++) {
+    const int64_t *size = deep[i % DEEP];
+    int form = i / DEEP;
     one_shape(&machine, (GemmProduct){.batch = size[0], .m = size[1], .n = size[2], .k = size[3], .ta = form & 1,
                                       .tb = form >> 1 & 1, .type = form / 4 % 3, .may_use = ways[form / 12]});
   }
