@@ -34,11 +34,19 @@ static struct {
 } functions[MOST_FUNCTIONS]; /* before main: constructors of the program register them */
 static int function_count;
 
+enum { MOST_WORK = 4 };
+typedef struct {
+  double bytes, flops;
+  const char *label;
+} Work;
+
 static struct {
   SimMachine *machine;
   SimModule *module;
   SimLaunch launch; /* what its calls have in common */
   Reckoning about;
+  Work work[MOST_WORK]; /* of the next launches, the last also of all behind them */
+  int work_count, work_done;
   Text registers;
   LaunchConfig pushed;
 } peer;
@@ -66,9 +74,8 @@ void *peer_memory(int64_t bytes, const char *file) {
 }
 
 void peer_work(double bytes, double flops, const char *label) {
-  peer.about.bytes = bytes;
-  peer.about.flops = flops;
-  peer.about.label = label;
+  if (peer.work_count == MOST_WORK) reckon_fail("too many launches are announced:", label);
+  peer.work[peer.work_count++] = (Work){bytes, flops, label};
 }
 
 void peer_counter(const void *counter) { peer.launch.counter = counter; }
@@ -114,6 +121,11 @@ static int launch(const void *function, const LaunchConfig *config, void **argum
     if (cluster.y != 1 || cluster.z != 1) reckon_fail("a cluster along y or z in", name);
     made.cluster = (int)cluster.x;
   }
+  Work work = peer.work[peer.work_done];
+  peer.work_done += peer.work_done + 1 < peer.work_count;
+  peer.about.bytes = work.bytes;
+  peer.about.flops = work.flops;
+  peer.about.label = work.label;
   peer.about.registers = registers_of(name);
   if (made.sample)
     reckon_launch(peer.machine, kernel, &made, &peer.about);

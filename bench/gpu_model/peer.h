@@ -4,7 +4,7 @@
  *
  *   peer_begin("h100", 4, "gemm.ptx", "gemm.registers");   // 0 blocks: all of them, every access checked, nothing reckoned; -1: the same without checks
  *   void *a = peer_memory(2 * m * k, "a.bf16");            // device memory; NULL: zeros that count as written
- *   peer_work(bytes, flops, "64x128");                     // of the launches that follow
+ *   peer_work(bytes, flops, "64x128");                     // of the next launch; called once more: of the one behind it; the last: of all that follow
  *   …launches…
  *   peer_write("c.bf16", c, 2 * m * n);
  *

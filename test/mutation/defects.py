@@ -367,6 +367,7 @@ defect("store-group", "runtime/device/sim/sim_lanes_tensor.inc", "copy->group < 
 defect("store-swizzle", "runtime/device/sim/sim_bulk.c", "uint32_t from = tensor_swizzled(map, copy->to +", "uint32_t from = (copy->to +", "unit runtime_sim_store")
 defect("store-early", "runtime/device/sim/sim_lanes_tensor.inc", "if (!copy->has_arrived) sim_bulk_store(cta, copy);", "", "unit runtime_sim_store")
 defect("store-target", "runtime/device/sim/sim_lanes_tensor.inc", "if (wide && !tensor_target(w, in, l, to, wide)) return NULL;", "", "unit runtime_sim_store")
+defect("stmatrix-order", "runtime/device/sim/sim_decode_warp.c", "*is_turned = true, at += strlen(\".trans\");", "at += strlen(\".trans\");", "unit runtime_sim_store")
 defect("stmatrix-across", "runtime/device/sim/sim_lanes_warp.inc", "row[in->mode ? minor : major][in->mode ? major : minor] =", "row[major][minor] =", "unit runtime_sim_store")
 defect("stmatrix-writer", "runtime/device/sim/sim_lanes_warp.inc", "if (!touch_run(w, &store, &touches, (int64_t)at, &lanes, 4)) return NULL;", "", "unit runtime_sim_store")
 defect("label-block", "runtime/device/sim/sim_parse.c", "for (int block = jump->block; block >= 0 && p->labels.count; block = p->around.at[block]) {", "for (int block = 0; block >= 0 && p->labels.count; block = p->around.at[block]) {", "unit runtime_sim_store")

@@ -266,15 +266,20 @@ static const char matrix_kernel[] =
     "mov.u32 %%r1, %%tid.x; mul.lo.u32 %%r2, %%r1, 65537; add.u32 %%r2, %%r2, 65536000; add.u32 %%r3, %%r2, 6553700; "
     "add.u32 %%r4, %%r3, 6553700; add.u32 %%r5, %%r4, 6553700;\n"
     "shl.b32 %%r6, %%r1, 4; mov.u32 %%r7, s; add.u32 %%r7, %%r7, %%r6;\n%s\n"
-    "stmatrix.sync.aligned.%s%d%s%s.shared.b16 [%%r7], {%%r2%s};\n%s\n"
+    "stmatrix.sync.aligned.%s.shared.b16 [%%r7], {%%r2%s};\n%s\n"
     "ld.param.u64 %%rd1, [out]; mul.wide.u32 %%rd2, %%r1, 16; add.s64 %%rd1, %%rd1, %%rd2;\n"
     "ld.shared.v4.u32 {%%r8, %%r9, %%r10, %%r11}, [%%r7]; st.global.v4.u32 [%%rd1], {%%r8, %%r9, %%r10, %%r11};\nret;\n}\n";
 
-static Status run_matrices(SimMachine *machine, int count, bool is_across, const char *before, const char *barrier, uint16_t result[256]) {
+/* PTX ISA has the shape first; nvcc writes the others. */
+enum { ALONG, ACROSS, ACROSS_SHAPE_LAST, MATRIX_ORDERS };
+static const char *const matrix_orders[MATRIX_ORDERS] = {"x%d.m8n8", "m8n8.x%d.trans", "x%d.trans.m8n8"};
+
+static Status run_matrices(SimMachine *machine, int count, int order, const char *before, const char *barrier, uint16_t result[256]) {
   Text ptx = {0};
   SimModule *module;
-  char *out;
-  text_printf(&ptx, matrix_kernel, before, is_across ? "m8n8.x" : "x", count, is_across ? "" : ".m8n8", is_across ? ".trans" : "", count == 4 ? ", %r3, %r4, %r5" : count == 2 ? ", %r3" : "", barrier);
+  char *out, form[32];
+  snprintf(form, sizeof form, matrix_orders[order], count);
+  text_printf(&ptx, matrix_kernel, before, form, count == 4 ? ", %r3, %r4, %r5" : count == 2 ? ", %r3" : "", barrier);
   if (sim_module_load("t.ptx", text_cstr(&ptx), ptx.count, &module) != STATUS_OK) fail_msg("%s\n%s", status_message(), text_cstr(&ptx));
   text_free(&ptx);
   assert_int_equal(sim_alloc(machine, 512, &out), STATUS_OK);
@@ -289,8 +294,9 @@ static Status run_matrices(SimMachine *machine, int count, bool is_across, const
 /* PTX ISA, "stmatrix": lane l has elements 2 (l % 4) and the next of row l / 4; with .trans, of column l / 4. */
 static void matrices(void **state) {
   uint16_t result[256];
-  for (int across = 0; across < 2; across++) {
-    if (run_matrices(*state, 4, across, "", "bar.warp.sync -1;", result) != STATUS_OK) fail_msg("%s", status_message());
+  for (int order = 0; order < MATRIX_ORDERS; order++) {
+    bool across = order != ALONG;
+    if (run_matrices(*state, 4, order, "", "bar.warp.sync -1;", result) != STATUS_OK) fail_msg("%s", status_message());
     for (int m = 0; m < 4; m++)
       for (int row = 0; row < 8; row++)
         for (int column = 0; column < 8; column++) {
@@ -299,13 +305,13 @@ static void matrices(void **state) {
           assert_int_equal(result[m * 64 + row * 8 + column], want);
         }
   }
-  assert_int_not_equal(run_matrices(*state, 4, false, "", "", result), STATUS_OK); /* other lanes' rows, and no barrier */
+  assert_int_not_equal(run_matrices(*state, 4, ALONG, "", "", result), STATUS_OK); /* other lanes' rows, and no barrier */
   if (!strstr(status_message(), "race")) fail_msg("%s", status_message());
-  assert_int_not_equal(run_matrices(*state, 4, false, "add.u32 %r7, %r7, 8;", "bar.warp.sync -1;", result), STATUS_OK);
+  assert_int_not_equal(run_matrices(*state, 4, ALONG, "add.u32 %r7, %r7, 8;", "bar.warp.sync -1;", result), STATUS_OK);
   if (!strstr(status_message(), "misaligned")) fail_msg("%s", status_message());
-  assert_int_not_equal(run_matrices(*state, 1, false, "", "bar.warp.sync -1;", result), STATUS_OK); /* only lanes 0 to 7 say where */
+  assert_int_not_equal(run_matrices(*state, 1, ALONG, "", "bar.warp.sync -1;", result), STATUS_OK); /* only lanes 0 to 7 say where */
   if (!strstr(status_message(), "that nobody wrote")) fail_msg("%s", status_message());
-  assert_int_not_equal(run_matrices(*state, 4, false, "setp.gt.u32 %p1, %r1, 15; @%p1 bra $L9;", "bar.warp.sync 65535;\n$L9:", result), STATUS_OK);
+  assert_int_not_equal(run_matrices(*state, 4, ALONG, "setp.gt.u32 %p1, %r1, 15; @%p1 bra $L9;", "bar.warp.sync 65535;\n$L9:", result), STATUS_OK);
   if (!strstr(status_message(), "divergent stmatrix")) fail_msg("%s", status_message());
 }
 
@@ -351,6 +357,8 @@ static void refused(void **state) {
       {"stmatrix.sync.aligned.x3.m8n8.shared.b16 [%r1], {%r1, %r2, %r3};", "unsupported instruction"},
       {"stmatrix.sync.aligned.x2.m8n16.shared.b16 [%r1], {%r1, %r2};", "unsupported instruction"},
       {"stmatrix.sync.aligned.x2;", "unsupported instruction"},
+      {"stmatrix.sync.aligned.x2.trans.m8n8.trans.shared.b16 [%r1], {%r1, %r2};", "unsupported instruction"},
+      {"stmatrix.sync.aligned.trans.m8n8.shared.b16 [%r1], {%r1};", "unsupported instruction"},
       {"cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1];", "takes 3 operands"},
       {"cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f16 [%rd1], [%r1], 16;", "unsupported instruction"},
       {"cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%r1], [%r1], 16;", "64-bit register"},

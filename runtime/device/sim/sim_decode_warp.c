@@ -110,21 +110,30 @@ static Status decode_barrier(Decoder *decoder, const PtxStatement *s) {
 }
 
 /* ── matrices ─────────────────────────────────────────────────────────────────────────────── */
+/* Reads .m8n8, .x4 and perhaps .trans, in any order: PTX ISA has the shape first, nvcc writes stmatrix with it last, and
+ * ptxas takes both. What is behind them; NULL: there is no such matrix. */
+static const char *decode_matrix_form(const char *at, int *count, bool *is_turned) {
+  bool has_shape = false;
+  for (;;)
+    if (!has_shape && decode_begins(at, ".m8n8."))
+      has_shape = true, at += strlen(".m8n8");
+    else if (!*count && decode_begins(at, ".x") && strchr("124", at[2]) && at[3] == '.')
+      *count = at[2] - '0', at += strlen(".x4");
+    else if (!*is_turned && decode_begins(at, ".trans."))
+      *is_turned = true, at += strlen(".trans");
+    else
+      return has_shape && *count ? at : NULL;
+}
+
 /* ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {…}, [a]; stmatrix the other way round. */
 static Status decode_ldmatrix(Decoder *decoder, const PtxStatement *s) {
-  bool is_store = s->op[0] == 's', is_narrow;
+  bool is_store = s->op[0] == 's', is_turned = false, is_narrow;
   SimInst made = {.code = is_store ? SIM_stmatrix : SIM_ldmatrix, .line = s->line};
-  const char *at = s->op + strlen("ldmatrix.sync.aligned.");
-  bool is_count_first = *at == 'x'; /* PTX ISA has the shape first; ptxas takes both */
-  int count = at[is_count_first ? 1 : strlen("m8n8.x")] - '0';
-  at += strlen("m8n8.x4");
-  if (!strncmp(at, ".trans", 6)) made.mode = 1, at += 6;
-  if (!strncmp(at, ".shared::cta", 12))
-    at += 12;
-  else if (!strncmp(at, ".shared", 7))
-    at += 7;
-  if (strcmp(at, ".b16") != 0 || (count != 1 && count != 2 && count != 4))
-    return decode_fail(decoder, "unsupported instruction %s", s->op);
+  int count = 0;
+  const char *at = decode_matrix_form(s->op + strlen("ldmatrix.sync.aligned"), &count, &is_turned);
+  if (at && decode_begins(at, ".shared")) at += strlen(decode_begins(at, ".shared::cta") ? ".shared::cta" : ".shared");
+  if (!at || strcmp(at, ".b16") != 0) return decode_fail(decoder, "unsupported instruction %s", s->op);
+  made.mode = is_turned;
   const PtxOperand *vector = &s->operand[is_store];
   if (s->count != 2 || vector->count != count ||
       (vector->kind != OPERAND_VECTOR && !(vector->kind == OPERAND_PLAIN && count == 1)))
@@ -254,9 +263,7 @@ Status decode_warp(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   if (decode_begins(s->op, "mma.sync.aligned.")) return decode_mma(decoder, s);
   if (decode_begins(s->op, "mma.sp.sync.aligned.") || decode_begins(s->op, "mma.sp::ordered_metadata.sync.aligned."))
     return decode_mma_sparse(decoder, s);
-  if (decode_begins(s->op, "ldmatrix.sync.aligned.m8n8.x") || decode_begins(s->op, "stmatrix.sync.aligned.m8n8.x") ||
-      (strlen(s->op) > 30 && (decode_begins(s->op, "ldmatrix.sync.aligned.x") || decode_begins(s->op, "stmatrix.sync.aligned.x")) &&
-       decode_begins(s->op + strlen("ldmatrix.sync.aligned.x4"), ".m8n8")))
+  if (decode_begins(s->op, "ldmatrix.sync.aligned.") || decode_begins(s->op, "stmatrix.sync.aligned."))
     return decode_ldmatrix(decoder, s);
   if (is_barrier(s->op)) return decode_barrier(decoder, s);
   if (!strcmp(s->op, "bar.warp.sync")) {
