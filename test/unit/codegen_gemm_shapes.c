@@ -169,7 +169,7 @@ static void shapes(const char *cpu, int vector_bytes) {
   machine.pack = (Run *)gpu_kernel(machine.jit, "gemm_pack_run");
   for (int i = 0; i < SHAPES; i++) one_shape(&machine, draw());
   static const int64_t deep[][4] = {{1, 48, 33, 2048}, {1, 272, 40, 1088}, {2, 260, 65, 270},
-                                   {1, 16, 1040, 2050}, {1, 20, 840, 2050}}; /* k has parts, or m blocks, or more columns than wait in a block */
+                                   {1, 16, 1040, 2050}}; /* k has parts, or m blocks, or columns wait in the result */
   enum { DEEP = sizeof deep / sizeof *deep };
   for (int i = 0; i < DEEP * 4 * 3 * 3; i++) {
     const int64_t *size = deep[i % DEEP];
@@ -179,6 +179,8 @@ static void shapes(const char *cpu, int vector_bytes) {
   }
   for (int i = 0; i < 8; i++) /* neighbours, of which there is room for the sums of fewer than all */
     one_shape(&machine, (GemmProduct){.batch = 1, .m = 200, .n = 672, .k = 264, .ta = 1, .may_use = ways[0]});
+  for (int i = 0; i < 24; i++) /* the same of pairs, which wait in the result if all tiles are whole */
+    one_shape(&machine, (GemmProduct){.batch = 1, .m = 20, .n = 840, .k = 2050, .type = OPERAND_BF16, .may_use = ways[2]});
   assert_true(machine.packed >= SHAPES / 20);
   LLVMOrcDisposeLLJIT(machine.jit);
   target_close(&module);
