@@ -86,6 +86,7 @@ typedef struct {
   int width, bytes, wide;
   Cut cut;
   int64_t shared;
+  int64_t lists[PARTS]; /* where in the workspace the lists of tiles begin (kernels/attention_tiles.h) */
 } Attention;
 
 /* ── what is asked for ──────────────────────────────────────────────────────────────────────── */
@@ -199,6 +200,22 @@ static int64_t section_heads(const Attention *a) {
   return heads < 1 ? 1 : heads < part_planes(a) ? heads : part_planes(a);
 }
 
+/* Masks of bools that differ from query to query leave tiles out, which a launch of its own lists. */
+static bool has_lists(const Attention *a) {
+  return a->unit == UNIT_WGMMA && a->mask_kind == 1 && a->form.mask_row && !module_leaves_out(a->job->module, "attention_tiles");
+}
+static int64_t list_batches(const Attention *a) { return a->form.mask_batch ? a->form.batch : 1; }
+static int64_t list_heads(const Attention *a) {
+  return !a->form.mask_head ? 1 : a->part == PART_BACKWARD_KEYS ? a->form.groups : a->form.heads;
+}
+static int64_t list_blocks(const Attention *a) { return padded_rows(a, &a->cut) / block_rows(a); }
+/* A number for each tile and one for how many there are, for each block of rows. */
+static int64_t list_bytes(const Attention *a) {
+  int64_t streamed = a->part == PART_BACKWARD_KEYS ? a->form.rows : a->form.keys;
+  int64_t most = (streamed + a->cut.tile - 1) / a->cut.tile + 1;
+  return has_lists(a) ? list_batches(a) * list_heads(a) * list_blocks(a) * most * 4 : 0;
+}
+
 static int threads(const Attention *a) {
   return (a->cut.warps + (a->unit == UNIT_WGMMA ? GROUP_WARPS : 0)) * WARP;
 }
@@ -285,6 +302,8 @@ static void nvptx_attention_define_constants(Attention *a) {
       {"attention_mask", a->mask_kind},
       {"attention_has_bits", a->mask_kind == 1 && a->unit == UNIT_WGMMA},
       {"attention_adds", kind_of_adding(a)},
+      {"attention_has_lists", has_lists(a)},
+      {"attention_rows_are_keys", a->part == PART_BACKWARD_KEYS},
       {"attention_mask_batch", a->form.mask_batch},
       {"attention_mask_head", a->form.mask_head},
       {"attention_mask_row", a->form.mask_row},
@@ -333,6 +352,7 @@ static void define_tensors(Attention *a) {
   callback_pointer(a->job, a->suffix, "attention_bases", a->first ? behind : 0,
                    a->first ? number_bytes(a) : 0);
   callback_pointer(a->job, a->suffix, "attention_mask_bytes", a->mask_kind ? a->mask : 0, 0);
+  callback_pointer(a->job, a->suffix, "attention_lists", has_lists(a) ? behind : 0, a->lists[a->part]);
   callback_pointer(a->job, a->suffix, "attention_first_map", first_map, 0);
   callback_pointer(a->job, a->suffix, "attention_second_map", first_map ? first_map + 1 : 0, 0);
 }
@@ -414,6 +434,36 @@ static void define_products(Attention *a) {
 
 /* ── entries ────────────────────────────────────────────────────────────────────────────────── */
 
+static const char *const endings[PARTS] = {"", "", "_keys"};
+
+/* The launch that lists tiles for a part. */
+static bool emit_lists(Attention *a) {
+  enum { LIST_THREADS = 256, LIST_SHARED = 32 };
+  Job *job = a->job;
+  char name[200];
+  job->map_count = 0;
+  snprintf(name, sizeof name, "%s%s_tiles", job->name, endings[a->part]);
+  snprintf(a->suffix, sizeof a->suffix, "__%s", name);
+  if (!module_specialise(job->module, "attention_tiles_ptx", "attention_", a->suffix)) return false;
+  nvptx_attention_define_constants(a);
+  define_tensors(a);
+  Entry entry;
+  entry_open(&entry, job, name, LIST_THREADS, true);
+  entry_annotate(&entry, "minctasm", 1);
+  callback_call_block(&entry, a->suffix, "attention_list_tiles", entry_panels(&entry, LIST_SHARED));
+  entry_close(&entry, name, list_blocks(a), list_heads(a), list_batches(a));
+  return true;
+}
+
+/* Chooses how a part is computed. Its lists begin at byte `begin` of the workspace; what is behind them. */
+static int64_t prepare_part(Attention *a, AttentionPart part, int64_t begin) {
+  a->part = part;
+  nvptx_attention_choose_unit(a);
+  choose_cut(a);
+  a->lists[part] = begin;
+  return begin + list_bytes(a);
+}
+
 static bool nvptx_attention_emit_part(Attention *a, AttentionPart part) {
   static const char *const functions[PARTS] = {"attention_forward", "attention_backward",
                                                "attention_backward_keys"};
@@ -422,16 +472,14 @@ static bool nvptx_attention_emit_part(Attention *a, AttentionPart part) {
   static const char *const bodies_wgmma[PARTS] = {"attention_wgmma_forward_ptx",
                                                   "attention_wgmma_backward_ptx",
                                                   "attention_wgmma_backward_keys_ptx"};
-  static const char *const endings[PARTS] = {"", "", "_keys"};
   Job *job = a->job;
   bool rows_are_keys = part == PART_BACKWARD_KEYS;
   char name[200];
-  a->part = part;
+  prepare_part(a, part, a->lists[part]);
   if (!part_rows(a)) return true;
+  if (has_lists(a) && !emit_lists(a)) return false;
   snprintf(name, sizeof name, "%s%s", job->name, endings[part]);
   snprintf(a->suffix, sizeof a->suffix, "__%s", name);
-  nvptx_attention_choose_unit(a);
-  choose_cut(a);
   nvptx_attention_make_maps(a);
   const char *body = a->unit == UNIT_WGMMA ? bodies_wgmma[part] : bodies[a->unit];
   if (!module_specialise(job->module, body, "attention_", a->suffix)) return false;
@@ -473,9 +521,12 @@ bool nvptx_attention(Job *job) {
                "this attention is too large for one GPU grid");
     return false;
   }
-  if (job->node->op == OP_ATTENTION) return nvptx_attention_emit_part(a, PART_FORWARD);
+  if (job->node->op == OP_ATTENTION) {
+    job->out->workspace = prepare_part(a, PART_FORWARD, 0);
+    return nvptx_attention_emit_part(a, PART_FORWARD);
+  }
   /* deltas and bases: the first launch writes them, and the second one reads them */
-  job->out->workspace = 2 * number_bytes(a);
+  job->out->workspace = prepare_part(a, PART_BACKWARD_KEYS, prepare_part(a, PART_BACKWARD, 2 * number_bytes(a)));
   return nvptx_attention_emit_part(a, PART_BACKWARD) &&
          nvptx_attention_emit_part(a, PART_BACKWARD_KEYS);
 }

@@ -15,10 +15,20 @@ ALWAYS Here item_here(void *const *args, int number, int thread) {
   return w;
 }
 ALWAYS int item_tiles(const Here *w) {
+  if (attention_has_lists()) return tiles_listed(w);
   return smaller(tiles_of_keys(w), (keys_alive(w) + attention_tile() - 1) / attention_tile());
 }
+/* The first key of the item's tile t. */
+ALWAYS int first_key(const Here *w, int t) {
+  return (attention_has_lists() ? tile_listed(w, t) : t) * attention_tile();
+}
+/* How many of the item's `count` tiles a warpgroup needs whose rows begin at `first`. Of a list it takes all. */
+ALWAYS int tiles_needed(int first, int count) {
+  if (first >= attention_queries()) return 0;
+  return attention_has_lists() ? count : smaller(tiles_seen(first + GROUP_ROWS), count);
+}
 ALWAYS TilePlace tile_place(const Here *w, int t) {
-  return (TilePlace){w->group, t * attention_tile()};
+  return (TilePlace){w->group, first_key(w, t)};
 }
 ALWAYS const void *numbers(const Here *w, int which) {
   (void)w, (void)which;

@@ -14,6 +14,7 @@
 #include "kernels/attention_wgmma.h"
 
 #include "kernels/attention_added.h"
+#include "kernels/attention_tiles.h"
 
 /* How many pairs of tiles the ring holds; how many panels an item's rows have, and for how many items there is room. */
 int attention_stages(void), attention_row_panels(void), attention_places(void);
@@ -173,7 +174,7 @@ ALWAYS void load_strips(const Here *w, Panel memory, int which, int t, Rows from
 ALWAYS void load_keys(const Here *w, Panel memory, int which, int t) {
   Rows keys = rows_of_key(w->args, w->batch, w->group);
   Rows values = rows_of_value(w->args, w->batch, w->group);
-  load_strips(w, memory, which, t, which == KEYS ? keys : values, t * attention_tile(),
+  load_strips(w, memory, which, t, which == KEYS ? keys : values, tile_place(w, t).row,
                attention_keys());
 }
 

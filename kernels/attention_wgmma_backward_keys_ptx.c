@@ -18,9 +18,20 @@ ALWAYS Here item_here(void *const *args, int number, int thread) {
   w.warp %= attention_warps() / attention_split();
   return w;
 }
+/* tiles_of_queries; of a list all, from the first on. */
+ALWAYS int tiles_of_head(const Here *w, int *start) {
+  if (!attention_has_lists()) return tiles_of_queries(w, start);
+  *start = 0;
+  return tiles_listed(w);
+}
+/* The first query of step t, of `count` for each head. */
+ALWAYS int first_query(const Here *w, int t, int start, int count) {
+  int tile = start + tile_of(t, count);
+  return (attention_has_lists() ? tile_listed(w, tile) : tile) * attention_tile();
+}
 ALWAYS int item_tiles(const Here *w) {
   int start;
-  return has_alive(w) ? heads_that_share() * tiles_of_queries(w, &start) : 0;
+  return has_alive(w) ? heads_that_share() * tiles_of_head(w, &start) : 0;
 }
 /* Where warpgroups have the same rows, the first one has a panel of keys, and the second one two. */
 ALWAYS void load_rows(const Here *w, Panel memory) {
@@ -33,8 +44,8 @@ ALWAYS void load_rows(const Here *w, Panel memory) {
 }
 
 ALWAYS TilePlace tile_place(const Here *w, int t) {
-  int start, count = tiles_of_queries(w, &start);
-  return (TilePlace){head_of(w, t, count), (start + tile_of(t, count)) * attention_tile()};
+  int start, count = tiles_of_head(w, &start);
+  return (TilePlace){head_of(w, t, count), first_query(w, t, start, count)};
 }
 ALWAYS const void *numbers(const Here *w, int which) {
   return which == QUERIES ? attention_bases(w->args) : attention_deltas(w->args);
@@ -91,7 +102,7 @@ ALWAYS void sum_values(Here *w, Panel memory, int start, int count, float dv[][M
 #pragma clang loop unroll(disable)
   for (int t = 0; t < heads_that_share() * count; t++) {
     float s[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
-    int n = w->begin + t, column0 = (start + tile_of(t, count)) * attention_tile();
+    int n = w->begin + t, column0 = first_query(w, t, start, count);
     MaskBytes bytes;
     MaskBits bits;
     Added added;
@@ -125,7 +136,7 @@ ALWAYS void sum_keys(Here *w, Panel memory, int start, int count, float dk[][MAX
 #pragma clang loop unroll(disable)
   for (int t = 0; t < heads_that_share() * count; t++) {
     float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
-    int n = w->begin + t, column0 = (start + tile_of(t, count)) * attention_tile();
+    int n = w->begin + t, column0 = first_query(w, t, start, count);
     MaskBytes bytes;
     MaskBits bits;
     Added added;
@@ -165,7 +176,8 @@ ALWAYS void sum_keys(Here *w, Panel memory, int start, int count, float dk[][MAX
 ALWAYS int tiles_before(const Here *w, int group, int start, int all) {
   int first = w->first + group * GROUP_ROWS;
   if (first >= attention_keys()) return all;
-  if (!attention_causal() || heads_that_share() > 1 || first < offset()) return 0;
+  if (!attention_causal() || attention_has_lists() || heads_that_share() > 1 || first < offset())
+    return 0;
   return smaller((first - offset()) / attention_tile() - start, all);
 }
 
@@ -179,7 +191,7 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
 #pragma clang loop unroll(disable)
   for (int t = begin; t < heads_that_share() * count; t++) {
     float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
-    int n = w->begin + t, column0 = (start + tile_of(t, count)) * attention_tile();
+    int n = w->begin + t, column0 = first_query(w, t, start, count);
     MaskBytes bytes;
     MaskBits bits;
     Added added;
@@ -221,7 +233,7 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
 
 /* A warpgroup that has all of its rows' results. */
 ALWAYS void compute_both(Here *w, Panel memory, int all) {
-  int group = own_group(w), start, count = tiles_of_queries(w, &start);
+  int group = own_group(w), start, count = tiles_of_head(w, &start);
   int begin = tiles_before(w, group, start, all);
   float dk[MAX_ROWS][MAX_COLUMNS], dv[MAX_ROWS][MAX_COLUMNS];
   clear(dk, features_each());
@@ -236,7 +248,7 @@ ALWAYS void compute_both(Here *w, Panel memory, int all) {
 
 /* Two warpgroups have the same keys, and the sums of one result each. */
 ALWAYS void compute_one(Here *w, Panel memory, int all) {
-  int group = own_group(w), start, count = tiles_of_queries(w, &start);
+  int group = own_group(w), start, count = tiles_of_head(w, &start);
   if (group == 0) {
     float dv[MAX_ROWS][MAX_COLUMNS];
     clear(dv, features_each());

@@ -22,12 +22,12 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
     float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
-    int n = w->begin + t;
+    int n = w->begin + t, column0 = first_key(w, t);
     MaskBytes bytes;
     MaskBits bits;
     Added added;
-    load_mask(w, &bytes, t * attention_tile(), 0);
-    load_added(w, &added, t * attention_tile(), 0, ADDS_EARLY);
+    load_mask(w, &bytes, column0, 0);
+    load_added(w, &added, column0, 0, ADDS_EARLY);
     Panel keys = begin_scores(w, s, memory, queries, KEYS, t);
     begin_scores(w, slope, memory, slopes, VALUES, t);
     exchange_bits(w, &bits, &bytes, 0);
@@ -36,9 +36,9 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
     hold(s, columns_each());
     if (t) store_tile(memory, KEYS, n - 1, w->lane);
     bend(s, gain);
-    load_added(w, &added, t * attention_tile(), 0, ADDS_LATE);
+    load_added(w, &added, column0, 0, ADDS_LATE);
     add_mask(s, &added);
-    hide(w, s, t * attention_tile(), 0);
+    hide(w, s, column0, 0);
     hide_by_bits(s, &bits, 0);
     weigh_rows(s, gain, base);
     hold(s, columns_each());
@@ -58,7 +58,7 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
 
 ALWAYS void compute(Here *w, Panel memory, int count) {
   int group = own_group(w), first = w->first + group * GROUP_ROWS;
-  int own = first < attention_queries() ? smaller(tiles_seen(first + GROUP_ROWS), count) : 0;
+  int own = tiles_needed(first, count);
   float dq[MAX_ROWS][MAX_COLUMNS], base[MAX_ROWS], delta[MAX_ROWS];
   clear(dq, features_each());
   find_bases(w, base);

@@ -33,8 +33,9 @@ ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward
   MaskBits bits;
   Added added;
   Panel queries = own_rows(w, memory, group, 0);
-  load_mask(w, &bytes, 0, 0);
-  load_added(w, &added, 0, 0, ADDS_EARLY);
+  int column0 = first_key(w, 0);
+  load_mask(w, &bytes, column0, 0);
+  load_added(w, &added, column0, 0, ADDS_EARLY);
   await_turn(memory, group, w->begin);
   begin_scores(w, s, memory, queries, KEYS, 0);
   pass_turn(memory, group, w->lane);
@@ -44,7 +45,7 @@ ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward
   store_tile(memory, KEYS, w->begin, w->lane);
   bend(s, gain);
   add_mask(s, &added);
-  hide(w, s, 0, 0);
+  hide(w, s, column0, 0);
   hide_by_bits(s, &bits, 0);
   weigh(f, s, correction);
   turn_weights(&weights, s);
@@ -52,8 +53,9 @@ ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward
 #pragma clang loop unroll(disable)
   for (int t = 1; t < count; t++) {
     int n = w->begin + t;
-    load_mask(w, &bytes, t * attention_tile(), 0);
-    load_added(w, &added, t * attention_tile(), 0, ADDS_EARLY);
+    column0 = first_key(w, t);
+    load_mask(w, &bytes, column0, 0);
+    load_added(w, &added, column0, 0, ADDS_EARLY);
     await_turn(memory, group, n);
     begin_scores(w, s, memory, queries, KEYS, t);
     begin_sums(f->out, &weights, values);
@@ -64,7 +66,7 @@ ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward
     store_tile(memory, KEYS, n, w->lane);
     bend(s, gain);
     add_mask(s, &added);
-    hide(w, s, t * attention_tile(), 0);
+    hide(w, s, column0, 0);
     hide_by_bits(s, &bits, 0);
     weigh(f, s, correction);
     hold(s, columns_each());
@@ -87,7 +89,7 @@ ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {
 
 ALWAYS void compute(Here *w, Panel memory, int count) {
   int group = own_group(w), first = w->first + group * GROUP_ROWS;
-  int own = first < attention_queries() ? smaller(tiles_seen(first + GROUP_ROWS), count) : 0;
+  int own = tiles_needed(first, count);
   Forward f;
   begin_forward(&f);
   if (own) attend_to(w, memory, group, own, &f);

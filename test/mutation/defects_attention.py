@@ -27,5 +27,12 @@ defect("attention-split-values", "kernels/attention_wgmma_backward_keys_ptx.c", 
 defect("attention-split-numbers", "kernels/attention_wgmma_backward_keys_ptx.c",
        "    weigh_columns(s, gain, tile_numbers(memory, QUERIES, n), w->lane);\n    store_tile(memory, QUERIES, n, w->lane);",
        "    store_tile(memory, QUERIES, n, w->lane);\n    weigh_columns(s, gain, tile_numbers(memory, QUERIES, n), w->lane);", "unit codegen_flash")
+defect("attention-tiles-before", "kernels/attention_tiles_ptx.c", "int own = i < thread % LIST_WARPS;", "int own = i <= thread % LIST_WARPS;", "unit codegen_flash")
+defect("attention-tiles-causal", "kernels/attention_tiles_ptx.c", "w->first >= keys_seen(from + attention_tile())", "w->first >= keys_seen(from)", "unit codegen_flash")
+defect("attention-tiles-heads", "kernels/attention_tiles_ptx.c", "own.head = w->group * heads + i;", "own.head = w->group * heads;", "unit codegen_flash")
+defect("attention-tiles-plane", "kernels/attention_tiles.h", "plane += attention_rows_are_keys() ? w->group : w->head;", "plane += w->group;", "unit codegen_flash")
+defect("attention-tiles-key", "kernels/attention_queries.h", "(attention_has_lists() ? tile_listed(w, t) : t)", "t", "unit codegen_flash")
+defect("attention-tiles-start", "kernels/attention_wgmma_backward_keys_ptx.c", "  if (!attention_has_lists()) return tiles_of_queries(w, start);\n  *start = 0;\n",
+       "  int count = tiles_of_queries(w, start);\n  if (!attention_has_lists()) return count;\n", "unit codegen_flash")
 defect("attention-wide-start", "passes/heads.c", "(start % PIECE == 0 && row % PIECE == 0)", "(start % PIECE == 0 || row % PIECE == 0)", "lit passes/attention_wide.ftir")
 defect("attention-wide-f32", "passes/attention.c", "becomes_narrow(context, old) ? ATTENTION_MOST :", "becomes_narrow(context, old) || form.rows ? ATTENTION_MOST :", "lit passes/attention_wide.ftir")

@@ -21,7 +21,7 @@ def bf16(*shape):
     return (bits + 0x8000 & 0xFFFF0000).astype("u4").view("f4")
 
 
-def case(features, rows, keys, heads=2, groups=2, batch=1, added=None, bools=None, causal=False, cap=None):
+def case(features, rows, keys, heads=2, groups=2, batch=1, added=None, bools=None, causal=False, cap=None, squares=False):
     arguments = dict(q=bf16(batch, heads, rows, features), k=bf16(batch, groups, keys, features), v=bf16(batch, groups, keys, features))
     options = ", causal=true" * causal + (f", softcap={cap}" if cap else "")
     if added:
@@ -29,6 +29,10 @@ def case(features, rows, keys, heads=2, groups=2, batch=1, added=None, bools=Non
     if bools:
         arguments["m"] = (random.uniform(0, 1, bools) < 0.3).astype("i4")
         arguments["m"][..., -70:] = 0  # tiles that no row sees
+        if squares:  # of each two queries and keys of different halves nothing, and the first rows see nothing
+            halves = numpy.arange(rows)[:, None] * 2 // rows != numpy.arange(keys) * 2 // keys
+            arguments["m"][..., halves] = 0
+            arguments["m"][..., : rows // 4, :] = 0
         options += ", mask=m != 0"
 
     def expected(q, k, v, m=None):
@@ -52,16 +56,14 @@ case(64, 260, 260, causal=True, added=(1, 2, 260, 260))
 case(48, 128, 190, added=(1, 2, 128, 190))
 
 
-class Attention(ops.Compared):
-    """With tensor maps."""
-
+class Kernels(ops.Compared):
     artifact, device, flags, kernels = "model.ptx", "sim", [], True
 
     def compile(self, source, *flags, **options):
         artifact = super().compile(source, "--gpu", "sm_90a", "--set", "train.precision=bf16", *self.flags, *flags, **options)
         with open(artifact) as file:
             text = file.read()
-        bodies = re.findall(r"\.entry (\w*attention\w*)\(.*?\n\}", text, re.S)
+        bodies = [name for name in re.findall(r"\.entry (\w*attention\w*)\(.*?\n\}", text, re.S) if not name.endswith("_tiles")]
         products = [body for body in re.split(r"\.entry ", text) if re.match(r"\w*attention", body) and "wgmma.mma_async" in body]
         self.assertEqual(len(products), len(bodies) if self.kernels else 0)
         if self.kernels:
@@ -74,6 +76,40 @@ class Attention(ops.Compared):
         self.assertTrue(numpy.isfinite(ours).all(), what)
         error = numpy.abs(ours - theirs).max(initial=0) / max(numpy.abs(theirs).max(initial=0), 1e-2)
         self.assertLess(error, 3 * 2**-8, f"{what}: {error:.1e} of its largest element")
+
+
+class Attention(Kernels):
+    """With tensor maps."""
+
+
+class AttentionTiles(Kernels):
+    """Tiles that a mask hides: whether they are computed or not, the bits are the same."""
+
+    def ends(self, cases, *flags):
+        text, weights, inputs = ops.model(cases)
+        artifact = self.compile(text, *flags, name=self.artifact)
+        for name, value in inputs.items():
+            numpy.save(self.path(name + ".npy"), value)
+        support.write_safetensors(self.path("start.safetensors"), weights)
+        support.run("ftrun", artifact, "--data", self.folder, "--init", self.path("start.safetensors"), "--save", self.path("end.safetensors"), "--steps", "1",
+                    "--no-shuffle", "--device", "sim")
+        with open(artifact) as file:
+            lists = len(re.findall(r"\.entry \w*attention\w*_tiles\(", file.read()))
+        return support.read_safetensors(self.path("end.safetensors")), lists
+
+    def test_same_bits(self):
+        case(64, 320, 400, groups=1, bools=(1, 1, 320, 400), squares=True)
+        case(128, 260, 260, batch=2, bools=(2, 2, 260, 260), causal=True, squares=True)
+        for one in (CASES.pop(), CASES.pop()):
+            drawn = ops.random.get_state()
+            skipped, lists = self.ends([one])
+            self.assertEqual(lists, 3)
+            ops.random.set_state(drawn)
+            whole, lists = self.ends([one], "--disable=attention_tiles")
+            self.assertEqual(lists, 0)
+            for name, value in whole.items():
+                self.assertEqual(value.tobytes(), skipped[name].tobytes(), f"{one[0]}: {name}")
+            self.group([one])
 
 
 class AttentionWithoutMaps(Attention):

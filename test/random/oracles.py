@@ -23,7 +23,7 @@ def choices():
     return text[text.index("--disable takes:") :].split("\n\n")[0].split()[2:]
 
 
-HOPPER = ("wgmma", "attention_wgmma", "tma", "clusters", "conv_regions", "early_launch")
+HOPPER = ("wgmma", "attention_wgmma", "attention_tiles", "tma", "clusters", "conv_regions", "early_launch")
 GPU = (*HOPPER, "transpose_tiles", "column_sums", "row_sums", "slope_epilogues", "channels", "moments", "masks", "approximate", "window_tiles", "narrow_rows", "row_chains")
 CPU = ("concat_parts", "widen", "winograd")
 FLOAT8_GPUS = ("sm_89", "sm_90a")  # they multiply 8-bit floats; the others, what was rounded to them
@@ -42,7 +42,7 @@ def made(seed, gpu, float8=False):
 
 PRODUCTS = {"Linear", "SwiGLU", "apply", "matmul", "matmul_transposed", "Conv2d", "conv2d"}
 WANTS = {  # what a program must have for a choice to matter to it: one of these operations, and this of its recipe
-    **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma"], ({"attention"}, None)),
+    **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma", "attention_tiles"], ({"attention"}, None)),
     **dict.fromkeys(["layout", "channels", "winograd"], ({"Conv2d", "conv2d"}, None)),
     **dict.fromkeys(["precision", "widen", "narrow", "approximate", "wgmma", "tma", "clusters"], (PRODUCTS, "16")),
     **dict.fromkeys(["amx", "dpbf16", "widened"], (PRODUCTS | {"attention"}, "16")),

@@ -91,12 +91,14 @@ static inline void attention_nodes(const Graph *graph, const Node *node[2]) {
 static const char *const attention_results[2][3] = {{"o", "l"}, {"dq", "dk", "dv"}};
 
 /* In a mask with a row for each query, the keys of a tile are hidden from some rows of each tile of
- * queries, now from the first ones and now from others; some rows see nothing. In one that is the
+ * queries, now from the first ones and now from others; some rows see nothing, and from squares of queries and keys
+ * everything is hidden. In one that is the
  * same for all queries, a third of the keys is there, or two thirds, or none. */
 static inline bool attention_hides(const Shape *shape, int64_t element) {
-  enum { TILE = 64 };
+  enum { TILE = 64, SQUARE = 192 };
   int64_t keys = shape->dim[shape->rank - 1], rows = shape->dim[shape->rank - 2];
   int64_t key = element % keys, row = element / keys % rows, plane = element / keys / rows;
+  if (rows > 1 && (row / SQUARE + key / SQUARE + plane) % 3 == 1) return true;
   if (rows > 1) return (row / 5 + key / TILE) % 3 == 1 || row % 11 == 7;
   return key > (plane % 3 + 1) % 3 * keys / 3;
 }
