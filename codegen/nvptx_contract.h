@@ -67,7 +67,8 @@ typedef struct {
   bool is_by_four;     /* epilogue of four columns */
   bool has_maps;       /* of wgmma: both operands come by tensor maps, which a warp of its own starts */
   Reductions sums;     /* of the result's columns, see nvptx_sums.h: */
-  int totals, moments; /* plain ones, and pairs of moments */
+  int totals, moments; /* plain ones, and pairs of moments; */
+  int maxima;          /* so many of the plain ones are the largest, not the sum */
   WholeOperand whole[2]; /* of UNIT_WHOLE, … */
   int64_t run, packed_run; /* … in f32 and packed: channels of a convolution's group, or k; */
   int64_t joined;          /* so many places' channels are a packed run; and the convolution in f32 */

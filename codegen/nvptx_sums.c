@@ -14,6 +14,7 @@ void nvptx_sums_collect(Contract *c) {
     reductions_find(c->job->scratch, c->job->node, &c->sums);
   for (int i = 0; i < c->sums.count; i++) {
     c->totals += !c->sums.at[i].moment;
+    c->maxima += c->sums.at[i].op == OP_RMAX;
     c->moments += c->sums.at[i].moment == MOMENT_SUM;
   }
 }
@@ -28,15 +29,18 @@ int64_t nvptx_sums_workspace(const Contract *c) {
   return nvptx_sums_numbers(c) * tiles_of(c) * c->batches * c->n * 4;
 }
 
-/* The number of a reduction: plain ones first, then shift, sum and squares of each pair. */
+/* The number of a reduction: sums first, then maxima, then shift, sum and squares of each pair. */
 static int sum_number(const Contract *c, int reduction) {
-  int totals = 0, moments = 0;
+  int totals = 0, maxima = 0, moments = 0;
   for (int i = 0; i < reduction; i++) {
-    totals += !c->sums.at[i].moment;
+    bool is_maximum = c->sums.at[i].op == OP_RMAX;
+    maxima += is_maximum;
+    totals += !c->sums.at[i].moment && !is_maximum;
     moments += c->sums.at[i].moment == MOMENT_SQUARES;
   }
   Moment moment = c->sums.at[reduction].moment;
-  return moment ? c->totals + 3 * moments + (int)moment : totals;
+  if (moment) return c->totals + 3 * moments + (int)moment;
+  return c->sums.at[reduction].op == OP_RMAX ? c->totals - c->maxima + maxima : totals;
 }
 
 static int shift_of(const Contract *c, int reduction) {
@@ -59,7 +63,7 @@ void nvptx_sums_add(Contract *c, Emitter *emitter, LLVMValueRef columns, const I
     LLVMValueRef shift = one->moment ? read(emitter, columns, shift_of(c, i) * 4 + lane) : NULL;
     LLVMValueRef element = reduction_element(emitter, &c->sums, one, index, shift, NULL);
     LLVMValueRef sum =
-        emit_reduce_step(emitter, OP_SUM, DT_F32, read(emitter, columns, at), element);
+        emit_reduce_step(emitter, one->op, DT_F32, read(emitter, columns, at), element);
     LLVMBuildStore(emitter->builder, sum, place(emitter, columns, at));
   }
 }
@@ -107,6 +111,7 @@ static int threads_of(const Contract *c) {
 
 void nvptx_sums_define(Contract *c) {
   const Constant constants[] = {{"gemm_totals", c->totals},
+                                {"gemm_maxima", c->maxima},
                                 {"gemm_moments", c->moments},
                                 {"gemm_column_threads", threads_of(c)}};
   callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);

@@ -5,7 +5,8 @@
  * fixed order too. The numbers of a column are plain sums, then three for each pair of moments:
  * some element of the column (the shift), the sum of the differences from it, and the sum of their
  * squares. So nothing cancels, however far the mean is from zero (Chan, Golub, LeVeque 1983). Each
- * tile has a shift of its own. */
+ * tile has a shift of its own. Some of the plain ones are the largest of the column's sizes, |x|, in place of a sum: both
+ * begin with 0. */
 #ifndef FT_KERNELS_GEMM_COLUMNS_H
 #define FT_KERNELS_GEMM_COLUMNS_H
 
@@ -20,6 +21,14 @@ void gemm_finish_column(void *const *args, const REAL *numbers, int column);
 ALWAYS int numbers(void) { return gemm_totals() + 3 * gemm_moments(); }
 ALWAYS int is_shift(int number) {
   return number >= gemm_totals() && (number - gemm_totals()) % 3 == 0;
+}
+ALWAYS int is_maximum(int number) {
+  return number >= gemm_totals() - gemm_maxima() && number < gemm_totals();
+}
+/* Two parts of a number that is no shift. A NaN stays. */
+ALWAYS REAL joined_parts(int number, REAL a, REAL b) {
+  if (!is_maximum(number)) return a + b;
+  return a > b || a != a ? a : b;
 }
 ALWAYS int row_tiles(void) { return (gemm_m() + gemm_tile_m() - 1) / gemm_tile_m(); }
 /* In the workspace: [number][tiles along the rows][columns of all batches]. */
@@ -41,7 +50,7 @@ ALWAYS void store_columns(void *const *args, Sums memory, const Where *w, Column
       own[e] = columns->at[i][e];
 #pragma clang loop unroll(full)
       for (int mask = lanes; mask < 32 && !is_shift(i); mask *= 2)
-        own[e] += __nvvm_shfl_sync_bfly_f32(-1, own[e], mask, 31);
+        own[e] = joined_parts(i, own[e], __nvvm_shfl_sync_bfly_f32(-1, own[e], mask, 31));
     }
     int place = (i * down + warp / across) * tile + (warp % across * lanes + lane) * 4;
     if (lane < lanes) *(SHARED Four *)(memory + place) = own;
@@ -56,7 +65,7 @@ ALWAYS void store_columns(void *const *args, Sums memory, const Where *w, Column
     REAL total = memory[i * down * tile + column];
 #pragma clang loop unroll(full)
     for (int d = 1; d < down; d++)
-      if (!is_shift(i)) total += memory[(i * down + d) * tile + column];
+      if (!is_shift(i)) total = joined_parts(i, total, memory[(i * down + d) * tile + column]);
     int place = w->batch * gemm_n() + w->column0 + column;
     gemm_workspace(args)[part_place(i, row_tile, place)] = total;
   }
@@ -91,7 +100,7 @@ __attribute__((always_inline)) void gemm_column(void *const *args, SHARED void *
 #pragma clang loop unroll_count(4)
   for (int tile = thread / COLUMNS_OF_A_BLOCK; tile < tiles; tile += down) {
 #pragma clang loop unroll(full)
-    for (int i = 0; i < gemm_totals(); i++) number[i] += parts[part_place(i, tile, 0)];
+    for (int i = 0; i < gemm_totals(); i++) number[i] = joined_parts(i, number[i], parts[part_place(i, tile, 0)]);
 #pragma clang loop unroll(full)
     for (int i = gemm_totals(); i < numbers(); i += 3)
       add_moments(parts, i, tile, number[i], number);
@@ -100,7 +109,7 @@ __attribute__((always_inline)) void gemm_column(void *const *args, SHARED void *
   for (int i = 0; i < numbers(); i++) {
 #pragma clang loop unroll(full)
     for (int mask = COLUMNS_OF_A_BLOCK; mask < 32 && !is_shift(i); mask *= 2)
-      number[i] += __nvvm_shfl_sync_bfly_f32(-1, number[i], mask, 31);
+      number[i] = joined_parts(i, number[i], __nvvm_shfl_sync_bfly_f32(-1, number[i], mask, 31));
     if (lane < COLUMNS_OF_A_BLOCK)
       memory[(warp * numbers() + i) * COLUMNS_OF_A_BLOCK + lane] = number[i];
   }
@@ -110,7 +119,8 @@ __attribute__((always_inline)) void gemm_column(void *const *args, SHARED void *
   for (int w = 1; w < gemm_column_threads() / 32; w++)
 #pragma clang loop unroll(full)
     for (int i = 0; i < numbers(); i++)
-      if (!is_shift(i)) number[i] += memory[(w * numbers() + i) * COLUMNS_OF_A_BLOCK + lane];
+      if (!is_shift(i))
+        number[i] = joined_parts(i, number[i], memory[(w * numbers() + i) * COLUMNS_OF_A_BLOCK + lane]);
   gemm_finish_column(args, number, column);
 }
 #endif

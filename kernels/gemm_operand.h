@@ -51,8 +51,9 @@ void gemm_finish4(void *const *args, REAL *columns, int batch, int row, int grou
 int gemm_by_four(void); /* gemm_finish4 may be used */
 
 /* Sums of columns (gemm_columns.h): how many plain ones, and how many pairs of moments. There are
- * some only with gemm_finish4, in f32, and without splits of k. */
-int gemm_totals(void), gemm_moments(void);
+ * some only with gemm_finish4, in f32, and without splits of k. The last gemm_maxima() of the plain ones are
+ * largest sizes in place of sums. */
+int gemm_totals(void), gemm_maxima(void), gemm_moments(void);
 
 #define ALWAYS static inline __attribute__((always_inline))
 #define SHARED __attribute__((address_space(3)))

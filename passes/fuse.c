@@ -14,14 +14,18 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
   Arena *arena = context->scratch;
   Graph whole = *graph; /* the prepared one is not for long either */
   whole.arena = arena;
-  Graph *prepared = fuse_prepare(&whole, context->for_gpu, context->multiplies_float8 == FLOAT8_ALONG_K);
+  bool has_column_sums = context->for_gpu && !pass_is_listed(context->left_out, "column_sums");
+  const FusePreparation preparation = {.for_gpu = context->for_gpu,
+                                       .keeps_orders = context->multiplies_float8 == FLOAT8_ALONG_K,
+                                       .has_column_sums = has_column_sums && !context->is_plain};
+  Graph *prepared = fuse_prepare(&whole, &preparation);
   int count = prepared->nodes.count;
   FusePlan plan = {
       .arena = arena,
       .graph = prepared,
       .is_plain = context->is_plain,
       .for_gpu = context->for_gpu,
-      .has_column_sums = context->for_gpu && !pass_is_listed(context->left_out, "column_sums"),
+      .has_column_sums = has_column_sums,
       .has_slope_epilogues =
           context->for_gpu && !pass_is_listed(context->left_out, "slope_epilogues"),
       .has_row_sums = context->for_gpu && !pass_is_listed(context->left_out, "row_sums"),

@@ -25,7 +25,8 @@
  *           nothing of shape D depends on a REDUCE. Results of shape D are side outputs.
  *   dot     one DOT; operands of the DOT are ARGs; results have its shape; the rest is its epilogue
  *           (POINTWISE and RANDOM on its shape, with broadcast ARGs). On a GPU also with REDUCEs of
- *           f32 (SUM, MEAN, SPREAD) of its shape over all but the last dimension, as in column.
+ *           f32 (SUM, MEAN, SPREAD, or RMAX of sizes) of its shape over all but the last dimension, as in
+ *           column.
  *   conv    the same with one CONV; on the CPU the CONV may be of integers and read by one POOL_MAX
  *           only (integers.h), whose shape D is then, and the epilogue is behind it; on a GPU also with
  *           one CONV_GRAD_INPUT, and with REDUCEs of f32 (SUM, MEAN, SPREAD) of its shape over all but

@@ -27,9 +27,6 @@ enum {
   SMALL_BYTES = 32,
   FEW_ROWS = 16,
   FEW_ELEMENTS = 4096,
-  SUMMED_TILE = 64,   /* rows and columns of a tile; */
-  ENOUGH_TILES = 132, /* these keep a GPU busy */
-  FEW_STEPS = 512,
   SUMMED_ROWS = 512, /* from here on a kernel over rows has enough of them to sum columns, */
   SUMMED_ELEMENTS = 1 << 18,
   SHORTEST_SUMMED = 128, /* and threads have as many elements of a row as they keep sums */
@@ -213,30 +210,20 @@ static bool may_sum_beside(const FusePlan *plan, const FuseGroup *rows, const Fu
   return true;
 }
 
-/* May a product's kernel sum its columns? It adds f32 and takes four columns at a time, and it has
- * no splits of k: a small product of many steps has too few blocks without them. Nor has it other sums than these: not
- * those by rounded or sparse weights. */
-static bool group_dot_may_sum(const Node *dot) {
-  const DotForm form = dot_form(dot);
-  int64_t down = (form.m + SUMMED_TILE - 1) / SUMMED_TILE;
-  int64_t across = (form.n + SUMMED_TILE - 1) / SUMMED_TILE;
-  return form.batch == 1 && dot->input[0]->type.dtype != DT_F64 && form.n % 4 == 0 &&
-         !node_attr(dot, ATTR_ROUNDED) && !node_attr(dot, ATTR_SPARSE) &&
-         (form.k <= FEW_STEPS || across * down >= ENOUGH_TILES);
-}
-
 /* May the contraction's kernel reduce its columns like this: over all but the last dimension of its
- * result, four columns at a time, in f32? Moments need every row's place known. */
+ * result, four columns at a time, in f32? Moments need every row's place known. Of a product also the largest size in
+ * each column. */
 static bool group_is_column_sum(const FusePlan *plan, int id, const Node *contract) {
   const Node *node = fuse_group_node_at(plan, id);
   const Shape *result = &contract->type.shape;
   int64_t pattern[MAX_RANK], columns = result->dim[result->rank - 1];
   bool is_moment = op_has(node->op, TRAIT_MOMENT), is_dot = contract->op == OP_DOT;
-  bool may_sum = is_dot ? group_dot_may_sum(contract) && plan->unit[id].is_flat
+  bool may_sum = is_dot ? fuse_dot_may_sum(contract) && plan->unit[id].is_flat
                         : columns / node_int(contract, ATTR_GROUPS, 1) % 4 == 0 &&
                               !strcmp(node_str(contract, ATTR_LAYOUT), "nhwc");
   return may_sum && !node_attr(contract, ATTR_INTEGERS) && plan->unit[id].is_simple && node->type.dtype == DT_F32 &&
-         (node->op == OP_SUM || (is_moment && contract->op != OP_CONV_GRAD_INPUT)) &&
+         (node->op == OP_SUM || (is_moment && contract->op != OP_CONV_GRAD_INPUT) ||
+          (is_dot && fuse_is_largest_size(node))) &&
          column_pattern(node, pattern) == 2 && pattern[0] < 0 && pattern[1] == columns;
 }
 

@@ -22,7 +22,7 @@ typedef struct {
 typedef struct {
   VEC(FuseRead) reads;
   int nodes;      /* in the cone between this unit and what it reads, each by its code */
-  bool is_simple; /* the cone is pointwise, broadcasts, views and constants only */
+  bool is_simple; /* the cone is pointwise, broadcasts, views, constants and single numbers of leaves only */
   bool is_flat;   /* what it broadcasts is one number or a vector along the last dimension, so that
                      all other dimensions may be seen as one */
 } FuseUnit;
@@ -75,9 +75,13 @@ typedef struct {
 } FusePlan;
 
 /* fuse_prepare.c: the graph in the form that grouping expects: every reduction is row or column
- * (mixed ones in two stages), huge ones are split, layout changes are folded into dots, but not into
- * those of 8-bit floats that keep their operands' orders. */
-Graph *fuse_prepare(const Graph *graph, bool for_gpu, bool keeps_orders);
+ * (mixed ones in two stages), huge ones are split, layout changes are folded into dots. */
+typedef struct {
+  bool for_gpu;
+  bool keeps_orders;    /* products of 8-bit floats keep their operands' orders; */
+  bool has_column_sums; /* a product's kernel may find the largest size in its columns, and so in its result */
+} FusePreparation;
+Graph *fuse_prepare(const Graph *graph, const FusePreparation *preparation);
 /* The most sums of its columns that a product's, a convolution's or a row's kernel makes. */
 enum { FUSE_COLUMN_SUMS = 4 };
 /* The most operands of a concat in one kernel; one of half as many is a unit. */
@@ -93,6 +97,11 @@ void fuse_choose_units(FusePlan *plan);
 bool fuse_is_widening(const Node *node); /* f32 of a bf16 or f16 value */
 bool fuse_is_long_concat(const Node *node);
 int64_t fuse_elements(const Node *node);
+
+/* May a product's kernel sum its columns? */
+bool fuse_dot_may_sum(const Node *dot);
+/* Is it the largest of sizes, |x|? */
+bool fuse_is_largest_size(const Node *reduce);
 
 /* fuse_group.c: which units share a kernel. */
 void fuse_group_units(FusePlan *plan);

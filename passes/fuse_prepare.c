@@ -113,7 +113,69 @@ static bool should_split(const Node *old, const Shape *domain, const int64_t *ax
                 : from == 0 && length > COLUMN_SPLIT_LENGTH && others < COLUMN_SPLIT_WIDTH;
 }
 
-static Node *prepare_reduce(Graph *graph, const Node *old, Node *x, bool for_gpu) {
+/* ── the largest size of a product's result ─────────────────────────────────────────────────── */
+enum {
+  SUMMED_TILE = 64,   /* rows and columns of a tile; */
+  ENOUGH_TILES = 132, /* these keep a GPU busy */
+  FEW_STEPS = 512,
+  SEARCHED = 128 /* nodes between a product and what its epilogue makes of it */
+};
+
+/* It adds f32 and takes four columns at a time, and it has no splits of k: a small product of many steps has too few
+ * blocks without them. Nor has it other sums than these: not those by rounded or sparse weights. */
+bool fuse_dot_may_sum(const Node *dot) {
+  const DotForm form = dot_form(dot);
+  int64_t down = (form.m + SUMMED_TILE - 1) / SUMMED_TILE;
+  int64_t across = (form.n + SUMMED_TILE - 1) / SUMMED_TILE;
+  return form.batch == 1 && dot->input[0]->type.dtype != DT_F64 && form.n % 4 == 0 &&
+         !node_attr(dot, ATTR_ROUNDED) && !node_attr(dot, ATTR_SPARSE) &&
+         (form.k <= FEW_STEPS || across * down >= ENOUGH_TILES);
+}
+
+bool fuse_is_largest_size(const Node *reduce) {
+  const Node *x = reduce->input[0];
+  while (x->op == OP_RESHAPE || fuse_is_widening(x)) x = x->input[0];
+  return reduce->op == OP_RMAX && x->op == OP_ABS;
+}
+
+/* What x is made of, element by element. */
+typedef struct {
+  int64_t elements, columns;
+  const Node *seen[SEARCHED];
+  int count;
+  bool has_product, has_reduction;
+} Made;
+
+/* Finds a product of as many columns, whose kernel may reduce them; and reductions, whose kernel the work belongs to. */
+static void find_product(const Node *x, Made *made) {
+  OpClass of = op_info[x->op].op_class;
+  for (int i = 0; i < made->count; i++)
+    if (made->seen[i] == x) return;
+  made->has_reduction |= of == CLASS_REDUCE || made->count == SEARCHED;
+  if (made->has_reduction) return;
+  made->seen[made->count++] = x;
+  if (x->op == OP_DOT && shape_elements(&x->type.shape) == made->elements)
+    made->has_product |= dot_form(x).n == made->columns && fuse_dot_may_sum(x);
+  if (x->op != OP_RESHAPE && x->op != OP_BROADCAST && of != CLASS_POINTWISE) return;
+  for (int i = 0; i < x->input_count; i++)
+    if (shape_elements(&x->input[i]->type.shape) > 1) find_product(x->input[i], made);
+}
+
+/* The largest size of all that a product's epilogue makes (of an operand of 8-bit floats its scale follows from that):
+ * those of its columns first, which the product's kernel finds. */
+static Node *largest_by_columns(Graph *graph, const Node *old, Node *x, const Shape *domain, int reduced,
+                                const FusePreparation *p) {
+  int64_t axes[MAX_RANK], last = domain->rank - 1, columns = last > 0 ? domain->dim[last] : 0;
+  if (!p->has_column_sums || !fuse_is_largest_size(old) || reduced != domain->rank || last < 1) return NULL;
+  Made made = {.elements = shape_elements(domain), .columns = columns};
+  find_product(x, &made);
+  if (!made.has_product || made.has_reduction) return NULL;
+  for (int i = 0; i < last; i++) axes[i] = i;
+  Node *first = make_reduce(graph, OP_RMAX, make_reshape(graph, x, *domain), axes, (int)last);
+  return make_reduce(graph, OP_RMAX, make_reshape(graph, first, shape_of(1, &columns)), (int64_t[]){0}, 1);
+}
+
+static Node *prepare_reduce(Graph *graph, const Node *old, Node *x, const FusePreparation *p) {
   int64_t axes[MAX_RANK];
   int count;
   const Shape *want = &old->type.shape;
@@ -123,17 +185,18 @@ static Node *prepare_reduce(Graph *graph, const Node *old, Node *x, bool for_gpu
     return make_reshape(graph, x, *want);
   }
   int trailing = trailing_axes(&domain, axes, count), rank = domain.rank, kept = rank - trailing;
-  Node *result = NULL;
+  Node *result = largest_by_columns(graph, old, x, &domain, count, p);
+  if (result) return make_reshape(graph, result, *want);
   if (trailing > 0 && trailing < count) {
     Node *first = make_reduce(graph, old->op, make_reshape(graph, x, domain),
                               axes + count - trailing, trailing);
     first = make_reshape(graph, first, shape_of(kept, domain.dim));
     result = make_reduce(graph, old->op, first, axes, count - trailing);
-    Node *again = prepare_reduce(graph, result, first, for_gpu);
+    Node *again = prepare_reduce(graph, result, first, p);
     if (again) result = again;
-  } else if (should_split(old, &domain, axes, count, trailing > 0, for_gpu)) {
+  } else if (should_split(old, &domain, axes, count, trailing > 0, p->for_gpu)) {
     result = reduce_split(graph, old, make_reshape(graph, x, domain), (int)axes[0],
-                          (int)axes[0] + count, for_gpu);
+                          (int)axes[0] + count, p->for_gpu);
   }
   return result ? make_reshape(graph, result, *want) : NULL;
 }
@@ -162,7 +225,7 @@ static Node *dot_as_sum(Graph *graph, const Node *old, Node **inputs) {
   b = make_reshape(graph, b, shape_of(4, (int64_t[]){f.batch, 1, f.n, f.k}));
   Node *product = make_binary(graph, OP_MUL, a, b);
   Node *sum = make_reduce(graph, OP_SUM, product, &axis, 1);
-  Node *prepared = prepare_reduce(graph, sum, product, false);
+  Node *prepared = prepare_reduce(graph, sum, product, &(FusePreparation){0});
   return make_reshape(graph, prepared ? prepared : sum, old->type.shape);
 }
 
@@ -236,11 +299,7 @@ static Node *widen_again(Graph *graph, Node *input) {
   return fuse_is_widening(input) ? fuse_prepare_for_backward(graph, input, input->input[0]) : input;
 }
 
-typedef struct {
-  bool for_gpu, keeps_orders;
-} Preparation;
-
-static Node *prepare_product(Graph *graph, const Node *old, Node **inputs, const Preparation *p) {
+static Node *prepare_product(Graph *graph, const Node *old, Node **inputs, const FusePreparation *p) {
   if (!p->for_gpu && old->op == OP_DOT && old->type.dtype == DT_F64) {
     Node *sum = dot_as_sum(graph, old, inputs);
     if (sum) return sum;
@@ -276,17 +335,18 @@ static Node *prepare_concat(Graph *graph, const Node *old, Node **inputs, int co
 }
 
 static Node *prepare_node(Graph *graph, const Node *old, Node **inputs, void *context) {
-  const Preparation *p = context;
+  const FusePreparation *p = context;
   if (old->op == OP_STOP_GRADIENT) return inputs[0];
   if (old->op == OP_SELECT) return prepare_select(graph, inputs);
   if (old->op == OP_CONCAT) return prepare_concat(graph, old, inputs, old->input_count);
   if (op_info[old->op].op_class == CLASS_CONTRACT)
     return prepare_product(graph, old, inputs, p);
   if (op_info[old->op].op_class == CLASS_REDUCE)
-    return prepare_reduce(graph, old, inputs[0], p->for_gpu);
+    return prepare_reduce(graph, old, inputs[0], p);
   return NULL;
 }
 
-Graph *fuse_prepare(const Graph *graph, bool for_gpu, bool keeps_orders) {
-  return graph_rewrite(graph, prepare_node, &(Preparation){for_gpu, keeps_orders});
+Graph *fuse_prepare(const Graph *graph, const FusePreparation *preparation) {
+  FusePreparation own = *preparation;
+  return graph_rewrite(graph, prepare_node, &own);
 }

@@ -336,7 +336,8 @@ static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {
   }
   walk->stamp[node->id] = walk->now;
   walk->seen[node->id] = divisor;
-  bool is_simple = op_info[node->op].op_class == CLASS_POINTWISE || node->op == OP_BROADCAST ||
+  bool is_number = node->op == OP_SLICE && fuse_elements(node) == 1 && node_is_leaf(node_base(node->input[0]));
+  bool is_simple = op_info[node->op].op_class == CLASS_POINTWISE || node->op == OP_BROADCAST || is_number ||
                    node->op == OP_RESHAPE || node->op == OP_CONST || node->op == OP_RANDOM;
   walk->unit->is_simple &= is_simple;
   walk->unit->is_flat &= node->op != OP_BROADCAST || broadcasts_vector(node);

@@ -117,6 +117,37 @@ class ColumnSums(support.Case):
                 print(f"{precision}, {sets}: {error:.1e}", flush=True)
                 self.assertLess(error, NEAR + FLIPS[precision])
 
+    def test_largest_sizes(self):
+        """The largest size of what a product's epilogue makes, from which the scale of an 8-bit operand follows: a maximum does not depend on its order,
+        so all bits are those of kernels of their own, the scales included. 144 columns are products of 8-bit floats on Hopper, 136 are of bf16 there."""
+        cases = (("fp8(scaling=delayed)", "sm_90a", 520, 144, "gelu", ()), ("fp8", "sm_90a", 601, 144, "gelu", ()),
+                 ("fp8(scaling=delayed, history=2)", "sm_90a", 777, 136, "silu", ()), ("fp8(scaling=delayed)", "sm_89", 520, 136, "gelu", ()),
+                 ("fp8", "sm_80", 601, 144, "relu", ()), ("fp8(scaling=delayed)", "sm_90a", 520, 144, "gelu", ("--set", "train.accumulate=2")),
+                 ("fp8(scaling=delayed)", "sm_90a", 520, 144, "tanh", ("--disable=tma",)), ("fp8", "sm_90a", 520, 144, "elu", ("--disable=fp8_products",)))
+        for i, (precision, gpu, batch, hidden, act, flags) in enumerate(cases):
+            if not support.has_its_turn(i):
+                continue
+            self.start(batch * (2 if "accumulate" in str(flags) else 1), 512, hidden)
+            source = SOURCE.format(width=512, hidden=hidden, drop=0, act=act, rest="", batch=batch, precision=precision).replace("8192.0", "0.5")
+            made = []
+            left_out = ",".join(["column_sums", *[flag.removeprefix("--disable=") for flag in flags if flag.startswith("--disable")]])
+            for own in (flags, (*[flag for flag in flags if not flag.startswith("--disable")], "--disable=" + left_out)):
+                artifact = self.compile(source, "--gpu", gpu, *own, name="model.ptx")
+                support.run("ftrun", artifact, "--device", "sim", "--data", self.folder, "--init", self.path("start.safetensors"), "--steps", 3,
+                            "--no-shuffle", "--save", self.path("end.safetensors"))
+                with open(artifact) as file:
+                    text = file.read()
+                kernels = re.findall(r"\.entry (\w+)\(", text) + re.findall(r"\w+", " ".join(re.findall(r"^// joins (.*)$", text, re.M)))
+                made.append((support.read_safetensors(self.path("end.safetensors")), any(re.search("_dot.*_columns$", kernel) for kernel in kernels)))
+            (fused, has), (apart, had) = made
+            self.assertTrue(has and not had, cases[i])
+            self.assertEqual("delayed" in precision, any("float8" in name for name in fused), cases[i])
+            for name, value in fused.items():
+                if name.endswith("bias"):  # sums in another order
+                    numpy.testing.assert_allclose(value, apart[name], rtol=2e-3, atol=2e-3, err_msg=f"{cases[i]}: {name}")
+                else:
+                    numpy.testing.assert_array_equal(value, apart[name], f"{cases[i]}: {name}")
+
 
 if __name__ == "__main__":
     support.main()

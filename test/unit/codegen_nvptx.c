@@ -319,7 +319,7 @@ static void column_sums(void **state) {
 }
 
 /* A product's columns in one kernel with it: the gradient of an activation and its sums, as a
- * bias's gradient has them; a mean and a spread far from zero. */
+ * bias's gradient has them, or the largest sizes, as a scale of 8-bit floats has; a mean and a spread far from zero. */
 static const char *product_sums_text(Arena *arena, const char *type, int m, int n, int k, bool tb) {
   Text text = {0};
   const char *y = arena_printf(arena, "[%d,%d]", m, n);
@@ -333,12 +333,12 @@ static const char *product_sums_text(Arena *arena, const char *type, int m, int 
   text_printf(&text, "%%f = %s %%u : f32%s\n", is_narrow ? "cast" : "neg", y);
   text_printf(&text,
               "%%t = tanh %%f : f32%s\n%%g = mul %%p, %%t : f32%s\n%%r = cast %%g : %s%s\n"
-              "%%s = sum %%g {axes=[0]} : f32[1,%d]\n%%h = mul %%g, %%f : f32%s\n%%q = sum %%h "
-              "{axes=[0]} : f32[1,%d]\n"
+              "%%s = sum %%g {axes=[0]} : f32[1,%d]\n%%h = mul %%g, %%f : f32%s\n"
+              "%%z = abs %%h : f32%s\n%%q = %s %%z {axes=[0]} : f32[1,%d]\n"
               "%%k = const {value=3000} : f32%s\n%%far = add %%p, %%k : f32%s\n"
               "%%m = mean %%far {axes=[0]} : f32[1,%d]\n"
               "%%v = spread %%far {axes=[0]} : f32[1,%d]\n%%w = add %%s, %%m : f32[1,%d]\n",
-              y, y, is_narrow ? type : "f16", y, n, y, n, y, y, n, n, n);
+              y, y, is_narrow ? type : "f16", y, n, y, y, tb ? "sum" : "rmax", n, y, y, n, n, n);
   text_printf(&text, "output \"r\" %%r\noutput \"s\" %%s\noutput \"q\" %%q\n"
                      "output \"v\" %%v\noutput \"w\" %%w\n}\n");
   const char *result = arena_strdup(arena, text_cstr(&text));
