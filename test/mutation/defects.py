@@ -159,7 +159,7 @@ defect("row-sums-teams", "codegen/nvptx_row_sums.c", "for (int t = 1; t < teams;
 defect("row-sums-parts", "codegen/nvptx_row_sums.c", "if (is_there) value = LLVMBuildSelect(entry->b, is_there, value, zero, \"\");", "(void)zero;", "unit codegen_nvptx")
 defect("row-sums-barrier", "codegen/nvptx_row_sums.c", "  entry_barrier(entry);\n", "", "unit codegen_nvptx")
 defect("row-sums-pattern", "passes/fuse_group.c", "pattern[0] != -rows->reduced ||\n               pattern[1] != length", "false", "lit passes/row_sums.ftir")
-defect("product-sums-batch", "passes/fuse_group.c", "return form.batch == 1 && dot", "return dot", "lit passes/row_sums.ftir")
+defect("product-sums-batch", "passes/fuse_prepare.c", "return form.batch == 1 && dot", "return dot", "lit passes/row_sums.ftir")
 defect("turn-source", "codegen/nvptx_transpose.c", "turn->source[i] += place[j] < place[i];", "turn->source[i] += place[j] > place[i];", RANDOM)
 
 # ── kernels ──
