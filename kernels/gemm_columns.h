@@ -27,8 +27,9 @@ ALWAYS int is_maximum(int number) {
 }
 /* Two parts of a number that is no shift. A NaN stays. */
 ALWAYS REAL joined_parts(int number, REAL a, REAL b) {
-  if (!is_maximum(number)) return a + b;
-  return a > b || a != a ? a : b;
+  if (is_maximum(number) && a > b) return a;
+  if (is_maximum(number) && b >= a) return b;
+  return a + b; /* a sum, or NaN */
 }
 ALWAYS int row_tiles(void) { return (gemm_m() + gemm_tile_m() - 1) / gemm_tile_m(); }
 /* In the workspace: [number][tiles along the rows][columns of all batches]. */
