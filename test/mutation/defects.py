@@ -159,6 +159,8 @@ defect("row-sums-teams", "codegen/nvptx_row_sums.c", "for (int t = 1; t < teams;
 defect("row-sums-parts", "codegen/nvptx_row_sums.c", "if (is_there) value = LLVMBuildSelect(entry->b, is_there, value, zero, \"\");", "(void)zero;", "unit codegen_nvptx")
 defect("row-sums-barrier", "codegen/nvptx_row_sums.c", "  entry_barrier(entry);\n", "", "unit codegen_nvptx")
 defect("row-sums-pattern", "passes/fuse_group.c", "pattern[0] != -rows->reduced ||\n               pattern[1] != length", "false", "lit passes/row_sums.ftir")
+defect("product-maxima-join", "kernels/gemm_columns.h", "if (is_maximum(number) && a > b) return a;", "if (is_maximum(number) && a < b) return a;", "py test/e2e/column_sums.py")
+defect("product-maxima-number", "codegen/nvptx_sums.c", "? c->totals - c->maxima + maxima : totals;", "? maxima : totals;", "py test/e2e/column_sums.py")
 defect("product-sums-batch", "passes/fuse_prepare.c", "return form.batch == 1 && dot", "return dot", "lit passes/row_sums.ftir")
 defect("turn-source", "codegen/nvptx_transpose.c", "turn->source[i] += place[j] < place[i];", "turn->source[i] += place[j] > place[i];", RANDOM)
 
