@@ -33,6 +33,6 @@ defect("attention-tiles-heads", "kernels/attention_tiles_ptx.c", "own.head = w->
 defect("attention-tiles-plane", "kernels/attention_tiles.h", "plane += attention_rows_are_keys() ? w->group : w->head;", "plane += w->group;", "unit codegen_flash")
 defect("attention-tiles-key", "kernels/attention_queries.h", "(attention_has_lists() ? tile_listed(w, t) : t)", "t", "unit codegen_flash")
 defect("attention-tiles-start", "kernels/attention_wgmma_backward_keys_ptx.c", "  if (!attention_has_lists()) return tiles_of_queries(w, start);\n  *start = 0;\n",
-       "  int count = tiles_of_queries(w, start);\n  if (!attention_has_lists()) return count;\n", "unit codegen_flash")
+       "  int count = tiles_of_queries(w, start);\n  if (!attention_has_lists()) return count;\n", "py test/num/attention.py")
 defect("attention-wide-start", "passes/heads.c", "(start % PIECE == 0 && row % PIECE == 0)", "(start % PIECE == 0 || row % PIECE == 0)", "lit passes/attention_wide.ftir")
 defect("attention-wide-f32", "passes/attention.c", "becomes_narrow(context, old) ? ATTENTION_MOST :", "becomes_narrow(context, old) || form.rows ? ATTENTION_MOST :", "lit passes/attention_wide.ftir")
