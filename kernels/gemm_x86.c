@@ -306,13 +306,15 @@ ALWAYS GemmAhead panel_ahead(const GemmProduct *p, const float *panel, int64_t d
   return (GemmAhead){(const char *)(panel + most * depth + tile * share * GEMM_LANES), 64, share};
 }
 
-/* Where the sums of tile i of a strip are, and *pitch, how far their rows are apart. is_direct: where the result has them. */
+/* Where the sums of tile i of a strip are, and *pitch, how far their rows are apart. is_direct: where the result has them. Without
+ * an epilogue only those of the last columns are not, if they are no whole vector: one strip of a block, which has any number. */
 ALWAYS float *tile_sums(const GemmProduct *p, void *const *args, const Block *block, int64_t strip, int64_t i, bool is_direct,
                         BlockRoom *room, int64_t *pitch) {
   int64_t rows = p->rows, most = p->vectors * GEMM_LANES, column = strip * most;
   *pitch = is_direct ? p->n : gemm_width(p->n - column < most ? p->n - column : most);
   if (is_direct) return (float *)args[p->arg_c] + (block->batch * p->m + (block->tile_row + i) * rows) * p->n + column;
-  return room->sums + ((strip - block->strip) * p->down + i) * rows * most;
+  int64_t before = p->epilogue ? strip - block->strip : 0; /* strips whose sums wait there, too */
+  return room->sums + (before * p->down + i) * rows * most;
 }
 
 /* The tile behind this one goes on with its sums, which seldom are in the nearest cache, as soon as it begins: they come while this
@@ -372,7 +374,7 @@ static void gemm_run_block(const GemmProduct *p, void *const *args, const Block 
 
 static __attribute__((noinline)) void run_blocks(const GemmProduct *p, void *const *args,
                                                  int64_t begin, int64_t end) {
-  BlockRoom room; /* which sums that wait for more parts of k must fit, unless they wait in the result */
+  BlockRoom room; /* which sums that wait for more parts of k must fit, unless they wait in the result (tile_sums) */
   bool waits = p->epilogue && p->depth != p->k;
   int64_t strips = waits ? SUMS_ROOM / (p->down * p->rows * p->vectors * GEMM_LANES) : INT64_MAX;
   while (begin < end) {

@@ -183,6 +183,7 @@ defect("gemm-pairs-there", "kernels/gemm_bf16_x86.c", "s->pitch = is_there ? p->
        "unit codegen_gemm_shapes")
 defect("gemm-pairs-direct", "kernels/gemm_bf16_x86.c", "at->columns == s->width && rows % 16 == 0", "at->columns == s->width", "unit codegen_gemm_shapes")
 defect("gemm-joins-sums", "kernels/gemm_x86.c", "p->epilogue && p->depth != p->k;", "false;", "unit codegen_gemm_shapes")
+defect("gemm-joins-last-columns", "kernels/gemm_x86.c", "p->epilogue ? strip - block->strip : 0;", "strip - block->strip;", "unit codegen_gemm_shapes")
 defect("gemm-joins-rows", "kernels/gemm_blocks.h", "&& next.tile_row == block.tile_row;", ";", "unit codegen_gemm_shapes")
 defect("gemm-pairs-joins-sums", "kernels/gemm_bf16_x86.c", "p->depth < p->k && !is_direct ?", "p->depth < 0 && !is_direct ?", "unit codegen_gemm_shapes")
 defect("gemm-pairs-joins-direct", "kernels/gemm_bf16_x86.c", "is_direct = !p->epilogue && p->m % 16 == 0 && p->n % 16 == 0;", "is_direct = !p->epilogue;", "unit codegen_gemm_shapes")

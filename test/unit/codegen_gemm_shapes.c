@@ -179,6 +179,8 @@ static void shapes(const char *cpu, int vector_bytes) {
   }
   for (int i = 0; i < 8; i++) /* neighbours, of which there is room for the sums of fewer than all */
     one_shape(&machine, (GemmProduct){.batch = 1, .m = 200, .n = 672, .k = 264, .ta = 1, .may_use = ways[0]});
+  for (int i = 0; i < 24; i++) /* in the result, but for those of the last columns, which are no whole vector */
+    one_shape(&machine, (GemmProduct){.batch = 1, .m = 200, .n = 670, .k = 264, .ta = 1, .type = i % 2, .may_use = ways[0]});
   for (int i = 0; i < 24; i++) /* the same of pairs, which wait in the result if all tiles are whole */
     one_shape(&machine, (GemmProduct){.batch = 1, .m = 20, .n = 840, .k = 2050, .type = OPERAND_BF16, .may_use = ways[2]});
   assert_true(machine.packed >= SHAPES / 20);
