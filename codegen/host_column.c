@@ -151,11 +151,9 @@ static void rows_loop(Column *column, int pass, LLVMValueRef from, LLVMValueRef 
 
 /* Unrolling saves traffic to the accumulators, which is nothing beside expensive arithmetic. */
 static bool is_heavy(const Graph *body) {
-  bool is_expensive = body->nodes.count > 60;
-  for (int i = 0; i < body->nodes.count; i++)
-    is_expensive |= host_is_expensive(body->nodes.at[i]->op) ||
-                    op_info[body->nodes.at[i]->op].op_class == CLASS_WINDOW;
-  return is_expensive;
+  bool has_window = false;
+  for (int i = 0; i < body->nodes.count; i++) has_window |= op_info[body->nodes.at[i]->op].op_class == CLASS_WINDOW;
+  return body->nodes.count > 60 || has_window || host_has_expensive(body);
 }
 
 static void column_accumulate(Column *column, int pass, LLVMValueRef from, LLVMValueRef to) {

@@ -4,6 +4,12 @@
 
 bool host_is_expensive(Op op) { return op_has(op, TRAIT_ELEMENTARY) || op == OP_RANDOM; }
 
+bool host_has_expensive(const Graph *body) {
+  for (int i = 0; i < body->nodes.count; i++)
+    if (host_is_expensive(body->nodes.at[i]->op)) return true;
+  return false;
+}
+
 static bool is_window(const Node *node) { return op_info[node->op].op_class == CLASS_WINDOW; }
 
 double host_cost(const HostKernel *kernel) {

@@ -42,9 +42,9 @@ void host_packed_emit(HostKernel *kernel, int argument, int64_t bytes, const Pac
 /* The same for a product by rounded weights (rounded_has_kernel, kernels/rounded_x86.c). */
 void host_rounded_emit(HostKernel *kernel, const Node *product, const int argument[2], Kernel *out);
 
-/* The same for a convolution of f32, or the gradient of its images (kernels/conv_x86.c). */
-/* The sizes of its two sides, or of its gradient's, which for a stride of 1 is a convolution by weights that are turned round. */
+/* The sizes of a convolution's two sides, or of its gradient's, which for a stride of 1 is a convolution by weights that are turned round. */
 ConvProduct host_conv_sides(const ConvForm *form, bool is_gradient);
+/* The same for a convolution of f32, or the gradient of its images (kernels/conv_x86.c). */
 bool host_conv_suits(const HostKernel *kernel, const Node *conv);
 void host_conv_emit(HostKernel *kernel, const Node *conv, const int argument[2], Kernel *out);
 /* The same for those by 3 x 3 weights, and gradients of such weights, by fewer multiplications (kernels/winograd_x86.c). */

@@ -50,9 +50,7 @@ static bool is_side_by_side(const HostKernel *kernel, const HostLoop *loop) {
   enum { MANY = 128, PAIR = 32 };
   if (loop->carried_count || !kernel->body) return false;
   if (loop->trips > 0 && loop->trips < MANY && loop->trips % PAIR) return false;
-  for (int i = 0; i < kernel->body->nodes.count; i++)
-    if (host_is_expensive(kernel->body->nodes.at[i]->op)) return true;
-  return false;
+  return host_has_expensive(kernel->body);
 }
 
 /* Loops are not unrolled before LLVM vectorises them, since an unrolled loop cannot be vectorised.
@@ -138,10 +136,7 @@ static bool has_short_rows(const HostKernel *kernel) {
   if (domain->count < 2 || domain->extent[domain->count - 1] > TINY_LOOP ||
       domain->extent[domain->count - 2] < LEAST_ROWS || !kernel->body)
     return false;
-  bool is_expensive = false;
-  for (int i = 0; i < kernel->body->nodes.count; i++)
-    is_expensive |= host_is_expensive(kernel->body->nodes.at[i]->op);
-  return is_expensive;
+  return host_has_expensive(kernel->body);
 }
 
 /* The innermost loop goes from row to row, at one place in them: an unrolled row would be too large a body for LLVM to

@@ -77,6 +77,7 @@ double host_cost(const HostKernel *kernel);
 /* How many work items of this many elements are worth a thread. */
 int64_t host_grain(const HostKernel *kernel, int64_t elements_per_item);
 bool host_is_expensive(Op op); /* worth keeping rather than computing again */
+bool host_has_expensive(const Graph *body);
 
 void host_emit_loop(HostKernel *kernel, Kernel *out);
 bool host_emit_row(HostKernel *kernel, Kernel *out);

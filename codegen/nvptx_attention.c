@@ -86,7 +86,7 @@ typedef struct {
   int width, bytes, wide;
   Cut cut;
   int64_t shared;
-  int64_t lists[PARTS]; /* where in the workspace the lists of tiles begin (kernels/attention_tiles.h) */
+  int64_t lists; /* where in the workspace the part's lists of tiles begin (kernels/attention_tiles.h) */
 } Attention;
 
 /* ── what is asked for ──────────────────────────────────────────────────────────────────────── */
@@ -352,7 +352,7 @@ static void define_tensors(Attention *a) {
   callback_pointer(a->job, a->suffix, "attention_bases", a->first ? behind : 0,
                    a->first ? number_bytes(a) : 0);
   callback_pointer(a->job, a->suffix, "attention_mask_bytes", a->mask_kind ? a->mask : 0, 0);
-  callback_pointer(a->job, a->suffix, "attention_lists", has_lists(a) ? behind : 0, a->lists[a->part]);
+  callback_pointer(a->job, a->suffix, "attention_lists", has_lists(a) ? behind : 0, a->lists);
   callback_pointer(a->job, a->suffix, "attention_first_map", first_map, 0);
   callback_pointer(a->job, a->suffix, "attention_second_map", first_map ? first_map + 1 : 0, 0);
 }
@@ -455,15 +455,6 @@ static bool emit_lists(Attention *a) {
   return true;
 }
 
-/* Chooses how a part is computed. Its lists begin at byte `begin` of the workspace; what is behind them. */
-static int64_t prepare_part(Attention *a, AttentionPart part, int64_t begin) {
-  a->part = part;
-  nvptx_attention_choose_unit(a);
-  choose_cut(a);
-  a->lists[part] = begin;
-  return begin + list_bytes(a);
-}
-
 static bool nvptx_attention_emit_part(Attention *a, AttentionPart part) {
   static const char *const functions[PARTS] = {"attention_forward", "attention_backward",
                                                "attention_backward_keys"};
@@ -475,8 +466,12 @@ static bool nvptx_attention_emit_part(Attention *a, AttentionPart part) {
   Job *job = a->job;
   bool rows_are_keys = part == PART_BACKWARD_KEYS;
   char name[200];
-  prepare_part(a, part, a->lists[part]);
+  a->part = part;
   if (!part_rows(a)) return true;
+  nvptx_attention_choose_unit(a);
+  choose_cut(a);
+  a->lists = job->out->workspace;
+  job->out->workspace += list_bytes(a);
   if (has_lists(a) && !emit_lists(a)) return false;
   snprintf(name, sizeof name, "%s%s", job->name, endings[part]);
   snprintf(a->suffix, sizeof a->suffix, "__%s", name);
@@ -521,12 +516,9 @@ bool nvptx_attention(Job *job) {
                "this attention is too large for one GPU grid");
     return false;
   }
-  if (job->node->op == OP_ATTENTION) {
-    job->out->workspace = prepare_part(a, PART_FORWARD, 0);
-    return nvptx_attention_emit_part(a, PART_FORWARD);
-  }
+  if (job->node->op == OP_ATTENTION) return nvptx_attention_emit_part(a, PART_FORWARD);
   /* deltas and bases: the first launch writes them, and the second one reads them */
-  job->out->workspace = prepare_part(a, PART_BACKWARD_KEYS, prepare_part(a, PART_BACKWARD, 2 * number_bytes(a)));
+  job->out->workspace = 2 * number_bytes(a);
   return nvptx_attention_emit_part(a, PART_BACKWARD) &&
          nvptx_attention_emit_part(a, PART_BACKWARD_KEYS);
 }

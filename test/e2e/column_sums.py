@@ -52,10 +52,12 @@ class ColumnSums(support.Case):
         support.run("ftrun", artifact, "--device", "sim", "--data", self.folder, "--init", self.path("start.safetensors"), "--steps", 1, "--no-shuffle",
                     "--save", self.path("end.safetensors"), env=env)
         end = support.read_safetensors(self.path("end.safetensors"))
+        return {name: (weights[name].astype(numpy.float64) - end[name]) / 8192 for name in weights}, self.kernels(artifact)
+
+    def kernels(self, artifact):
         with open(artifact) as file:
             text = file.read()
-            kernels = re.findall(r"\.entry (\w+)\(", text) + re.findall(r"\w+", " ".join(re.findall(r"^// joins (.*)$", text, re.M)))
-        return {name: (weights[name].astype(numpy.float64) - end[name]) / 8192 for name in weights}, kernels
+        return re.findall(r"\.entry (\w+)\(", text) + re.findall(r"\w+", " ".join(re.findall(r"^// joins (.*)$", text, re.M)))
 
     def pytorchs(self, act, weights):
         w = {name: torch.tensor(value, dtype=torch.float64, requires_grad=True) for name, value in weights.items()}
@@ -120,25 +122,23 @@ class ColumnSums(support.Case):
     def test_largest_sizes(self):
         """The largest size of what a product's epilogue makes, from which the scale of an 8-bit operand follows: a maximum does not depend on its order,
         so all bits are those of kernels of their own, the scales included. 144 columns are products of 8-bit floats on Hopper, 136 are of bf16 there."""
-        cases = (("fp8(scaling=delayed)", "sm_90a", 520, 144, "gelu", ()), ("fp8", "sm_90a", 601, 144, "gelu", ()),
-                 ("fp8(scaling=delayed, history=2)", "sm_90a", 777, 136, "silu", ()), ("fp8(scaling=delayed)", "sm_89", 520, 136, "gelu", ()),
-                 ("fp8", "sm_80", 601, 144, "relu", ()), ("fp8(scaling=delayed)", "sm_90a", 520, 144, "gelu", ("--set", "train.accumulate=2")),
-                 ("fp8(scaling=delayed)", "sm_90a", 520, 144, "tanh", ("--disable=tma",)), ("fp8", "sm_90a", 520, 144, "elu", ("--disable=fp8_products",)))
-        for i, (precision, gpu, batch, hidden, act, flags) in enumerate(cases):
+        cases = (("fp8(scaling=delayed)", "sm_90a", 520, 144, "gelu", 1, ()), ("fp8", "sm_90a", 601, 144, "gelu", 1, ()),
+                 ("fp8(scaling=delayed, history=2)", "sm_90a", 777, 136, "silu", 1, ()), ("fp8(scaling=delayed)", "sm_89", 520, 136, "gelu", 1, ()),
+                 ("fp8", "sm_80", 601, 144, "relu", 1, ()), ("fp8(scaling=delayed)", "sm_90a", 520, 144, "gelu", 2, ()),
+                 ("fp8(scaling=delayed)", "sm_90a", 520, 144, "tanh", 1, ("tma",)), ("fp8", "sm_90a", 520, 144, "elu", 1, ("fp8_products",)))
+        for i, (precision, gpu, batch, hidden, act, accumulate, left_out) in enumerate(cases):
             if not support.has_its_turn(i):
                 continue
-            self.start(batch * (2 if "accumulate" in str(flags) else 1), 512, hidden)
+            self.start(batch * accumulate, 512, hidden)
             source = SOURCE.format(width=512, hidden=hidden, drop=0, act=act, rest="", batch=batch, precision=precision).replace("8192.0", "0.5")
             made = []
-            left_out = ",".join(["column_sums", *[flag.removeprefix("--disable=") for flag in flags if flag.startswith("--disable")]])
-            for own in (flags, (*[flag for flag in flags if not flag.startswith("--disable")], "--disable=" + left_out)):
-                artifact = self.compile(source, "--gpu", gpu, *own, name="model.ptx")
+            for choices in (left_out, (*left_out, "column_sums")):
+                flags = [f"--disable={','.join(choices)}"] * bool(choices)
+                artifact = self.compile(source, "--gpu", gpu, "--set", f"train.accumulate={accumulate}", *flags, name="model.ptx")
                 support.run("ftrun", artifact, "--device", "sim", "--data", self.folder, "--init", self.path("start.safetensors"), "--steps", 3,
                             "--no-shuffle", "--save", self.path("end.safetensors"))
-                with open(artifact) as file:
-                    text = file.read()
-                kernels = re.findall(r"\.entry (\w+)\(", text) + re.findall(r"\w+", " ".join(re.findall(r"^// joins (.*)$", text, re.M)))
-                made.append((support.read_safetensors(self.path("end.safetensors")), any(re.search("_dot.*_columns$", kernel) for kernel in kernels)))
+                found = any(re.search("_dot.*_columns$", kernel) for kernel in self.kernels(artifact))
+                made.append((support.read_safetensors(self.path("end.safetensors")), found))
             (fused, has), (apart, had) = made
             self.assertTrue(has and not had, cases[i])
             self.assertEqual("delayed" in precision, any("float8" in name for name in fused), cases[i])
