@@ -174,7 +174,7 @@ defect("gemm-packed-part", "kernels/gemm_host.h", "return (batch * p->k + first)
 defect("gemm-left-turned", "kernels/panel_x86.h", "  COLUMNS(2)\n", "  COLUMNS(1)\n", "unit codegen_gemm_shapes")
 defect("gemm-packed-odd", "kernels/gemm_x86.c", "  for (; k % UNROLL; k--) {\n", "  for (; k == 1; k--) {\n", "unit codegen_gemm_shapes")
 defect("gemm-left-step", "kernels/gemm_x86.c", "transpose_eight(row, left + k * LEFT_STEP, LEFT_STEP)", "transpose_eight(row, left + k * LEFT_STEP, 8)", "unit codegen_gemm_shapes")
-defect("gemm-packed-sums", "kernels/gemm_x86.c", "((strip - block->strip) * p->down + i) * rows * most", "(strip - block->strip + i) * rows * most",
+defect("gemm-packed-sums", "kernels/gemm_x86.c", "(before * p->down + i) * rows * most", "(before + i) * rows * most",
        "unit codegen_gemm_shapes")
 defect("gemm-packed-batch", "kernels/gemm_x86.c", "  a = operand_address(p, a, block->batch * p->m * p->k);\n", "", "unit codegen_gemm_shapes")
 defect("gemm-pairs-end", "kernels/gemm_bf16_x86.c", "interleave(even, left > 1 ? even + n : NULL, 2 * most, left > 0 ? columns : 0, width,",
