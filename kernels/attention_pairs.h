@@ -67,20 +67,21 @@ static void pair_rows(const uint32_t *from, int64_t words, int64_t width, uint32
     }
 }
 
-/* to[TILE][TILE_WORDS] of from[TILE][TILE], of which `columns` count. */
-BY_PAIRS void narrow_rows(const float *from, int64_t columns, uint32_t *to) {
-  for (int64_t i = 0; i < TILE; i++)
+/* to[rows][TILE_WORDS] of from[rows][TILE], of which `columns` count. */
+BY_PAIRS void narrow_rows(const float *from, int64_t rows, int64_t columns, uint32_t *to) {
+  for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < columns; j += PAIRED) {
       const float *at = from + i * TILE + j;
-      __m512bh pairs = _mm512_cvtne2ps_pbh(lanes_load(at + LANES), lanes_load(at));
+      Lanes high = j + LANES < columns ? lanes_load(at + LANES) : (Lanes)0.0f;
+      __m512bh pairs = _mm512_cvtne2ps_pbh(high, lanes_load(at));
       __builtin_memcpy(to + i * TILE_WORDS + j / 2, &pairs, sizeof pairs);
     }
 }
 
-/* to[TILE][TILE_WORDS]: columns as rows, of which `rows` count. */
-BY_PAIRS void narrow_columns(const float *from, int64_t rows, int64_t columns, uint32_t *to) {
+/* to[columns][TILE_WORDS]: columns as rows, of which those from `first` on, a multiple of 32, to `rows` count. */
+BY_PAIRS void narrow_columns(const float *from, int64_t first, int64_t rows, int64_t columns, uint32_t *to) {
   for (int64_t j = 0; j < columns; j += LANES)
-    for (int64_t i = 0; i < rows; i += PAIRED) {
+    for (int64_t i = first; i < rows; i += PAIRED) {
       Lanes x[2][LANES];
       for (int half = 0; half < 2; half++) {
         for (int r = 0; r < LANES; r++) {
@@ -121,6 +122,44 @@ BY_PAIRS void dpbf16_product(const PairStrip *s, int64_t columns, int64_t across
   if (column < columns) dpbf16_rows(1, s, column, across);
 }
 
+/* ── products of a block, in parts, as those of f32 ─────────────────────────────────────────── */
+static void score_pairs(const AttentionProblem *p, const Block *block, PairProduct *product, const uint32_t *a,
+                        const uint32_t *b, float *c) {
+  int64_t words = words_for(p->features), part = rows_of_part(p, block);
+  for (int64_t i = 0; i < block->count; i += part) {
+    int64_t rows = smaller(part, block->count - i), keys = keys_of_row(p, block, i + rows - 1);
+    product(&(PairStrip){a + i * words, words, b, rows, TILE, words, c + i * TILE, false}, 2 * words_for(keys), TILE);
+  }
+}
+
+/* The weights are left in narrow[TILE][TILE_WORDS]. */
+static void multiply_key_pairs(const AttentionProblem *p, const Block *block, PairProduct *product, const float *weight,
+                               uint32_t *narrow, const uint32_t *b, float *c, bool adds) {
+  int64_t width = padded(p->features), part = rows_of_part(p, block);
+  for (int64_t i = 0; i < block->count; i += part) {
+    int64_t rows = smaller(part, block->count - i), keys = keys_of_row(p, block, i + rows - 1);
+    uint32_t *left = narrow + i * TILE_WORDS;
+    narrow_rows(weight + i * TILE, rows, keys, left);
+    if (keys > 0)
+      product(&(PairStrip){left, TILE_WORDS, b, rows, width, words_for(keys), c + i * width, adds}, width, width);
+    else if (!adds)
+      for (int64_t d = 0; d < rows * width; d += LANES) lanes_store(c + i * width + d, (Lanes)0.0f);
+  }
+}
+
+static void multiply_query_pairs(const AttentionProblem *p, const Block *block, PairProduct *product, const float *weight,
+                                 uint32_t *narrow, const uint32_t *b, float *c) {
+  int64_t width = padded(p->features), part = rows_of_part(p, block);
+  for (int64_t j = 0; j < block->keys; j += part) {
+    int64_t first = rows_before(p, block, j) / PAIRED * PAIRED, keys = smaller(part, block->keys - j);
+    if (first >= block->count) continue;
+    const uint32_t *left = narrow + j * TILE_WORDS + first / 2, *right = b + first / 2 * width;
+    narrow_columns(weight + j, first, block->count, keys, narrow + j * TILE_WORDS);
+    product(&(PairStrip){left, TILE_WORDS, right, keys, width, words_for(block->count - first), c + j * width, true},
+            width, width);
+  }
+}
+
 /* ── forward ────────────────────────────────────────────────────────────────────────────────── */
 static void forward_by_pairs(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
                         int64_t first, ForwardPairs *x) {
@@ -130,65 +169,41 @@ static void forward_by_pairs(const AttentionProblem *p, void *const *args, int64
   Block block = {.first = first, .count = smaller(TILE, p->rows - first)};
   int64_t seen = keys_seen(p, first + block.count);
   fill_words(attention_place(p, &p->q, args, b, h, first), n, p->q.row, block.count, x->query);
-  for (int64_t i = 0; i < block.count; i++) f->most[i] = -infinity, f->sum[i] = 0;
-  for (int64_t i = 0; i < TILE * width; i += LANES) lanes_store(f->out + i, (Lanes)0.0f);
+  forward_begin(&block, width, f);
   for (block.key = 0; block.key < seen; block.key += TILE) {
     block.keys = smaller(TILE, seen - block.key);
     if (block_is_hidden(p, mask, &block)) continue;
-    int64_t key_words = words_for(block.keys);
     fill_words(attention_place(p, &p->k, args, b, g, block.key), n, p->k.row, block.keys, x->rows);
     transpose_words(x->rows, words, x->right);
-    PairStrip scores = {x->query, words, x->right, block.count, TILE, words, f->score, false};
-    x->product(&scores, 2 * key_words, TILE);
+    score_pairs(p, &block, x->product, x->query, x->right, f->score);
     weigh(p, mask, &block, width, f);
-    narrow_rows(f->score, block.keys, x->weights);
     fill_words(attention_place(p, &p->v, args, b, g, block.key), n, p->v.row, block.keys, x->rows);
     pair_rows(x->rows, words, width, x->right);
-    PairStrip sums = {x->weights, TILE_WORDS, x->right, block.count, width, key_words, f->out, true};
-    x->product(&sums, width, width);
+    multiply_key_pairs(p, &block, x->product, f->score, x->weights, x->right, f->out, true);
   }
   forward_finish(p, args, b, h, first, block.count, f);
 }
 
 /* ── backward ───────────────────────────────────────────────────────────────────────────────── */
-static void deltas_of_pairs(const AttentionProblem *p, void *const *args, int64_t b, int64_t h, const Block *block, float *delta) {
-  int64_t n = p->features, whole = n / LANES * LANES;
-  for (int64_t i = 0; i < block->count; i++) {
-    const void *dy = attention_place(p, &p->dy, args, b, h, block->first + i);
-    const void *out = attention_place(p, &p->out, args, b, h, block->first + i);
-    Lanes both = (Lanes)0.0f;
-    float rest = 0;
-    for (int64_t d = 0; d < whole; d += LANES)
-      both += lanes_load_as(OPERAND_BF16, dy, d) * lanes_load_as(OPERAND_BF16, out, d);
-    for (int64_t d = whole; d < n; d++) rest += lanes_at(OPERAND_BF16, dy, d) * lanes_at(OPERAND_BF16, out, d);
-    delta[i] = lanes_sum(both) + rest;
-  }
-}
-
 /* As backward_block. */
 static void backward_block_by_pairs(const AttentionProblem *p, void *const *args, int64_t share, int64_t b,
                                int64_t h, const Block *block, BackwardPairs *x) {
   Backward *w = &x->w;
   int64_t n = p->features, width = padded(n), words = words_for(n), first = block->first, count = block->count, step;
-  int64_t key_words = words_for(block->keys), row_words = words_for(count);
   const float *lse = (const float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
   float *dq = sums_at(p, args, share, b, h, first, &step);
   fill_words(attention_place(p, &p->q, args, b, h, first), n, p->q.row, count, x->query);
   fill_words(attention_place(p, &p->dy, args, b, h, first), n, p->dy.row, count, x->dy);
-  x->product(&(PairStrip){x->query, words, x->key, count, TILE, words, w->weight, false}, 2 * key_words, TILE);
-  x->product(&(PairStrip){x->dy, words, x->value, count, TILE, words, w->slope, false}, 2 * key_words, TILE);
-  deltas_of_pairs(p, args, b, h, block, w->delta);
+  score_pairs(p, block, x->product, x->query, x->key, w->weight);
+  score_pairs(p, block, x->product, x->dy, x->value, w->slope);
+  deltas_of_block(p, args, b, h, block, w->delta);
   slopes(p, attention_mask_of(p, args, b, h), block, lse, w->delta, w);
-  narrow_columns(w->weight, count, block->keys, x->narrow);
   pair_rows(x->dy, words, width, x->right);
-  x->product(&(PairStrip){x->narrow, TILE_WORDS, x->right, block->keys, width, row_words, w->dv, true}, width, width);
-  narrow_columns(w->slope, count, block->keys, x->narrow);
+  multiply_query_pairs(p, block, x->product, w->weight, x->narrow, x->right, w->dv);
   pair_rows(x->query, words, width, x->right);
-  x->product(&(PairStrip){x->narrow, TILE_WORDS, x->right, block->keys, width, row_words, w->dk, true}, width, width);
-  narrow_rows(w->slope, block->keys, x->narrow);
+  multiply_query_pairs(p, block, x->product, w->slope, x->narrow, x->right, w->dk);
   bool is_direct = count % AMX_WORDS == 0 && step == width;
-  PairStrip sums = {x->narrow, TILE_WORDS, x->key_rows, count, width, key_words, is_direct ? dq : w->room[0], is_direct};
-  x->product(&sums, width, width);
+  multiply_key_pairs(p, block, x->product, w->slope, x->narrow, x->key_rows, is_direct ? dq : w->room[0], is_direct);
   if (!is_direct) add_rows_to_sums(n, count, w->room[0], width, dq, step);
 }
 

@@ -169,6 +169,25 @@ static int64_t keys_seen(const AttentionProblem *p, int64_t row) {
   return p->is_causal && seen < p->keys ? (seen < 0 ? 0 : seen) : p->keys;
 }
 
+/* How many of a block's keys row i of it sees; rows before it see no more. */
+static int64_t keys_of_row(const AttentionProblem *p, const Block *block, int64_t i) {
+  int64_t seen = keys_seen(p, block->first + i + 1) - block->key;
+  return seen < 0 ? 0 : smaller(seen, block->keys);
+}
+
+/* How many of a block's rows come before the first that sees key j of it. */
+static int64_t rows_before(const AttentionProblem *p, const Block *block, int64_t j) {
+  int64_t first = block->key + j - (p->keys - p->rows) - block->first;
+  return !p->is_causal || first < 0 ? 0 : smaller(first, block->count);
+}
+
+/* Products of a block that the causal order cuts go by parts of so many rows, each of which leaves out what none of its
+ * rows sees. */
+enum { PART = 32 }; /* a multiple of what an instruction for bf16 sums up */
+static int64_t rows_of_part(const AttentionProblem *p, const Block *block) {
+  return keys_of_row(p, block, 0) < block->keys ? PART : TILE;
+}
+
 static const float infinity = __builtin_inff();
 
 /* Caps a row of products: cap * tanh(scale * x / cap). slope (NULL: not wanted): the derivative
@@ -182,19 +201,19 @@ static void cap_scores(const AttentionProblem *p, int64_t keys, float *score, fl
   }
 }
 
-/* Scales a row of products, adds the mask, and puts -inf where a key is not seen. Returns the largest in each lane. */
+/* Scales the products of row i with the `seen` keys that it sees, adds the mask, and puts -inf behind
+ * them, up to a multiple of 16. Returns the largest in each lane. */
 ALWAYS Lanes finish_scores(const AttentionProblem *p, const void *mask, const Block *block,
-                          int64_t i, float *score, float *slope) {
+                          int64_t i, int64_t seen, float *score, float *slope) {
   static const IntLanes count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  int64_t seen = smaller(keys_seen(p, block->first + i + 1) - block->key, block->keys);
   float scale = (float)p->scale;
   if (p->cap > 0) {
-    cap_scores(p, block->keys, score, slope);
+    cap_scores(p, seen, score, slope);
     scale = 1.0f;
   }
   if (p->mask != ATTENTION_NO_MASK) {
     int64_t at = (block->first + i) * p->mask_row + block->key;
-    for (int64_t j = 0; j < block->keys; j++)
+    for (int64_t j = 0; j < seen; j++)
       if (p->mask == ATTENTION_BOOL_MASK)
         score[j] = ((const uint8_t *)mask)[at + j] ? score[j] * scale : -infinity;
       else
@@ -202,7 +221,7 @@ ALWAYS Lanes finish_scores(const AttentionProblem *p, const void *mask, const Bl
     scale = 1.0f;
   }
   Lanes largest = (Lanes)-infinity;
-  for (int64_t j = 0; j < block->keys; j += LANES) {
+  for (int64_t j = 0; j < seen; j += LANES) {
     IntLanes hidden = count >= (int32_t)(seen - j);
     Lanes x = hidden ? (Lanes)-infinity : lanes_load(score + j) * scale;
     largest = lanes_larger(x, largest);
@@ -233,8 +252,14 @@ static float log_of(float x) {
   return (float)(e * 0.69314718055994530942 + 2 * s * series);
 }
 
+/* Of what a row does not see of a block, weights and gradients are 0. */
+ALWAYS void clear_unseen(const Block *block, int64_t seen, float *row) {
+  for (int64_t j = padded(seen); j < block->keys; j += LANES) lanes_store(row + j, (Lanes)0.0f);
+}
+
 typedef struct {
-  float most[TILE], sum[TILE];            /* of each row's scores so far */
+  float most[TILE];                            /* of each row's scores so far */
+  _Alignas(64) float sum[TILE * LANES];        /* of its weights, lane by lane */
   _Alignas(64) float transposed[MOST * TILE]; /* of keys */
   _Alignas(64) float score[TILE * TILE];
   _Alignas(64) float out[TILE * MOST];
@@ -246,7 +271,7 @@ static void weigh(const AttentionProblem *p, const void *mask, const Block *bloc
                   Forward *f) {
   _Alignas(64) float base[TILE], correction[TILE];
   for (int64_t i = 0; i < block->count; i++) {
-    float most = lanes_most(finish_scores(p, mask, block, i, f->score + i * TILE, 0)), before = f->most[i];
+    float most = lanes_most(finish_scores(p, mask, block, i, keys_of_row(p, block, i), f->score + i * TILE, 0)), before = f->most[i];
     most = most > before ? most : before;
     base[i] = most == -infinity ? 0.0f : most; /* nothing seen yet: all weights are 0 */
     correction[i] = before - base[i];
@@ -255,14 +280,16 @@ static void weigh(const AttentionProblem *p, const void *mask, const Block *bloc
   for (int64_t i = block->count; i < TILE; i++) correction[i] = 0;
   for (int64_t i = 0; i < TILE; i += LANES) lanes_store(correction + i, lanes_exp(lanes_load(correction + i)));
   for (int64_t i = 0; i < block->count; i++) {
-    float *score = f->score + i * TILE;
-    Lanes sum = (Lanes)0.0f;
-    for (int64_t j = 0; j < block->keys; j += LANES) {
+    float *score = f->score + i * TILE, *sums = f->sum + i * LANES;
+    int64_t seen = keys_of_row(p, block, i);
+    Lanes sum = lanes_load(sums) * correction[i];
+    for (int64_t j = 0; j < seen; j += LANES) {
       Lanes weight = lanes_exp(lanes_load(score + j) - base[i]);
       lanes_store(score + j, weight);
       sum += weight;
     }
-    f->sum[i] = f->sum[i] * correction[i] + lanes_sum(sum);
+    lanes_store(sums, sum);
+    clear_unseen(block, seen, score);
     if (correction[i] == 1.0f) continue;
     for (int64_t d = 0; d < width; d += LANES)
       lanes_store(f->out + i * width + d, lanes_load(f->out + i * width + d) * correction[i]);
@@ -286,23 +313,62 @@ static void forward_finish(const AttentionProblem *p, void *const *args, int64_t
   int64_t width = padded(p->features);
   float *lse = (float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
   for (int64_t i = 0; i < count; i++) {
-    float factor = f->sum[i] == 0 ? 0.0f : 1.0f / f->sum[i];
+    float sum = lanes_sum(lanes_load(f->sum + i * LANES)), factor = sum == 0 ? 0.0f : 1.0f / sum;
     attention_finish_row(p, f->out + i * width, factor,
                          attention_place(p, &p->out, args, b, h, first + i));
-    lse[i] = f->sum[i] == 0 ? -infinity : f->most[i] + log_of(f->sum[i]);
+    lse[i] = sum == 0 ? -infinity : f->most[i] + log_of(sum);
+  }
+}
+
+static void forward_begin(const Block *block, int64_t width, Forward *f) {
+  for (int64_t i = 0; i < block->count; i++) {
+    f->most[i] = -infinity;
+    lanes_store(f->sum + i * LANES, (Lanes)0.0f);
+  }
+  for (int64_t i = 0; i < TILE * width; i += LANES) lanes_store(f->out + i, (Lanes)0.0f);
+}
+
+/* c[rows][columns] = a product of the block's queries and keys, in parts. */
+static void multiply_scores(const AttentionProblem *p, const Block *block, Rows a, const float *b, float *c) {
+  int64_t part = rows_of_part(p, block);
+  for (int64_t i = 0; i < block->count; i += part) {
+    int64_t rows = smaller(part, block->count - i), keys = keys_of_row(p, block, i + rows - 1);
+    attention_product(rows, padded(keys), p->features, (Left){a.at + i * a.step, a.step, 1}, b, TILE,
+                      c + i * TILE, TILE, false);
+  }
+}
+
+/* c[rows][width] = or += the block's weights times rows of its keys, in parts. */
+static void multiply_keys(const AttentionProblem *p, const Block *block, const float *weight, Rows b, float *c,
+                          int64_t c_row, bool adds) {
+  int64_t part = rows_of_part(p, block);
+  for (int64_t i = 0; i < block->count; i += part) {
+    int64_t rows = smaller(part, block->count - i), keys = keys_of_row(p, block, i + rows - 1);
+    attention_product(rows, padded(p->features), keys, (Left){weight + i * TILE, TILE, 1}, b.at, b.step,
+                      c + i * c_row, c_row, adds);
+  }
+}
+
+/* c[keys][width] += the block's weights, keys by rows, times rows of its queries, in parts. */
+static void multiply_queries(const AttentionProblem *p, const Block *block, const float *weight, Rows b, float *c) {
+  int64_t width = padded(p->features), part = rows_of_part(p, block);
+  for (int64_t j = 0; j < block->keys; j += part) {
+    int64_t first = rows_before(p, block, j);
+    attention_product(smaller(part, block->keys - j), width, block->count - first,
+                      (Left){weight + first * TILE + j, 1, TILE}, b.at + first * b.step, b.step, c + j * width,
+                      width, true);
   }
 }
 
 static void forward(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
                     int64_t first, Forward *f) {
-  int64_t n = p->features, width = padded(n), g = h / (p->heads / p->groups);
+  int64_t width = padded(p->features), g = h / (p->heads / p->groups);
   const void *mask = attention_mask_of(p, args, b, h);
   Block block = {.first = first, .count = smaller(TILE, p->rows - first)};
   Rows query =
       rows_of(p, attention_place(p, &p->q, args, b, h, first), p->q.row, block.count, f->room[0]);
   int64_t seen = keys_seen(p, first + block.count);
-  for (int64_t i = 0; i < block.count; i++) f->most[i] = -infinity, f->sum[i] = 0;
-  for (int64_t i = 0; i < block.count * width; i++) f->out[i] = 0;
+  forward_begin(&block, width, f);
   for (block.key = 0; block.key < seen; block.key += TILE) {
     block.keys = smaller(TILE, seen - block.key);
     if (block_is_hidden(p, mask, &block)) continue;
@@ -310,12 +376,10 @@ static void forward(const AttentionProblem *p, void *const *args, int64_t b, int
     const void *v = attention_place(p, &p->v, args, b, g, block.key);
     transpose_rows(rows_of(p, k, p->k.row, block.keys, f->room[1]), block.keys, width,
                    f->transposed);
-    attention_product(block.count, padded(block.keys), n, (Left){query.at, query.step, 1},
-                      f->transposed, TILE, f->score, TILE, false);
+    multiply_scores(p, &block, query, f->transposed, f->score);
     weigh(p, mask, &block, width, f);
     Rows value = rows_of(p, v, p->v.row, block.keys, f->room[1]);
-    attention_product(block.count, width, block.keys, (Left){f->score, TILE, 1}, value.at,
-                      value.step, f->out, width, true);
+    multiply_keys(p, &block, f->score, value, f->out, width, true);
   }
   forward_finish(p, args, b, h, first, block.count, f);
 }
@@ -329,12 +393,25 @@ typedef struct {
   float delta[TILE];
 } Backward;
 
-/* What a row's gradient of its scores is less by: the sum of dy times the result. */
-static float delta_of(Rows dy, Rows out, int64_t row, int64_t width) {
+/* What the gradients of a row's scores are less by: the sum of dy times the result. */
+ALWAYS float delta_of(int type, int64_t n, const void *dy, const void *out) {
+  int64_t whole = n / LANES * LANES;
   Lanes both = (Lanes)0.0f;
-  for (int64_t d = 0; d < width; d += LANES)
-    both += lanes_load(dy.at + row * dy.step + d) * lanes_load(out.at + row * out.step + d);
-  return lanes_sum(both);
+  float rest = 0;
+  for (int64_t d = 0; d < whole; d += LANES) both += lanes_load_as(type, dy, d) * lanes_load_as(type, out, d);
+  for (int64_t d = whole; d < n; d++) rest += lanes_at(type, dy, d) * lanes_at(type, out, d);
+  return lanes_sum(both) + rest;
+}
+
+static void deltas_of_block(const AttentionProblem *p, void *const *args, int64_t b, int64_t h, const Block *block,
+                            float *delta) {
+  for (int64_t i = 0; i < block->count; i++) {
+    const void *dy = attention_place(p, &p->dy, args, b, h, block->first + i);
+    const void *out = attention_place(p, &p->out, args, b, h, block->first + i);
+    delta[i] = p->type == OPERAND_F32    ? delta_of(OPERAND_F32, p->features, dy, out)
+               : p->type == OPERAND_BF16 ? delta_of(OPERAND_BF16, p->features, dy, out)
+                                         : delta_of(OPERAND_F16, p->features, dy, out);
+  }
 }
 
 /* Recomputes weights from scores and log-sum-exp; slope becomes the gradient of the scores. */
@@ -344,13 +421,16 @@ static void slopes(const AttentionProblem *p, const void *mask, const Block *blo
     float *weight = w->weight + i * TILE, *slope = w->slope + i * TILE;
     float base = lse[i] == -infinity ? 0.0f : lse[i];
     _Alignas(64) float bend[TILE];
-    finish_scores(p, mask, block, i, weight, bend);
-    for (int64_t j = 0; j < block->keys; j += LANES) {
+    int64_t seen = keys_of_row(p, block, i);
+    finish_scores(p, mask, block, i, seen, weight, bend);
+    for (int64_t j = 0; j < seen; j += LANES) {
       Lanes x = lanes_exp(lanes_load(weight + j) - base);
       lanes_store(weight + j, x);
       Lanes pull = x * (lanes_load(slope + j) - delta[i]) * (float)p->scale;
       lanes_store(slope + j, p->cap > 0 ? pull * lanes_load(bend + j) : pull);
     }
+    clear_unseen(block, seen, weight);
+    clear_unseen(block, seen, slope);
   }
 }
 
@@ -385,27 +465,19 @@ static void backward_block(const AttentionProblem *p, void *const *args, int64_t
   int64_t n = p->features, width = padded(n), first = block->first, count = block->count, step;
   Rows dy = rows_of(p, attention_place(p, &p->dy, args, b, h, first), p->dy.row, count, w->room[0]);
   Rows q = rows_of(p, attention_place(p, &p->q, args, b, h, first), p->q.row, count, w->room[1]);
-  Rows out =
-      rows_of(p, attention_place(p, &p->out, args, b, h, first), p->out.row, count, w->room[2]);
   const float *lse = (const float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
   float *dq = sums_at(p, args, share, b, h, first, &step);
-  attention_product(block->count, padded(block->keys), n, (Left){q.at, q.step, 1}, w->key, TILE,
-                    w->weight, TILE, false);
-  attention_product(block->count, padded(block->keys), n, (Left){dy.at, dy.step, 1}, w->value, TILE,
-                    w->slope, TILE, false);
-  for (int64_t i = 0; i < count; i++) w->delta[i] = delta_of(dy, out, i, width);
+  multiply_scores(p, block, q, w->key, w->weight);
+  multiply_scores(p, block, dy, w->value, w->slope);
+  deltas_of_block(p, args, b, h, block, w->delta);
   slopes(p, attention_mask_of(p, args, b, h), block, lse, w->delta, w);
-  attention_product(block->keys, width, block->count, (Left){w->weight, 1, TILE}, dy.at, dy.step,
-                    w->dv, width, true);
-  attention_product(block->keys, width, block->count, (Left){w->slope, 1, TILE}, q.at, q.step,
-                    w->dk, width, true);
-  Left slope = {w->slope, TILE, 1};
+  multiply_queries(p, block, w->weight, dy, w->dv);
+  multiply_queries(p, block, w->slope, q, w->dk);
   if (step == width && n == width) {
-    attention_product(block->count, width, block->keys, slope, key.at, key.step, dq, step, true);
+    multiply_keys(p, block, w->slope, key, dq, step, true);
     return;
   }
-  attention_product(block->count, width, block->keys, slope, key.at, key.step, w->room[2], width,
-                    false);
+  multiply_keys(p, block, w->slope, key, w->room[2], width, false);
   add_rows_to_sums(n, count, w->room[2], width, dq, step);
 }
 

@@ -3,6 +3,9 @@
 #ifndef FT_KERNELS_LANES_X86_H
 #define FT_KERNELS_LANES_X86_H
 #include "kernels/operand_host.h"
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 #define ALWAYS static inline __attribute__((always_inline))
 enum { LANES = 16 };
@@ -87,7 +90,11 @@ ALWAYS float lanes_most(Lanes x) {
 /* e^x for x <= 0 and some above, within 2 ulp; 0 below -87, where the result would be subnormal. */
 ALWAYS Lanes lanes_exp(Lanes x) {
   const float round = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
+#ifdef __AVX512F__
+  Lanes y = x;
+#else
   Lanes y = x < -87.0f ? (Lanes)-87.0f : x;
+#endif
   Lanes shifted = y * 0x1.715476p0f + round, n = shifted - round;
   Lanes r = (y - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
   Lanes tail = 0x1.6dbc3ap-10f * r + 0x1.124146p-7f;
@@ -95,10 +102,15 @@ ALWAYS Lanes lanes_exp(Lanes x) {
   tail = tail * r + 0x1.555486p-3f;
   tail = tail * r + 0.5f;
   Lanes value = (tail * r) * r + r + 1.0f;
+#ifdef __AVX512F__ /* value * 2^n by one instruction, which leaves NaN as it is */
+  __mmask16 is_large = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ);
+  return (Lanes)_mm512_maskz_scalef_ps(is_large, (__m512)value, (__m512)n);
+#else
   IntLanes power = __builtin_bit_cast(IntLanes, shifted) << 23; /* 2^n, less the exponent's bias */
   Lanes scaled = __builtin_bit_cast(Lanes, __builtin_bit_cast(IntLanes, value) + power);
   scaled = x != x ? x : scaled;
   return x < -87.0f ? (Lanes)0.0f : scaled;
+#endif
 }
 
 /* tanh(x), within 4 ulp: near 0 by its series, as kernels/math.c has it. */

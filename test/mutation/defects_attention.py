@@ -1,8 +1,8 @@
 """Defects of attention: see defects.py."""
 from defects import defect
 
-defect("attention-correction", "kernels/attention_x86.c", "f->sum[i] = f->sum[i] * correction[i] + lanes_sum(sum);",
-       "f->sum[i] = f->sum[i] + lanes_sum(sum);", "unit codegen_attention")
+defect("attention-correction", "kernels/attention_x86.c", "    Lanes sum = lanes_load(sums) * correction[i];",
+       "    Lanes sum = lanes_load(sums);", "unit codegen_attention")
 defect("attention-hidden", "kernels/attention_x86.c", "      if (row[j]) return false;\n  }\n  return true;", "      if (row[j]) return false;\n    return true;\n  }\n  return true;",
        "unit codegen_attention")
 defect("attention-items", "kernels/attention_ring.h", "(turn % 2 ? attention_blocks() - 1 - block : block)", "(turn % 2 ? attention_blocks() - block : block)",
@@ -36,3 +36,11 @@ defect("attention-tiles-start", "kernels/attention_wgmma_backward_keys_ptx.c", "
        "  int count = tiles_of_queries(w, start);\n  if (!attention_has_lists()) return count;\n", "py test/num/attention.py")
 defect("attention-wide-start", "passes/heads.c", "(start % PIECE == 0 && row % PIECE == 0)", "(start % PIECE == 0 || row % PIECE == 0)", "lit passes/attention_wide.ftir")
 defect("attention-wide-f32", "passes/attention.c", "becomes_narrow(context, old) ? ATTENTION_MOST :", "becomes_narrow(context, old) || form.rows ? ATTENTION_MOST :", "lit passes/attention_wide.ftir")
+# what the causal order hides of a block is left out
+defect("attention-part-keys", "kernels/attention_x86.c", "keys = keys_of_row(p, block, i + rows - 1);\n    attention_product(rows, padded(p->features)", "keys = keys_of_row(p, block, i);\n    attention_product(rows, padded(p->features)",
+       "unit codegen_attention")
+defect("attention-part-rows", "kernels/attention_x86.c", "block->key + j - (p->keys - p->rows) - block->first;", "block->key + j - block->first;", "unit codegen_attention")
+defect("attention-part-unseen", "kernels/attention_x86.c", "    clear_unseen(block, seen, slope);\n", "", "unit codegen_attention")
+defect("attention-part-weights", "kernels/attention_x86.c", "    clear_unseen(block, seen, score);\n", "", "unit codegen_attention")
+defect("attention-part-pairs", "kernels/attention_pairs.h", "rows_before(p, block, j) / PAIRED * PAIRED,", "rows_before(p, block, j),", "unit codegen_attention")
+defect("attention-part-nothing", "kernels/attention_pairs.h", "    else if (!adds)\n", "    else if (false)\n", "unit codegen_attention")
