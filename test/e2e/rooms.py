@@ -63,6 +63,24 @@ class Rooms(support.Case):
             if own and other:
                 self.assertIn(other.group(1), may[own.group(1)], f"{path} includes {header}")
 
+    def test_turns(self):
+        """Each file that takes turns is there once, and each of its tests runs in one of so many commits that follow each other."""
+        names = " ".join(support.TURNS.values()).split()
+        self.assertEqual(len(names), len(set(names)))
+        for name in names:
+            self.assertTrue(os.path.exists(os.path.join(support.ROOT, "test", name + ".py")), name)
+        program = ("import sys; sys.path.insert(0, 'test'); sys.modules['__main__'].__file__ = sys.argv[1]; import support; "
+                   "exec('class Made(support.Case):\\n' + ''.join(f' def test_{i}(self): pass\\n' for i in range(7))); "
+                   "print(*(t.id()[-1] for t in support.each_test(support.Loader().loadTestsFromModule(sys.modules['__main__']))), support.os.environ['FT_TURN'])")
+        for of, file in ((3, "test/num/attention.py"), (2, "test/e2e/zoo.py"), (1, "test/e2e/rooms.py")):
+            seen = []
+            for turn in range(7 * of, 8 * of):
+                done = subprocess.run([sys.executable, "-c", program, file], cwd=support.ROOT, env=dict(os.environ, FT_TURN=str(turn)), capture_output=True, text=True)
+                *tests, within = done.stdout.split()
+                self.assertEqual(within, "7")
+                seen += tests
+            self.assertEqual(sorted(seen), list("0123456"), file)
+
     def test_files_and_functions_are_short(self):
         """No file of the house over 600 lines, no function over 80; a function is what stands between braces in column 0."""
         functions, long = 0, []

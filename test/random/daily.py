@@ -4,24 +4,29 @@ FT_TURN, a number: of the random programs a fifth. Longer searches, with other s
 import glob
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
+import torch  # noqa: F401  once, for all that run() forks
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
 sys.dont_write_bytecode = True
+import start
 from driver import BUILD, Driver
 
 
-def run(*arguments):
+def run(file, *arguments):
     """(passed, failed)"""
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
-    print(done.stdout + done.stderr, flush=True)
-    last = done.stdout.strip().splitlines()[-1].split() if done.stdout.strip() else []
-    if len(last) != 4 or last[1] != "passed,":
-        return 0, 1
-    return int(last[0]), max(int(last[2]), int(done.returncode != 0))
+    with tempfile.NamedTemporaryFile("r", prefix="ft-random-") as log:
+        status = os.waitpid(start.fork(file, arguments, log.name), 0)[1]
+        said = log.read()
+    print(said, flush=True)
+    last = re.findall(r"^(\d+) passed, (\d+) failed$", said, re.M)[-1:]
+    return (int(last[0][0]), max(int(last[0][1]), int(status != 0))) if last else (0, 1)
 
 
 def found():
@@ -61,12 +66,15 @@ def some(seed, programs):
 
 
 def main():
-    with tempfile.TemporaryDirectory(prefix="ft-random-") as folder:
+    folder = tempfile.mkdtemp(prefix="ft-random-")  # no TemporaryDirectory: processes are forked, and each would remove it
+    try:
         campaign = [os.path.join(HERE, "campaign.py"), "--jobs", "1", "--folder", folder]
         parts = [found(), stops_without_a_harness(), run(os.path.join(HERE, "choices.py")), run(os.path.join(HERE, "pairs.py")),
                  run(*campaign, *some(0, 100), "--quick"), run(*campaign, *some(5000, 15), "--sim"),
                  run(*campaign, *some(0, 10), "--float8"), run(*campaign, *some(5, 5), "--float8", "--sim"),
                  run(os.path.join(HERE, "endtoend.py"), "--functions", "--programs", "25"), run(os.path.join(HERE, "ranks.py"), *some(0, 90))]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     passed, failed = (sum(part[i] for part in parts) for i in range(2))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
