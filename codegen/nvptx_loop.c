@@ -66,7 +66,7 @@ static bool loop_block_rows(Job *job) {
 
 bool nvptx_loop(Job *job) {
   if (job->rows) return loop_block_rows(job);
-  if (nvptx_transpose(job)) return true;
+  if (nvptx_transpose_bytes(job) || nvptx_transpose(job)) return true;
   Domain domain = collapse_domain(job->scratch, job->node, job->result_type);
   int64_t elements = domain_elements(&domain, -1);
   int64_t inner = domain.count ? domain.extent[domain.count - 1] : 1;

@@ -61,6 +61,8 @@ bool nvptx_loop_rows(Job *job, const Domain *domain);
 /* A loop kernel that turns what it reads through shared memory; false, and nothing is made, where
  * there is nothing to turn. */
 bool nvptx_transpose(Job *job);
+/* The same of a kernel that transposes bytes and does nothing else. */
+bool nvptx_transpose_bytes(Job *job);
 /* A row kernel of which a thread's share of a row does not fit into registers. */
 bool nvptx_long(Job *job, const Domain *domain, const Reductions *reductions, bool is_heavy);
 bool nvptx_column(Job *job);

@@ -9,6 +9,7 @@
  * different banks in both orders: eight of them side by side, four lines, do so with any odd one.
  */
 #include "codegen/nvptx_private.h"
+#include "codegen/nvptx_turn.h"
 #include "codegen/own_index.h"
 #include "passes/fuse.h"
 
@@ -42,9 +43,8 @@ typedef struct {
 
 struct Turn {
   Entry entry;
-  int rank, row, column;                    /* the fastest dimension of the input, of the result */
-  int64_t extent[MAX_RANK], tile[MAX_RANK]; /* of the result; tile: of row and column */
-  int source[MAX_RANK];                     /* the input's dimension that is dimension i */
+  TurnShape shape;
+  int64_t tile[MAX_RANK]; /* of row and column */
   Staged staged[MAX_STAGED];
   int staged_count, threads;
   Order in, out;
@@ -55,8 +55,7 @@ struct Turn {
 
 /* ── which transposes ───────────────────────────────────────────────────────────────────────── */
 
-/* Describes a transpose in as few dimensions as possible. False if its fastest dimension stays. */
-static bool describe_turn(const Node *node, Turn *turn) {
+bool turn_describe(const Node *node, TurnShape *turn) {
   const Shape *shape = &node->type.shape;
   const int64_t *perm = node_attr(node, ATTR_PERM)->ints;
   int64_t place[MAX_RANK], last = -2;
@@ -81,7 +80,7 @@ static bool describe_turn(const Node *node, Turn *turn) {
   return turn->rank > 1 && turn->row != turn->column;
 }
 
-static bool is_same_turn(const Turn *a, const Turn *b) {
+static bool is_same_turn(const TurnShape *a, const TurnShape *b) {
   if (a->rank != b->rank) return false;
   for (int i = 0; i < a->rank; i++)
     if (a->extent[i] != b->extent[i] || a->source[i] != b->source[i]) return false;
@@ -95,10 +94,10 @@ static void find_staged(Turn *turn, const Job *job) {
   const bool *is_own = own_index_reads(job->scratch, job->node);
   for (int i = 0; i < body->nodes.count; i++) {
     const Node *node = body->nodes.at[i];
-    Turn own = {0};
-    if (node->op != OP_TRANSPOSE || !is_own[i] || !describe_turn(node, &own)) continue;
-    if (turn->staged_count && !is_same_turn(&own, turn)) continue;
-    if (!turn->staged_count) describe_turn(node, turn);
+    TurnShape own = {0};
+    if (node->op != OP_TRANSPOSE || !is_own[i] || !turn_describe(node, &own)) continue;
+    if (turn->staged_count && !is_same_turn(&own, &turn->shape)) continue;
+    turn->shape = own;
     turn->staged[turn->staged_count++] = (Staged){.node = node};
     if (turn->staged_count == MAX_STAGED) return;
   }
@@ -115,25 +114,25 @@ static void mark(const Turn *turn, const Node *node, bool *marked, bool stops) {
 }
 
 static void choose_extents(Turn *turn, int64_t size) {
-  int dims[2] = {turn->row, turn->column};
+  int dims[2] = {turn->shape.row, turn->shape.column};
   for (int d = 0; d < 2; d++) {
-    int64_t extent = turn->extent[dims[d]];
+    int64_t extent = turn->shape.extent[dims[d]];
     turn->tile[dims[d]] = extent < size ? extent : size;
   }
   for (int d = 0; d < 2; d++) {
     int64_t *tile = &turn->tile[dims[d]], other = turn->tile[dims[1 - d]];
-    while (*tile >= size && *tile < turn->extent[dims[d]] && 2 * *tile * other <= size * size)
+    while (*tile >= size && *tile < turn->shape.extent[dims[d]] && 2 * *tile * other <= size * size)
       *tile *= 2;
   }
 }
 
 static int64_t tiles_along(const Turn *turn, int d) {
-  return d == turn->row || d == turn->column ? (turn->extent[d] + turn->tile[d] - 1) / turn->tile[d]
-                                             : turn->extent[d];
+  return d == turn->shape.row || d == turn->shape.column ? (turn->shape.extent[d] + turn->tile[d] - 1) / turn->tile[d]
+                                             : turn->shape.extent[d];
 }
 static int64_t all_tiles(const Turn *turn) {
   int64_t count = 1;
-  for (int d = 0; d < turn->rank; d++) count *= tiles_along(turn, d);
+  for (int d = 0; d < turn->shape.rank; d++) count *= tiles_along(turn, d);
   return count;
 }
 
@@ -143,18 +142,32 @@ static bool turn_has_pitch(const Job *job) {
   return false;
 }
 
+/* Neighbours lie side by side in rows with a pitch only: those of what is read in the order of the nodes `among`, and of what is written. */
+static int width_in_rows(const Job *job, const bool *among, bool is_result, int width) {
+  const Graph *body = job->node->body;
+  for (int i = 0; i < body->nodes.count; i++) {
+    const Node *node = body->nodes.at[i];
+    if (!among[i] || node->op != OP_ARG) continue;
+    const Type *type = &job->node->input[node_int(node, ATTR_INDEX, 0)]->type;
+    while (type->pitch && shape_last(&type->shape) % width) width /= 2;
+  }
+  for (int r = 0; is_result && r < job->result_count; r++)
+    while (job->result_type[r].pitch && shape_last(&job->result_type[r].shape) % width) width /= 2;
+  return width;
+}
+
 /* Lines are joined only where they lie one behind the other: rows with a pitch do not. */
 static void choose_order(Turn *turn, const Job *job, bool is_result) {
   Order *order = is_result ? &turn->out : &turn->in;
-  *order = (Order){.inner = is_result ? turn->column : turn->row,
-                   .outer = is_result ? turn->row : turn->column};
-  int64_t inner = turn->extent[order->inner], run = turn->tile[order->inner];
-  int before = is_result ? turn->row : turn->source[turn->column]; /* which place it has there */
-  order->is_joined = before == turn->rank - 2 && run == inner && run % TURN_RUN && !turn_has_pitch(job);
+  *order = (Order){.inner = is_result ? turn->shape.column : turn->shape.row,
+                   .outer = is_result ? turn->shape.row : turn->shape.column};
+  int64_t inner = turn->shape.extent[order->inner], run = turn->tile[order->inner];
+  int before = is_result ? turn->shape.row : turn->shape.source[turn->shape.column]; /* which place it has there */
+  order->is_joined = before == turn->shape.rank - 2 && run == inner && run % TURN_RUN && !turn_has_pitch(job);
   order->lines = turn->tile[order->outer];
   if (order->is_joined) {
     run *= order->lines;
-    inner *= turn->extent[order->outer];
+    inner *= turn->shape.extent[order->outer];
     order->lines = 1;
   }
   bool *among = ARENA_ARRAY(job->scratch, bool, job->node->body->nodes.count);
@@ -163,7 +176,7 @@ static void choose_order(Turn *turn, const Job *job, bool is_result) {
     mark(turn, body->roots.at[i].node, among, true);
   for (int i = 0; !is_result && i < turn->staged_count; i++)
     mark(turn, turn->staged[i].node->input[0], among, false);
-  order->width = nvptx_width_among(job, inner, among, is_result);
+  order->width = width_in_rows(job, among, is_result, nvptx_width_among(job, inner, among, is_result));
   while (run % order->width) order->width /= 2;
   order->groups = run / order->width;
 }
@@ -181,7 +194,7 @@ static void place_threads(Order *order, int threads) {
 static int64_t staged_bytes(const Turn *turn) {
   int64_t bytes = 0;
   for (int i = 0; i < turn->staged_count; i++)
-    bytes += dtype_bytes(turn->staged[i].node->type.dtype) * turn->pitch * turn->tile[turn->column];
+    bytes += dtype_bytes(turn->staged[i].node->type.dtype) * turn->pitch * turn->tile[turn->shape.column];
   return bytes;
 }
 
@@ -193,10 +206,10 @@ static int conflicts(const Turn *turn, const Order *order, int64_t pitch) {
     for (int lane = 0; lane < WARP; lane++) {
       int64_t inner = lane % order->across * order->width + e, outer = lane / order->across;
       if (order->is_joined) {
-        outer = inner / turn->extent[order->inner];
-        inner %= turn->extent[order->inner];
+        outer = inner / turn->shape.extent[order->inner];
+        inner %= turn->shape.extent[order->inner];
       }
-      bool is_row = order->inner == turn->row;
+      bool is_row = order->inner == turn->shape.row;
       word[lane] = ((is_row ? outer : inner) * pitch + (is_row ? inner : outer)) * bytes / 4;
       for (int other = bytes > 4 ? lane / 16 * 16 : 0; other < lane; other++)
         found += (word[other] - word[lane]) % BANKS == 0 && word[other] != word[lane];
@@ -205,7 +218,7 @@ static int conflicts(const Turn *turn, const Order *order, int64_t pitch) {
 }
 
 static void choose_pitch(Turn *turn) {
-  int64_t rows = turn->tile[turn->row];
+  int64_t rows = turn->tile[turn->shape.row];
   int least = INT32_MAX;
   for (int64_t pitch = rows; pitch < rows + BANKS && least; pitch++) {
     int found = conflicts(turn, &turn->in, pitch) + conflicts(turn, &turn->out, pitch);
@@ -219,7 +232,7 @@ static void choose_pitch(Turn *turn) {
 static bool choose_tile(Turn *turn, const Job *job) {
   for (int64_t size = LARGE_TILE; size >= SMALL_TILE; size /= 2) {
     choose_extents(turn, size);
-    turn->pitch = turn->tile[turn->row] + BANKS;
+    turn->pitch = turn->tile[turn->shape.row] + BANKS;
     bool is_enough = size == SMALL_TILE || all_tiles(turn) >= ENOUGH_TILES;
     if (is_enough && staged_bytes(turn) <= SHARED_STATIC) break;
   }
@@ -255,14 +268,14 @@ static LLVMValueRef within(Turn *turn, LLVMValueRef a, int64_t b, bool is_known)
 
 /* Of the tensor's dimension d of this many elements. */
 static LLVMValueRef within_tensor(Turn *turn, LLVMValueRef at, int64_t count, int d) {
-  return within(turn, at, count, turn->extent[d] % turn->tile[d] == 0);
+  return within(turn, at, count, turn->shape.extent[d] % turn->tile[d] == 0);
 }
 
 /* The group and the line of a step in the tensor; its fastest dimension in groups of neighbours. */
 static LLVMValueRef group_of(Turn *turn, const Order *order, const Step *step) {
   LLVMValueRef first = turn->first[order->inner];
   if (order->is_joined)
-    first = entry_mul(&turn->entry, turn->first[order->outer], turn->extent[order->inner]);
+    first = entry_mul(&turn->entry, turn->first[order->outer], turn->shape.extent[order->inner]);
   first = entry_div(&turn->entry, first, order->width);
   return entry_add(&turn->entry, first, step->group);
 }
@@ -270,8 +283,8 @@ static LLVMValueRef line_of(Turn *turn, const Order *order, const Step *step) {
   return entry_add(&turn->entry, turn->first[order->outer], step->line);
 }
 static int64_t groups_of(const Turn *turn, const Order *order) {
-  int64_t lines = order->is_joined ? turn->extent[order->outer] : 1;
-  return turn->extent[order->inner] * lines / order->width;
+  int64_t lines = order->is_joined ? turn->shape.extent[order->outer] : 1;
+  return turn->shape.extent[order->inner] * lines / order->width;
 }
 
 static Step step_at(Turn *turn, const Order *order, LLVMValueRef thread, int64_t number) {
@@ -290,7 +303,7 @@ static Step step_at(Turn *turn, const Order *order, LLVMValueRef thread, int64_t
                     order->is_joined ? order->outer : order->inner),
       order->is_joined ? NULL
                        : within_tensor(turn, line_of(turn, order, &step),
-                                       turn->extent[order->outer], order->outer),
+                                       turn->shape.extent[order->outer], order->outer),
   };
   for (int i = 0; i < 4; i++)
     if (conditions[i]) step.is_inside = entry_and(entry, step.is_inside, conditions[i]);
@@ -300,17 +313,17 @@ static Step step_at(Turn *turn, const Order *order, LLVMValueRef thread, int64_t
 /* The index of neighbour e of a step. */
 static Index index_at(Turn *turn, const Order *order, const Step *step, int e) {
   Index index = {0};
-  for (int place = 0; place < turn->rank; place++) {
+  for (int place = 0; place < turn->shape.rank; place++) {
     int d = place;
-    for (int i = 0; order == &turn->in && i < turn->rank; i++)
-      if (turn->source[i] == place) d = i;
+    for (int i = 0; order == &turn->in && i < turn->shape.rank; i++)
+      if (turn->shape.source[i] == place) d = i;
     if (d == order->inner) {
       index_push(&index, groups_of(turn, order), group_of(turn, order, step), true);
       index_push(&index, order->width, entry_const(&turn->entry, e), true);
     } else if (d != order->outer) {
-      index_push(&index, turn->extent[d], turn->first[d], true);
+      index_push(&index, turn->shape.extent[d], turn->first[d], true);
     } else if (!order->is_joined) {
-      index_push(&index, turn->extent[d], line_of(turn, order, step), true);
+      index_push(&index, turn->shape.extent[d], line_of(turn, order, step), true);
     }
   }
   return index;
@@ -323,15 +336,15 @@ static void turn_place_at(Turn *turn, const Order *order, const Step *step, int 
   turn->place[order->inner] = at;
   turn->place[order->outer] = step->line;
   if (!order->is_joined) return;
-  turn->place[order->inner] = entry_rem(&turn->entry, at, turn->extent[order->inner]);
-  turn->place[order->outer] = entry_div(&turn->entry, at, turn->extent[order->inner]);
+  turn->place[order->inner] = entry_rem(&turn->entry, at, turn->shape.extent[order->inner]);
+  turn->place[order->outer] = entry_div(&turn->entry, at, turn->shape.extent[order->inner]);
 }
 
 static LLVMValueRef staged_address(const Staged *staged) {
   Turn *turn = staged->turn;
   LLVMValueRef at =
-      entry_add(&turn->entry, entry_mul(&turn->entry, turn->place[turn->column], turn->pitch),
-                turn->place[turn->row]);
+      entry_add(&turn->entry, entry_mul(&turn->entry, turn->place[turn->shape.column], turn->pitch),
+                turn->place[turn->shape.row]);
   return emit_at(&turn->entry.emitter, staged->type, staged->memory, at);
 }
 
@@ -348,9 +361,9 @@ static LLVMValueRef read_staged(Emitter *emitter, const Node *node, const Index 
 static void open_block(Turn *turn) {
   Entry *entry = &turn->entry;
   LLVMValueRef block = entry_special(entry, "ctaid.x");
-  for (int d = turn->rank - 1; d >= 0; d--) {
+  for (int d = turn->shape.rank - 1; d >= 0; d--) {
     turn->first[d] = entry_rem(entry, block, tiles_along(turn, d));
-    if (d == turn->row || d == turn->column)
+    if (d == turn->shape.row || d == turn->shape.column)
       turn->first[d] = tiles_along(turn, d) == 1
                            ? entry_const(entry, 0)
                            : entry_mul(&turn->entry, turn->first[d], turn->tile[d]);
@@ -361,7 +374,7 @@ static void open_block(Turn *turn) {
     staged->turn = turn;
     staged->type = emit_memory_type(&entry->emitter, staged->node->type.dtype);
     staged->memory =
-        entry_shared(entry, "turned", staged->type, (int)(turn->pitch * turn->tile[turn->column]));
+        entry_shared(entry, "turned", staged->type, (int)(turn->pitch * turn->tile[turn->shape.column]));
   }
 }
 

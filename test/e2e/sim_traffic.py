@@ -40,6 +40,8 @@ TURNED = {  # name: how x lies, how it is turned, with what is fused
     "rows and columns": ("f32[B, K=512]", "transpose(x) * 2", 1024),
     "nhwc to nchw": ("f32[B, H=24, W=24, C=64]", "transpose(x, 0, 3, 1, 2)", 8),
     "nchw to nhwc": ("f32[B, C=64, H=24, W=24]", "relu(transpose(x, 0, 2, 3, 1))", 8),
+    "bytes": ("u8[B, K=2112]", "transpose(x)", 2080),
+    "few bytes": ("u8[B, K=224]", "transpose(x)", 160),
     "bytes of three channels": ("u8[B, C=3, H=64, W=64]", "f32(transpose(x, 0, 2, 3, 1)) / 255", 16),
     "first and last": ("f32[B, K=40, N=96]", "transpose(x, 2, 1, 0)", 64),
     "f16": ("f32[B, K=512]", "f16(transpose(f16(x)))", 512),
@@ -130,7 +132,7 @@ train {{ model = M; data = D; batch = {batch}; optimizer = sgd(lr=0.001); eval e
                 self.assertIn("transpose", kernel)
                 self.assertLessEqual(found[kernel][1], WITHIN)
                 if name != "bytes of three channels":
-                    self.assertLessEqual(found[kernel][2], 0.5)
+                    self.assertLessEqual(found[kernel][2], 0 if "bytes" in name else 0.5)
 
     def test_pooling_of_a_norm(self):
         """Windows normalise what they see: the convolution's result is read and the pooled image written, by one kernel,

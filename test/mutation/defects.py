@@ -332,10 +332,6 @@ defect("float8-delayed-part", FD, "largest = make_binary(graph, OP_MAX, before, 
 defect("float8-delayed-ranks", FD, "setting_ranks(settings) != 1 ? make_all_reduce", "setting_ranks(settings) < 0 ? make_all_reduce", FDT)
 defect("float8-delayed-unknown", FD, "make_binary(graph, OP_AND, is_some, make_unary(graph, OP_ISFINITE, largest))", "is_some", FDT)
 defect("float8-delayed-twice", "frontend/tensor.c", "b->product_uses.at[place]++);", "b->product_uses.at[place]);", "lit frontend/product_numbers.ft")
-U8 = "unit codegen_float8"
-defect("float8-halves", "kernels/mma_ptx.h", "int even = swap ? 0x2064 : 0x6420,", "int even = swap ? 0x6420 : 0x6420,", U8)
-defect("float8-steps", "kernels/mma_ptx.h", "of / 2 * 4 + of % 2 + ((lane / 8 % 2) ^ upper) * 2;", "of / 2 * 4 + of % 2 + (lane / 8 % 2) * 2;", U8)
-defect("float8-rows", "kernels/mma_ptx.h", "return IS_BYTE && !deep ? 2 * i + group : group * 8 + i;", "return group * 8 + i;", U8)
 # ── products of whole numbers on GPUs ──
 SP, SPU, SPN = "kernels/sparse_ptx.c", "unit codegen_sparse", "py test/num/sparse.py"
 defect("sparse-four", SP, "return number % 2 * 4 + number / 2;", "return number;", SPU)
@@ -426,36 +422,6 @@ defect("cubin-refused-ends-the-run", "runtime/device/cuda/cuda_module.c", "  ret
 defect("log-without-spills", "runtime/device/cuda/cuda_module.c", "(void *)(uintptr_t)INFO_BYTES, (void *)(uintptr_t)1}", "(void *)(uintptr_t)INFO_BYTES, (void *)(uintptr_t)0}", CS)
 defect("log-without-end", "runtime/device/cuda/cuda_log.c", "Line left = {log, strnlen(log, size)};", "Line left = {log, strlen(log)};", "unit runtime_cuda_log")
 defect("log-name-of-another", "runtime/device/cuda/cuda_log.c", "if (log_find(line, properties)) copy_printable(", "if (log_find(line, properties) && !*kernel) copy_printable(", "unit runtime_cuda_log")
-defect("float8-columns", "kernels/mma_ptx.h", "(Four){one[0], other[0], one[1], other[1]};", "(Four){one[0], one[1], other[0], other[1]};", U8)
-defect("float8-part", "kernels/mma_ptx.h", "  if (HAS_PARTS) clear(&part);\n", "  if (HAS_PARTS) part = *sum;\n", U8)
-defect("float8-formats", "codegen/nvptx_mma.c", "dtype_text(m->dtype), dtype_text(b));", "dtype_text(b), dtype_text(m->dtype));", U8)
-defect("float8-pairs", "codegen/emit_memory.c", "LLVMValueRef arguments[2] = {high, low};", "LLVMValueRef arguments[2] = {low, high};", U8)
-defect("float8-pitch", "passes/pitch.c", "dtype_bytes(dtype) == 1 ? 2 * UNIT : UNIT;", "dtype == DT_COUNT ? 2 * UNIT : UNIT;", U8)
-defect("float8-rounded", "passes/fp8_products.c", "shape_elements(&node->input[0]->type.shape) && is_rounded_cast(behind_moves(node->input[0])) &&", "shape_elements(&node->input[0]->type.shape) &&", "lit passes/fp8_products.ftir")
-defect("float8-register", "runtime/device/sim/sim_lanes_warp.inc", "m->a[row][l % 4 * 4 + k + (i >> 1) * 16] =", "m->a[row][l % 4 * 4 + k + (i & 1) * 16] =", "unit runtime_sim_warp")
-defect("float8-tie", "runtime/common/float8.h", "(int)nearbyintf(ldexpf(size, bits - exponent));", "(int)roundf(ldexpf(size, bits - exponent));", "unit runtime_sim")
-WG8, WP = "kernels/wgmma_ptx.h", "codegen/nvptx_wgmma.c"
-defect("wgmma8-formats", WP, "dtype_text(w->dtype), dtype_text(are_bytes ? w->of_b : w->dtype));", "dtype_text(are_bytes ? w->of_b : w->dtype), dtype_text(w->dtype));", U8)
-defect("wgmma8-swizzle", WG8, "((element / PIECE ^ row % 8) * PIECE | element % PIECE)", "((element / PIECE ^ row % (IS_BYTE ? 4 : 8)) * PIECE | element % PIECE)", U8)
-defect("wgmma8-part-free", WG8, "    wgmma_wait(!IS_BYTE);\n    if (IS_BYTE) add_part(sum, &part);\n    at =",
-       "    wgmma_wait(1);\n    if (IS_BYTE) add_part(sum, &part);\n    at =", U8)
-defect("wgmma8-part-lost", WG8, "    if (IS_BYTE) add_part(sum, &part);\n    at =", "    if (IS_BYTE && t > 0) add_part(sum, &part);\n    at =", U8)
-defect("wgmma8-box-lost", WG8, "    if (IS_BYTE) add_part(sum, &part);\n    before =", "    if (IS_BYTE && t > 0) add_part(sum, &part);\n    before =", U8)
-defect("wgmma8-box-free", WG8, "tell_empty(memory, IS_BYTE ? ring->at : before, lane, IS_BYTE || t > 0);",
-       "tell_empty(memory, IS_BYTE ? ring->at : before, lane, t > 0);", U8)
-defect("wgmma8-order", "codegen/nvptx_tile.c", "(c->unit == UNIT_MMA8 && c->a.is_deep && c->b.is_deep);", "(c->unit == UNIT_MMA8 && c->a.is_deep);", U8)
-defect("fp8-along-k", "passes/fp8_products.c", "node_int(old, k ? ATTR_TRANS_B : ATTR_TRANS_A, 0) != k;", "node_int(old, k ? ATTR_TRANS_B : ATTR_TRANS_A, 0) != 0;", "lit passes/fp8_along_k.ftir")
-defect("turn-pitch", "codegen/nvptx_transpose.c", "run % TURN_RUN && !turn_has_pitch(job);", "run % TURN_RUN && (!turn_has_pitch(job) || run > 0);", "unit codegen_pitch")
-defect("fp8-odd", "passes/fp8_products.c", "is_whole_row(p, form.m) && is_whole_row(p, form.n) &&", "is_whole_row(p, form.m) &&", "lit passes/fp8_along_k.ftir")
-defect("fp8-codes", "codegen/emit_memory.c", "narrow_two(emitter, dtype, before[0], before[1])", "narrow_two(emitter, dtype, before[1], before[0])", "lit ptx/float8.ft")
-defect("fp8-bytes", "codegen/emit_memory.c", "LLVMBuildZExt(b, code[0], both, \"\")", "LLVMBuildZExt(b, code[1], both, \"\")", "lit ptx/float8.ft")
-defect("fp8-scale", "passes/approximate.c", "if (is_scale) continue;", "", "lit passes/approximate.ftir")
-defect("fuse-orders", "passes/fuse_group.c", "&& reads_in_another_order(plan, reduction, loop))", "&& false)", "lit passes/fuse_orders.ftir")
-defect("reduce-rows", "passes/fuse_prepare.c", "(part > PART_MOST && !are_many)", "part > PART_MOST", "lit passes/fuse_orders.ftir")
-defect("fp8-folded", "passes/fuse_prepare.c", "p->keeps_orders && dtype_is_float8", "!p->for_gpu && dtype_is_float8", "lit passes/fp8_along_k.ftir")
-defect("fp8-simplified", "passes/simplify.c", "if (!better && !is_left) better", "if (!better) better", "lit passes/fp8_along_k.ftir")
-defect("wgmma8-sim-formats", "runtime/device/sim/sim_lanes_wgmma.inc", "(in->mode - WGMMA_FLOAT8) & (is_b ? 1 : 2);", "(in->mode - WGMMA_FLOAT8) & (is_b ? 2 : 1);", "unit runtime_sim_hopper")
-defect("wgmma8-sim-registers", "runtime/device/sim/sim_lanes_wgmma.inc", "int k = (l % 4 + (i >> 1) * 4) * side + e;", "int k = (l % 4 + (i & 1) * 4) * side + e;", "unit runtime_sim_hopper")
 defect("wide-operand", "codegen/nvptx_contract.c", "int64_t most = (int64_t)INT32_MAX - 16;", "int64_t most = INT64_MAX / 2;", "py test/e2e/long_rows.py")
 REGION, CONV = "kernels/wgmma_region.h", "unit codegen_nvptx"
 defect("region-distance", REGION, "line * gemm_dilation_height(), across", "line, across", CONV)
@@ -587,3 +553,4 @@ defect("winograd-last-item", W, "if (r.line + r.lines > winograd_lines(p)) r.lin
 defect("winograd-images-padding", "codegen/host_conv.c", ".pad_left = f->kernel_width - 1 - f->padding[1],", ".pad_left = f->padding[1],", WT)
 
 import defects_attention  # noqa: E402,F401: adds those of attention
+import defects_float8  # noqa: E402,F401: and those of 8-bit floats

@@ -191,6 +191,38 @@ def turned_rows():
             for length, batch in ((30, 4), (60, 300)) for machine, precision in (("sm_80", "bf16"), ("sm_90a", "fp16"))]
 
 
+BYTES = """model Random(x: u8[B, 80, 96], y: u8[B, 2, 80, 96], z: u8[B, 80, 90], m: bool[B, 80, 64], i: u8[B, 16, 600]) {
+  param w: [1] = normal(1)
+  a = transpose(x, 0, 2, 1)
+  b = transpose(y, 0, 2, 3, 1)
+  c = transpose(z, 0, 2, 1)
+  d = transpose(m, 0, 2, 1)
+  e = transpose(i, 1, 0, 2)
+  loss = sum(w)
+  output a
+  output b
+  output c
+  output d
+  output e
+}
+train { model = Random; batch = 3; optimizer = sgd(lr=1) }
+"""
+WITHIN = """model Random(x: f32[B, 64, 48]) {
+  h = Linear(129, name="a")(x)
+  param w: [160, 32] = normal(0.1)
+  param u: [32, 129] = normal(0.1)
+  z = transpose(h, 1, 2, 0) @ w
+  loss = mean(square(h @ transpose(stop_gradient(u)))) + mean(square(z)) + mean(u)
+}
+train { model = Random; batch = 160; optimizer = sgd(lr=1); precision = fp8 }
+"""
+
+
+def moved_bytes():
+    """(text, machine): bytes that are transposed and nothing else, and what is like them but goes another way."""
+    return [(BYTES, "sm_80"), (WITHIN, "sm_90a")]
+
+
 ROW_CHAINS = """model Random(x: f32[B, {inputs}], t: i32[B]) {{
   h = relu(Linear({hidden}, name="a")(x))
   h = LayerNorm(name="n")(gelu(Linear({hidden}, name="b")(h)))
@@ -266,7 +298,7 @@ def work(seeds, texts, failures):
 def main():
     torch.set_num_threads(1)
     jobs, failures = os.cpu_count(), []
-    texts = list(enumerate(long_rows() + summed_rows() + windows() + cpu_windows() + attentions() + pools() + many_values() + quantised() + eight_bits() + turned_rows() + row_chains() + sparse()))
+    texts = list(enumerate(long_rows() + summed_rows() + windows() + cpu_windows() + attentions() + pools() + many_values() + quantised() + eight_bits() + turned_rows() + moved_bytes() + row_chains() + sparse()))
     threads = [threading.Thread(target=work, args=(range(i, PROGRAMS, jobs), texts[i::jobs], failures)) for i in range(jobs)]
     for thread in threads:
         thread.start()

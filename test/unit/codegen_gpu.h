@@ -181,6 +181,12 @@ static uint32_t gpu_bf16(float value) {
   memcpy(&bits, &value, 4);
   return value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fff;
 }
+static int32_t gpu_permute(int32_t low, int32_t high, int32_t selector) {
+  uint64_t bytes = (uint64_t)(uint32_t)high << 32 | (uint32_t)low;
+  uint32_t result = 0;
+  for (int e = 0; e < 4; e++) result |= (uint32_t)(bytes >> (selector >> (4 * e) & 7) * 8 & 0xff) << (8 * e);
+  return (int32_t)result;
+}
 static float gpu_pair_bf16(float high, float low) {
   uint32_t bits = gpu_bf16(high) << 16 | gpu_bf16(low);
   float pair;
@@ -217,6 +223,7 @@ static const struct {
     {"@llvm.nvvm.lg2.approx.ftz.f", "log2f", log2f},
     {"@llvm.nvvm.f2tf32.rna", "gpu_round_tf32", gpu_round_tf32},
     {"@llvm.nvvm.ff2bf16x2.rn", "gpu_pair_bf16", gpu_pair_bf16},
+    {"@llvm.nvvm.prmt", "gpu_permute", gpu_permute},
     {"@gpu_matrices", "gpu_matrices", gpu_matrices},
     {"@gpu_mma", "gpu_mma", gpu_mma},
     {"@llvm.nvvm.cp.async.ca.shared.global.4.s", "gpu_copy4", gpu_copy4},

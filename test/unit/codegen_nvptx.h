@@ -229,6 +229,7 @@ typedef struct {
   int only_tile, only_splits;
   const char *gpu; /* NULL: sm_80, on fibers */
   bool is_exact;   /* results have the interpreter's bits */
+  bool keeps_orders; /* of operands of 8-bit floats, as for Hopper */
 } How;
 
 static void open_sim(Runner *runner, Module *module) {
@@ -305,6 +306,7 @@ static int run_text_after(const char *text, const char *passes, How how) {
   PassContext context = help_context(arena, &diag, 0);
   diag.out = stderr;
   context.for_gpu = true;
+  context.multiplies_float8 = how.keeps_orders ? FLOAT8_ALONG_K : FLOAT8_NONE;
   Graph *graph;
   if (graph_parse(arena, &diag, "graph", text, &graph, 1) != 1) fail_msg("%s", text);
   graph = help_pass(&context, graph, passes);

@@ -109,6 +109,27 @@ static void check_turned(const char *type, int batch, int m, int v, How how) {
   arena_free(arena);
 }
 
+/* Rows that become the slower part of what a loop reads along: its neighbours are those within a row only. Read so, and written so. */
+static void check_rows_within(const char *type, int batch, int m, int v, How how) {
+  Arena *arena = arena_new();
+  const char *read = arena_printf(arena,
+                                  "graph \"within\" {\n%%x = param {name=\"x\"} : %s[%d,%d,8]\n%%w = param {name=\"w\"} : %s[%d,8,%d]\n"
+                                  "%%l = dot %%x, %%w : %s[%d,%d,%d]\n%%t = transpose %%l {perm=[1,2,0]} : %s[%d,%d,%d]\n"
+                                  "%%y = sin %%t : %s[%d,%d,%d]\noutput \"y\" %%y\n}\n",
+                                  type, batch, m, type, batch, v, type, batch, m, v, type, m, v, batch, type, m, v, batch);
+  const char *written = arena_printf(arena,
+                                     "graph \"within\" {\n%%x = param {name=\"x\"} : %s[%d,%d,%d]\n%%w = param {name=\"w\"} : %s[%d,8,%d]\n"
+                                     "%%t = transpose %%x {perm=[2,0,1]} : %s[%d,%d,%d]\n%%s = sin %%t : %s[%d,%d,%d]\n"
+                                     "%%y = dot %%s, %%w {tb=true} : %s[%d,%d,8]\noutput \"y\" %%y\n}\n",
+                                     type, m, v, batch, type, batch, v, type, batch, m, v, type, batch, m, v, type, batch, m);
+  const char *texts[] = {read, written};
+  for (int i = 0; i < 2; i++) {
+    has_pitches(texts[i], 1);
+    assert_true(run_text_after(texts[i], "fuse,schedule,pitch", how) >= 2);
+  }
+  arena_free(arena);
+}
+
 static void turned(void **state) {
   (void)state;
   static const int words[] = {60, 30, 62, 124, 129, 15, 44, 23, 29};
@@ -118,12 +139,48 @@ static void turned(void **state) {
         How how = {.only_tile = 4, .only_splits = 1, .gpu = i % 2 ? "sm_90a" : NULL};
         if (help_has_its_turn((int)i + m / 35))
           check_turned(i % 3 == 2 ? "f32" : i % 3 ? "bf16" : "f16", batch, m, words[i], how);
+        if (help_has_its_turn((int)i + m / 35) && words[i] > 40)
+          check_rows_within(i % 3 == 2 ? "f32" : i % 3 ? "bf16" : "f16", batch + 7, m, words[i], how);
       }
 }
 
-int main(void) {
+/* Bytes, in tiles of both sizes: whole, in part, with ends of lines that are no 16 bytes long in the operand or in the result, which
+ * both have a pitch then. */
+static void check_bytes(int batch, int m, int n) {
+  Arena *arena = arena_new();
+  const char *text = arena_printf(
+      arena,
+      "graph \"bytes\" {\n%%x = param {name=\"x\"} : f32[%d,%d,%d]\n%%a = cast %%x : e4m3[%d,%d,%d]\n"
+      "%%t = transpose %%a {perm=[0,2,1]} : e4m3[%d,%d,%d]\n%%y = param {name=\"y\"} : f32[%d,8,%d]\n"
+      "%%b = cast %%y : e4m3[%d,8,%d]\n%%p = dot %%t, %%b {tb=true, result=f32} : f32[%d,%d,8]\n"
+      "%%z = param {name=\"z\"} : f32[%d,8,%d]\n%%c = cast %%z : e4m3[%d,8,%d]\n"
+      "%%q = dot %%a, %%c {tb=true, result=f32} : f32[%d,%d,8]\noutput \"p\" %%p\noutput \"q\" %%q\n}\n",
+      batch, m, n, batch, m, n, batch, n, m, batch, m, batch, m, batch, n, batch, n, batch, n, batch, m);
+  assert_true(run_text_after(text, "fuse,schedule,pitch", (How){.gpu = "sm_90a", .keeps_orders = true}) >= 5);
+  arena_free(arena);
+}
+
+static void turned_bytes(void **state) {
+  (void)state;
+  static const int sizes[][3] = {{1, 128, 64}, {1, 80, 208}, {3, 96, 72}, {1, 79, 144}, {2, 129, 131}, {1, 65, 300}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    if (help_has_its_turn((int)i)) check_bytes(sizes[i][0], sizes[i][1], sizes[i][2]);
+  static const char *const orders[] = {"[64,80]", "[1,0] : u8[80,64]", "[2,128,64]", "[0,2,1] : u8[2,64,128]", "[80,3,64]", "[2,1,0] : u8[64,3,80]",
+                                       "[2,8,16,96]", "[0,3,1,2] : u8[2,96,8,16]", "[96,2,80]", "[1,2,0] : u8[2,80,96]", "[2112,2064]", "[1,0] : u8[2064,2112]"};
+  for (size_t i = 0; i < sizeof orders / sizeof *orders; i += 2) {
+    Arena *arena = arena_new();
+    const char *text = arena_printf(arena, "graph \"order\" {\n%%x = input {name=\"x\"} : u8%s\n%%t = transpose %%x {perm=%.*s}%s\noutput \"t\" %%t\n}\n",
+                                    orders[i], (int)strcspn(orders[i + 1], " "), orders[i + 1], strchr(orders[i + 1], ' '));
+    assert_int_equal(run_text(text, (How){.gpu = i % 4 ? NULL : "sm_90a", .is_exact = true}), 1);
+    arena_free(arena);
+  }
+}
+
+int main(int count, char **argument) {
+  if (count > 1) cmocka_set_test_filter(argument[1]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(turned),
+      cmocka_unit_test(turned_bytes),
       cmocka_unit_test(all_tiles),
       cmocka_unit_test(all_hopper_tiles),
       cmocka_unit_test(all_rows),
