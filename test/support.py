@@ -25,6 +25,7 @@ TURNS = {
          num/attention""",
 }
 IS_SANITIZED = b"__asan_init" in subprocess.run(["nm", os.path.join(BUILD, "bin", "ftrun")], capture_output=True).stdout
+LINKER = ["clang-19", "-fsanitize=address"] if IS_SANITIZED else ["gcc"]  # of a program with an artifact, whose kernels call the sanitizer's functions
 CHECK_MEMORY = os.environ.get("FT_CHECK_MEMORY", "")  # generated kernels ask whether they stay inside of their tensors
 FASHION = "/usr/share/datasets/fashion-mnist"
 # mpirun takes away its folder at the end if that is empty, and another mpirun that has just seen it there fails: each test has its own, never empty

@@ -109,7 +109,7 @@ class DeployC(unittest.TestCase):
         self.deployed(name, text, *flags)
         self.ft("predict", name + ".ft", "--weights", name + ".safetensors", "--input", f"{input_}={data}", "--output", f"{output}=want.npy", *flags)
         given, want = numpy.load(self.path(data)), numpy.load(self.path("want.npy"))
-        self.gcc("gcc", "main.c", "./so.so", "-lm", "-o", "program")  # -lm: rintf, where x86-64 has no instruction
+        self.gcc(*support.LINKER, "main.c", "./so.so", "-lm", "-o", "program")  # -lm: rintf, where x86-64 has no instruction
         exact = self.run_program(given, want)
         numpy.testing.assert_allclose(exact, want, rtol=rtol, atol=atol)
         self.assertGreater(numpy.abs(want).max(), 0)

@@ -17,7 +17,7 @@
  *                             may begin early), end, make (instantiating it) or upload, from the graph of number FT_FAKE_CUDA_GRAPH_FAILS_FROM (1) on
  *   FT_FAKE_CUDA_LINKS=TEXT   for each pair of GPUs N (NVLink), P (PCIe) or - (none), row by row
  *   FT_FAKE_CUDA_BUS=TEXT     where on the PCI bus all of them are
- *   FT_FAKE_CUDA_JIT=TEXT     module loading fails with this log
+ *   FT_FAKE_CUDA_JIT=TEXT     module loading fails with this log   FT_FAKE_CUDA_COMPILE_FAILS=N  the Nth text is refused
  *   FT_FAKE_CUDA_JIT_INFO=TEXT  the compiler's info log; too long a one is cut, without a zero behind it
  *   FT_FAKE_CUDA_CUBIN_FAILS=1  the driver is too old for any cubin
  *   FT_FAKE_CUDA_BAD=N        GPU number N is there, and cannot be used

@@ -45,7 +45,8 @@ static Status find_function(DeviceGraph *graph, int index) {
   Device *device = graph->device;
   const PlanStep *step = &graph->plan->steps.at[index];
   CudaFunction *function = &graph->function[index];
-  CUDA_TRY(device, module_function(function, device->module, step->name), "kernel %s", step->name);
+  STATUS_TRY(cuda_say(device, cuda_modules_function(device->driver, &device->modules, step->name, function),
+                        "kernel %s", step->name));
   STATUS_TRY(cuda_map_make(graph, step, &graph->map[index]));
   return step->shared ? allow_shared(device, *function, step) : STATUS_OK;
 }

@@ -1,10 +1,11 @@
-/* cuda_module: the artifact's cubin, or else its PTX, becomes a module of the driver, compiled for the GPU at hand.
- * What the GPU or the driver cannot do is said before or from the driver's own log, and so is what
+/* cuda_module: the artifact's cubin, or else its PTX, becomes modules of the driver, compiled for the GPU at hand, those of PTX
+ * side by side. What the GPU or the driver cannot do is said before or from the driver's own log, and so is what
  * makes a kernel slow. */
 #include "base/say.h"
 #include "runtime/device/cuda/cuda_log.h"
 #include "runtime/device/cuda/cuda_private.h"
 #include <ctype.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,69 @@ Status cuda_module_load(const CudaDriver *driver, const char *path, const char *
   return status;
 }
 
+/* ── a text in pieces ───────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  const CudaDriver *driver;
+  CudaContext context;
+  char *text;
+  Logs *logs; /* NULL: no memory for them */
+  CudaModule module;
+  CudaResult result;
+  pthread_t thread;
+  bool is_started;
+} Piece;
+
+static void *compile_piece(void *of) {
+  Piece *piece = of;
+  piece->result = piece->driver->context_set(piece->context);
+  if (piece->result == CUDA_SUCCESS)
+    piece->result = compile_module(piece->driver, piece->text, piece->logs, &piece->module);
+  return NULL;
+}
+
+/* The first by this thread, which has the context, each other by a thread of its own. */
+static bool compile_pieces(const CudaDriver *driver, Piece *piece, int count) {
+  CudaContext context = NULL;
+  if (driver->context_current(&context) != CUDA_SUCCESS) return false;
+  bool is_whole = true;
+  for (int i = 0; i < count; i++) {
+    piece[i].driver = driver, piece[i].context = context;
+    piece[i].logs = calloc(1, sizeof *piece[i].logs);
+    if (!piece[i].logs) is_whole = false;
+  }
+  for (int i = 1; is_whole && i < count; i++)
+    piece[i].is_started = pthread_create(&piece[i].thread, NULL, compile_piece, &piece[i]) == 0;
+  for (int i = 0; is_whole && i < count; i++)
+    if (!piece[i].is_started) compile_piece(&piece[i]);
+  for (int i = 1; i < count; i++)
+    if (piece[i].is_started) pthread_join(piece[i].thread, NULL);
+  for (int i = 0; i < count; i++) is_whole = is_whole && piece[i].result == CUDA_SUCCESS;
+  return is_whole;
+}
+
+/* False: there is one piece, or something is wrong with one of them, which the driver is to say of the whole text. */
+static bool load_pieces(const CudaDriver *driver, const char *path, const char *ptx, CudaModules *out) {
+  char *text[CUDA_PIECES];
+  Piece piece[CUDA_PIECES] = {0};
+  const char *wanted = getenv("FT_CUDA_MODULES");
+  long most = wanted && *wanted ? strtol(wanted, NULL, 10) : CUDA_PIECES;
+  most = most < 1 ? 1 : most > CUDA_PIECES ? CUDA_PIECES : most;
+  int count = cuda_pieces_cut(ptx, CUDA_PIECE_BYTES, (int)most, text);
+  for (int i = 0; i < count; i++) piece[i].text = text[i];
+  bool is_loaded = count > 0 && compile_pieces(driver, piece, count);
+  for (int i = 0; i < count; i++) {
+    if (is_loaded) {
+      out->at[out->count++] = piece[i].module;
+      cuda_log_warn(path, piece[i].logs->info, sizeof piece[i].logs->info);
+    } else if (piece[i].module) {
+      driver->module_unload(piece[i].module);
+    }
+    free(piece[i].logs);
+    free(text[i]);
+  }
+  return is_loaded;
+}
+
 /* Has the artifact code for this GPU that the driver takes? What is wrong with it is said, and no
  * failure: the PTX serves as well. */
 static bool load_cubin(const CudaDriver *driver, const Artifact *artifact, int major, int minor,
@@ -109,8 +173,23 @@ static bool load_cubin(const CudaDriver *driver, const Artifact *artifact, int m
   return result == CUDA_SUCCESS;
 }
 
-Status cuda_module_load_artifact(const CudaDriver *driver, const Artifact *artifact, int major,
-                                 int minor, CudaModule *out, bool *is_cubin) {
-  *is_cubin = load_cubin(driver, artifact, major, minor, out);
-  return *is_cubin ? STATUS_OK : cuda_module_load(driver, artifact->path, artifact->ptx, out);
+Status cuda_modules_load(const CudaDriver *driver, const Artifact *artifact, int major, int minor, CudaModules *out,
+                         bool *is_cubin) {
+  *is_cubin = load_cubin(driver, artifact, major, minor, &out->at[0]);
+  if (!*is_cubin && load_pieces(driver, artifact->path, artifact->ptx, out)) return STATUS_OK;
+  if (!*is_cubin) STATUS_TRY(cuda_module_load(driver, artifact->path, artifact->ptx, &out->at[0]));
+  out->count = 1;
+  return STATUS_OK;
+}
+
+CudaResult cuda_modules_function(const CudaDriver *driver, const CudaModules *modules, const char *name,
+                                 CudaFunction *out) {
+  CudaResult result = CUDA_ERROR_NOT_FOUND;
+  for (int i = 0; i < modules->count && result == CUDA_ERROR_NOT_FOUND; i++)
+    result = driver->module_function(out, modules->at[i], name);
+  return result;
+}
+
+void cuda_modules_unload(const CudaDriver *driver, CudaModules *modules) {
+  while (modules->count) driver->module_unload(modules->at[--modules->count]);
 }

@@ -9,6 +9,7 @@
 #ifndef FT_RUNTIME_CUDA_PRIVATE_H
 #define FT_RUNTIME_CUDA_PRIVATE_H
 #include "runtime/device/cuda/cuda_driver.h"
+#include "runtime/device/cuda/cuda_pieces.h"
 #include "runtime/device/dev.h"
 #include <stdatomic.h>
 
@@ -30,6 +31,11 @@ typedef struct CudaBlas CudaBlas; /* cuda_blas.h */
 typedef struct CudaCall CudaCall;
 
 typedef struct {
+  CudaModule at[CUDA_PIECES];
+  int count;
+} CudaModules;
+
+typedef struct {
   int64_t last_run;   /* number of the last run that used it, 0: none */
   int64_t last_fetch; /* ticket of the last fetch that reads its outputs, 0: none */
 } CudaSlot;
@@ -45,7 +51,8 @@ struct Device {
   const Artifact *artifact;
   CudaDevice device;
   CudaContext context;
-  CudaModule module, gather_module, round_module;
+  CudaModules modules; /* of the artifact */
+  CudaModule gather_module, round_module;
   CudaFunction gather, round; /* the runtime's own, loaded when needed */
   CudaStream compute, copy, back, communicate;
   CudaStream aside;  /* of the thread that reads copies; */
@@ -165,9 +172,14 @@ int64_t cuda_headroom(const Device *device);
 Status cuda_module_check(const Artifact *artifact, int major, int minor);
 Status cuda_module_load(const CudaDriver *driver, const char *path, const char *ptx,
                         CudaModule *out);
-/* Its cubin, where that is for this GPU and whole; else its PTX. FT_CUDA_CUBIN=0: its PTX. */
-Status cuda_module_load_artifact(const CudaDriver *driver, const Artifact *artifact, int major,
-                                 int minor, CudaModule *out, bool *is_cubin);
+/* Its cubin, where that is for this GPU and whole; else its PTX, a large one in pieces that the driver compiles side by side.
+ * FT_CUDA_CUBIN=0: its PTX; FT_CUDA_MODULES: how many pieces at most. */
+Status cuda_modules_load(const CudaDriver *driver, const Artifact *artifact, int major, int minor, CudaModules *out,
+                         bool *is_cubin);
+/* The kernel of this name, of whichever module has it. */
+CudaResult cuda_modules_function(const CudaDriver *driver, const CudaModules *modules, const char *name,
+                                 CudaFunction *out);
+void cuda_modules_unload(const CudaDriver *driver, CudaModules *modules);
 /* ── cuda_map.c: tensor maps ── */
 /* Makes the maps of a launch; *out in the graph's arena. */
 Status cuda_map_make(DeviceGraph *graph, const PlanStep *step, CudaTensorMap **out);

@@ -87,7 +87,7 @@ Status cuda_wait_open(Device *device) {
   void *memory;
   double seconds = setting_number(device->artifact->plan->settings, "train.timeout");
   device->deadline = (int64_t)(seconds * 1e9);
-  CudaResult result = driver->module_global(&variable, &bytes, device->module, WAITS_VARIABLE);
+  CudaResult result = driver->module_global(&variable, &bytes, device->modules.at[0], WAITS_VARIABLE); /* one that has it is one module */
   if (result == CUDA_ERROR_NOT_FOUND) return STATUS_OK;
   STATUS_TRY(cuda_check(driver, result, "the variable %s", WAITS_VARIABLE));
   if (bytes != sizeof device->waits_address)

@@ -280,8 +280,8 @@ static void cuda_leave(Device *device) {
 static Status load_kernels(Device *device) {
   const PlanCubin *cubin = &device->artifact->cubin;
   bool is_cubin;
-  STATUS_TRY(cuda_module_load_artifact(device->driver, device->artifact, device->major,
-                                       device->minor, &device->module, &is_cubin));
+  STATUS_TRY(cuda_modules_load(device->driver, device->artifact, device->major, device->minor, &device->modules,
+                               &is_cubin));
   size_t used = strlen(device->text);
   if (is_cubin)
     snprintf(device->text + used, sizeof device->text - used, ", cubin of %s", cubin->target);
@@ -339,7 +339,7 @@ static bool close_device(Device *device) {
   destroy_streams(device);
   if (device->block) driver->memory_free(device->block);
   cuda_wait_close(device);
-  if (device->module) driver->module_unload(device->module);
+  cuda_modules_unload(driver, &device->modules);
   if (device->gather_module) driver->module_unload(device->gather_module);
   if (device->round_module) driver->module_unload(device->round_module);
   return true;

@@ -1,0 +1,144 @@
+/* cuda_pieces: see cuda_pieces.h. */
+#define _GNU_SOURCE /* memmem */
+#include "runtime/device/cuda/cuda_pieces.h"
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  const char *at;
+  size_t count; /* with the line's end */
+} PtxLine;
+
+static PtxLine first_line(const char *at) {
+  const char *end = strchr(at, '\n');
+  return (PtxLine){at, end ? (size_t)(end - at) + 1 : strlen(at)};
+}
+
+static bool line_begins(PtxLine line, const char *word) {
+  size_t length = strlen(word);
+  return line.count >= length && !memcmp(line.at, word, length);
+}
+
+static bool line_has(PtxLine line, const char *word) {
+  return memmem(line.at, line.count, word, strlen(word)) != NULL;
+}
+
+static bool is_entry(PtxLine line) {
+  return line_begins(line, ".visible .entry") || line_begins(line, ".weak .entry") || line_begins(line, ".entry");
+}
+
+/* By how many braces that open more than close in the line, before a comment. */
+static int line_braces(PtxLine line) {
+  const char *comment = memmem(line.at, line.count, "//", 2), *end = comment ? comment : line.at + line.count;
+  int braces = 0;
+  for (const char *at = line.at; at < end; at++) braces += (*at == '{') - (*at == '}');
+  return braces;
+}
+
+/* A stretch of the text: a kernel, or what stands between two. */
+typedef struct {
+  const char *at;
+  size_t count;
+  bool is_kernel;
+  int piece; /* of a kernel */
+} Stretch;
+
+typedef struct {
+  Stretch *at;
+  size_t count, room;
+} Stretches;
+
+static bool add_stretch(Stretches *all, Stretch stretch) {
+  if (!stretch.count) return true;
+  if (all->count == all->room) {
+    size_t room = all->room ? 2 * all->room : 64;
+    Stretch *more = realloc(all->at, room * sizeof *more);
+    if (!more) return false;
+    all->at = more, all->room = room;
+  }
+  all->at[all->count++] = stretch;
+  return true;
+}
+
+/* The stretches of the text, without lines that are comments. False: it cannot be cut. */
+static bool find_stretches(const char *ptx, Stretches *all) {
+  Stretch now = {.at = ptx};
+  int depth = 0;
+  for (PtxLine line = first_line(ptx); line.count; line = first_line(line.at + line.count)) {
+    bool is_comment = !now.is_kernel && line_begins(line, "//");
+    if (!now.is_kernel && !is_comment && (line_has(line, ".global") || line_has(line, ".func"))) return false;
+    if (is_comment || (!now.is_kernel && is_entry(line))) {
+      if (!add_stretch(all, now)) return false;
+      now = (Stretch){.at = line.at, .is_kernel = !is_comment};
+    }
+    if (is_comment) {
+      now.at = line.at + line.count;
+      continue;
+    }
+    now.count += line.count;
+    int before = depth;
+    depth += now.is_kernel ? line_braces(line) : 0;
+    if (before > 0 && depth <= 0) {
+      depth = 0;
+      if (!add_stretch(all, now)) return false;
+      now = (Stretch){.at = line.at + line.count};
+    }
+  }
+  return !now.is_kernel && add_stretch(all, now);
+}
+
+static int by_size(const void *a, const void *b) {
+  const Stretch *x = *(Stretch *const *)a, *y = *(Stretch *const *)b;
+  if (x->count != y->count) return x->count < y->count ? 1 : -1;
+  return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Gives each kernel, the largest first, to the piece that has the least. */
+static bool share_kernels(const Stretches *all, int pieces) {
+  size_t size[CUDA_PIECES] = {0}, count = 0;
+  Stretch **kernel = malloc(all->count * sizeof *kernel);
+  if (!kernel) return false;
+  for (size_t i = 0; i < all->count; i++)
+    if (all->at[i].is_kernel) kernel[count++] = &all->at[i];
+  qsort(kernel, count, sizeof *kernel, by_size);
+  for (size_t i = 0; i < count; i++) {
+    int least = 0;
+    for (int p = 1; p < pieces; p++)
+      if (size[p] < size[least]) least = p;
+    kernel[i]->piece = least;
+    size[least] += kernel[i]->count;
+  }
+  free(kernel);
+  return true;
+}
+
+static char *piece_text(const Stretches *all, int piece, size_t room) {
+  char *text = malloc(room + 1), *to = text;
+  if (!text) return NULL;
+  for (size_t i = 0; i < all->count; i++) {
+    const Stretch *s = &all->at[i];
+    if (s->is_kernel && s->piece != piece) continue;
+    memcpy(to, s->at, s->count);
+    to += s->count;
+  }
+  *to = 0;
+  return text;
+}
+
+int cuda_pieces_cut(const char *ptx, size_t least, int most, char *piece[CUDA_PIECES]) {
+  Stretches all = {0};
+  size_t bytes = 0, kernels = 0, pieces = 0, made = 0;
+  if (find_stretches(ptx, &all))
+    for (size_t i = 0; i < all.count; i++)
+      if (all.at[i].is_kernel) bytes += all.at[i].count, kernels++;
+  pieces = bytes / least;
+  if (pieces > kernels) pieces = kernels;
+  if (pieces > (size_t)most) pieces = (size_t)most;
+  if (pieces > 1 && share_kernels(&all, (int)pieces))
+    while (made < pieces && (piece[made] = piece_text(&all, (int)made, strlen(ptx)))) made++;
+  free(all.at);
+  if (made == pieces && pieces > 1) return (int)made;
+  while (made) free(piece[--made]);
+  return 0;
+}
