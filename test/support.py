@@ -2,6 +2,7 @@
 `N passed, N failed`. Needs only numpy; tests that compare with PyTorch import it themselves."""
 import json
 import os
+import resource
 import struct
 import subprocess
 import sys
@@ -16,13 +17,13 @@ EXAMPLES = os.path.join(ROOT, "examples")
 # Files whose tests take turns: with FT_TURN, the number of commits, which scripts/test gives, every second or third of a file's tests runs. What
 # takes turns within a test has the next one's when all tests have had theirs.
 TURNS = {
-    2: """e2e/buckets e2e/checkpoint e2e/column_sums e2e/comparison e2e/deploy e2e/docs_reference e2e/faults e2e/float8 e2e/float8_delayed
-         e2e/float8_gpt e2e/freeze_after e2e/freezing e2e/gpt e2e/grow e2e/images e2e/joined e2e/limits e2e/mixing e2e/onnx_file e2e/pitch
-         e2e/prepared e2e/prune e2e/prune_parts e2e/prune_ranks e2e/pruned e2e/quantised e2e/quantize_matrix e2e/recompute e2e/running_statistics
-         e2e/sharpness e2e/shrink e2e/sim_budgets e2e/stopping e2e/storage e2e/tensorboard e2e/tune e2e/zoo num/evaluation num/image num/integers
-         num/layers num/ops num/rounded""",
-    3: """e2e/cuda e2e/deploy_c e2e/deploy_ptx e2e/quantize e2e/ranks e2e/ranks_ptx e2e/recipe e2e/sim e2e/sim_traffic e2e/terminal e2e/waits
-         num/attention""",
+    2: """e2e/buckets e2e/check_nan_ops e2e/column_sums e2e/deploy e2e/distil e2e/docs_reference e2e/float8 e2e/float8_delayed
+         e2e/float8_gpt e2e/freeze_after e2e/freezing e2e/grow e2e/images e2e/joined e2e/mixing e2e/packed e2e/pitch e2e/precision e2e/prune
+         e2e/prune_parts e2e/prune_ranks e2e/quantised e2e/quantize_matrix e2e/ranks_ddp e2e/ranks_files e2e/recompute e2e/running_statistics
+         e2e/sensitivity e2e/sharpness e2e/shrink e2e/sim_budgets e2e/storage e2e/tune num/evaluation num/image num/integers num/layers num/moves
+         num/ops num/rounded""",
+    3: """e2e/checkpoint e2e/cuda e2e/deploy_c e2e/deploy_ptx e2e/faults e2e/gpt e2e/limits e2e/onnx_file e2e/prepared e2e/pruned e2e/quantize
+         e2e/ranks e2e/ranks_ptx e2e/recipe e2e/sim e2e/sim_traffic e2e/stopping e2e/tensorboard e2e/terminal e2e/waits e2e/zoo num/attention""",
 }
 IS_SANITIZED = b"__asan_init" in subprocess.run(["nm", os.path.join(BUILD, "bin", "ftrun")], capture_output=True).stdout
 LINKER = ["clang-19", "-fsanitize=address"] if IS_SANITIZED else ["gcc"]  # of a program with an artifact, whose kernels call the sanitizer's functions
@@ -209,12 +210,26 @@ def each_test(suite):
             yield test
 
 
+def spent():
+    """Seconds of processors, by this process and by those that it has waited for."""
+    return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+
+
 def main():
     """Runs the caller's tests; prints each as it ends and the count; exit 1 if one failed."""
 
     class Result(unittest.TextTestResult):
         def getDescription(self, test):
             return test.id()
+
+        def startTest(self, test):
+            self.spent = spent()
+            super().startTest(test)
+
+        def stopTest(self, test):
+            super().stopTest(test)
+            if spent() - self.spent >= 2:
+                self.stream.writeln(f"{spent() - self.spent:.0f} s of processors: {test.id()}")
 
     program = unittest.main(module="__main__", exit=False, testLoader=Loader(), verbosity=int(os.environ.get("FT_TEST_VERBOSITY", "1")),
                             testRunner=unittest.TextTestRunner(resultclass=Result, stream=sys.stderr))

@@ -1,6 +1,6 @@
 """Every command of the pages is run, in the order of the page, and prints what the page shows. What needs a network, a display or root is
 skipped by name in SKIPPED; a command that cannot run and is not named there fails. With FT_TURN, the number of commits, the two pages that take
-longest are followed every third time, and whenever they differ from what they were three commits before."""
+longest are followed every sixth time, and whenever they differ from what they were three commits before."""
 import glob
 import os
 import re
@@ -81,7 +81,7 @@ class Page(support.Case):
 
 def has_its_turn(number, name):
     changed = ["git", "diff", "--quiet", "HEAD~3", "--", os.path.join("docs", name)]  # a tree without a past: it may have changed
-    return support.has_its_turn(number, 3) or subprocess.run(changed, cwd=support.ROOT, stderr=subprocess.DEVNULL).returncode != 0
+    return support.has_its_turn(number, 6) or subprocess.run(changed, cwd=support.ROOT, stderr=subprocess.DEVNULL).returncode != 0
 
 
 class Docs(Page):
@@ -95,12 +95,12 @@ class Docs(Page):
         self.follow("debugging.md")
 
     def test_recipes(self):
-        if not has_its_turn(1, "recipes.md"):
+        if not has_its_turn(2, "recipes.md"):
             self.skipTest("the turn of another commit")
         self.follow("recipes.md")
 
     def test_faster_training(self):
-        if not has_its_turn(2, "faster-training.md"):
+        if not has_its_turn(4, "faster-training.md"):
             self.skipTest("the turn of another commit")
         self.follow("faster-training.md")
 

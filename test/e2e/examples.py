@@ -1,5 +1,5 @@
 """Every example trains to a stated result, through the commands that the README gives. With FT_TURN, the number of commits,
-resnet_tiny.ft, which takes most of the time, in every third (in the others test/e2e/docs.py follows its two longest pages)."""
+resnet_tiny.ft, which takes most of the time, in every sixth (in two others test/e2e/docs.py follows its longest pages)."""
 import os
 import sys
 import unittest
@@ -30,7 +30,7 @@ class Examples(support.Case):
     def test_fashion_cnn_reaches_90_percent(self):
         self.assertGreater(self.train("fashion_cnn.ft", "--epochs", "3")[-1]["accuracy"], 0.90)
 
-    @unittest.skipUnless(support.has_its_turn(0, 3), "the turn of another commit")
+    @unittest.skipUnless(support.has_its_turn(0, 6), "the turn of another commit")
     def test_resnet_tiny_reaches_90_percent(self):
         evaluations = self.train("resnet_tiny.ft", "--data", self.make("make_shapes.py", "6400"))
         self.assertGreater(evaluations[-1]["accuracy"], 0.90)

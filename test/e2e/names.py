@@ -133,8 +133,8 @@ class Names(support.Case):
         return whole, numbers
 
     def test_names(self):
-        """With FT_TURN half of the kinds."""
-        for kind, texts in support.of_this_turn(KINDS.items(), 2):
+        """With FT_TURN a quarter of the kinds."""
+        for kind, texts in support.of_this_turn(KINDS.items(), 4):
             each, neutral = texts.get("each", 50), {}
             words = [word for word in KEYWORDS if self.accepted(kind, [word])]  # most are refused: halves of them would be, too
             words += self.accepted(kind, [word for word in WORDS if (kind, word) not in MEANT and word not in KEYWORDS])

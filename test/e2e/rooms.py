@@ -72,7 +72,7 @@ class Rooms(support.Case):
         program = ("import sys; sys.path.insert(0, 'test'); sys.modules['__main__'].__file__ = sys.argv[1]; import support; "
                    "exec('class Made(support.Case):\\n' + ''.join(f' def test_{i}(self): pass\\n' for i in range(7))); "
                    "print(*(t.id()[-1] for t in support.each_test(support.Loader().loadTestsFromModule(sys.modules['__main__']))), support.os.environ['FT_TURN'])")
-        for of, file in ((3, "test/num/attention.py"), (2, "test/e2e/zoo.py"), (1, "test/e2e/rooms.py")):
+        for of, file in ((3, "test/num/attention.py"), (2, "test/num/image.py"), (1, "test/e2e/rooms.py")):
             seen = []
             for turn in range(7 * of, 8 * of):
                 done = subprocess.run([sys.executable, "-c", program, file], cwd=support.ROOT, env=dict(os.environ, FT_TURN=str(turn)), capture_output=True, text=True)
