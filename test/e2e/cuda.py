@@ -91,20 +91,6 @@ class Numbers(CudaCase):
         self.assertEqual(self.losses("--steps", 30, FT_CUDA_NO_GRAPH=1, SEED=5), truth)
         self.assertEqual(self.report()["graph_launch"], 0)
 
-    def test_modules_side_by_side(self):
-        """A large text is compiled in pieces; where one of them is refused, in one."""
-        truth = self.losses("--steps", 30, device="sim")
-        compiled = {}
-        for most in ("", "1", "2", "100", "no"):
-            self.assertEqual(self.losses("--steps", 30, FT_CUDA_MODULES=most), truth, most)
-            compiled[most] = self.report()["compiled"]
-        self.assertEqual(compiled["2"], compiled["1"] + 1)
-        self.assertGreater(compiled[""], compiled["2"])
-        self.assertEqual((compiled["100"], compiled["no"]), (compiled[""], compiled["1"]))
-        for number in (1, 2, 3):
-            self.assertEqual(self.losses("--steps", 30, COMPILE_FAILS=number), truth, number)
-            self.assertEqual(self.report()["compiled"], compiled[""] + 1)
-
     def test_a_driver_that_takes_no_edges(self):
         truth = self.losses("--steps", 30, device="sim")
         self.assertEqual(self.losses("--steps", 30, NO_EDGES=1, SEED=6), truth)

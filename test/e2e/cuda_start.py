@@ -107,6 +107,20 @@ class Compiling(cuda.CudaCase):
         self.assertNotRegex(said, r"[\x00-\x09\x0b-\x1f]")
         self.assertEqual(said.count("warning:"), 1, said)
 
+    def test_modules_side_by_side(self):
+        """A large text is compiled in pieces; where one of them is refused, in one."""
+        truth = self.losses("--steps", 30, device="sim")
+        compiled = {}
+        for most in ("", "1", "2", "100", "no"):
+            self.assertEqual(self.losses("--steps", 30, FT_CUDA_MODULES=most), truth, most)
+            compiled[most] = self.report()["compiled"]
+        self.assertEqual(compiled["2"], compiled["1"] + 1)
+        self.assertGreater(compiled[""], compiled["2"])
+        self.assertEqual((compiled["100"], compiled["no"]), (compiled[""], compiled["1"]))
+        for number in (1, 2, 3):
+            self.assertEqual(self.losses("--steps", 30, COMPILE_FAILS=number), truth, number)
+            self.assertEqual(self.report()["compiled"], compiled[""] + 1)
+
 
 class Headroom(cuda.CudaCase):
     """64 MiB are left for graphs and the driver, where there is a choice."""

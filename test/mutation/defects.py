@@ -421,7 +421,7 @@ defect("cubin-for-another-gpu", "plan/plan_cubin.c", "if (number < 10 || number 
 defect("cubin-refused-ends-the-run", "runtime/device/cuda/cuda_module.c", "  if (!*is_cubin) STATUS_TRY(cuda_module_load(", "  if (!*is_cubin && !artifact->cubin.target) STATUS_TRY(cuda_module_load(", CU)
 defect("pieces-without-head", "runtime/device/cuda/cuda_pieces.c", "if (s->is_kernel && s->piece != piece) continue;", "if ((s->is_kernel || i) && s->piece != piece) continue;", "unit runtime_cuda_pieces")
 defect("pieces-share-variables", "runtime/device/cuda/cuda_pieces.c", 'line_has(line, ".global") || ', "", "unit runtime_cuda_pieces")
-defect("modules-only-the-first", "runtime/device/cuda/cuda_module.c", "i < modules->count && result == CUDA_ERROR_NOT_FOUND; i++", "i < 1; i++", CU)
+defect("modules-only-the-first", "runtime/device/cuda/cuda_module.c", "i < modules->count && result == CUDA_ERROR_NOT_FOUND; i++", "i < 1; i++", CS)
 defect("log-without-spills", "runtime/device/cuda/cuda_module.c", "(void *)(uintptr_t)INFO_BYTES, (void *)(uintptr_t)1}", "(void *)(uintptr_t)INFO_BYTES, (void *)(uintptr_t)0}", CS)
 defect("log-without-end", "runtime/device/cuda/cuda_log.c", "Line left = {log, strnlen(log, size)};", "Line left = {log, strlen(log)};", "unit runtime_cuda_log")
 defect("log-name-of-another", "runtime/device/cuda/cuda_log.c", "if (log_find(line, properties)) copy_printable(", "if (log_find(line, properties) && !*kernel) copy_printable(", "unit runtime_cuda_log")

@@ -101,7 +101,7 @@ typedef struct {
   bool is_started;
 } Piece;
 
-static void *compile_piece(void *of) {
+static void *compile_one_piece(void *of) {
   Piece *piece = of;
   piece->result = piece->driver->context_set(piece->context);
   if (piece->result == CUDA_SUCCESS)
@@ -110,7 +110,7 @@ static void *compile_piece(void *of) {
 }
 
 /* The first by this thread, which has the context, each other by a thread of its own. */
-static bool compile_pieces(const CudaDriver *driver, Piece *piece, int count) {
+static bool compile_all_pieces(const CudaDriver *driver, Piece *piece, int count) {
   CudaContext context = NULL;
   if (driver->context_current(&context) != CUDA_SUCCESS) return false;
   bool is_whole = true;
@@ -120,9 +120,9 @@ static bool compile_pieces(const CudaDriver *driver, Piece *piece, int count) {
     if (!piece[i].logs) is_whole = false;
   }
   for (int i = 1; is_whole && i < count; i++)
-    piece[i].is_started = pthread_create(&piece[i].thread, NULL, compile_piece, &piece[i]) == 0;
+    piece[i].is_started = pthread_create(&piece[i].thread, NULL, compile_one_piece, &piece[i]) == 0;
   for (int i = 0; is_whole && i < count; i++)
-    if (!piece[i].is_started) compile_piece(&piece[i]);
+    if (!piece[i].is_started) compile_one_piece(&piece[i]);
   for (int i = 1; i < count; i++)
     if (piece[i].is_started) pthread_join(piece[i].thread, NULL);
   for (int i = 0; i < count; i++) is_whole = is_whole && piece[i].result == CUDA_SUCCESS;
@@ -138,7 +138,7 @@ static bool load_pieces(const CudaDriver *driver, const char *path, const char *
   most = most < 1 ? 1 : most > CUDA_PIECES ? CUDA_PIECES : most;
   int count = cuda_pieces_cut(ptx, CUDA_PIECE_BYTES, (int)most, text);
   for (int i = 0; i < count; i++) piece[i].text = text[i];
-  bool is_loaded = count > 0 && compile_pieces(driver, piece, count);
+  bool is_loaded = count > 0 && compile_all_pieces(driver, piece, count);
   for (int i = 0; i < count; i++) {
     if (is_loaded) {
       out->at[out->count++] = piece[i].module;

@@ -62,7 +62,7 @@ static bool add_stretch(Stretches *all, Stretch stretch) {
 }
 
 /* The stretches of the text, without lines that are comments. False: it cannot be cut. */
-static bool find_stretches(const char *ptx, Stretches *all) {
+static bool split_text(const char *ptx, Stretches *all) {
   Stretch now = {.at = ptx};
   int depth = 0;
   for (PtxLine line = first_line(ptx); line.count; line = first_line(line.at + line.count)) {
@@ -129,7 +129,7 @@ static char *piece_text(const Stretches *all, int piece, size_t room) {
 int cuda_pieces_cut(const char *ptx, size_t least, int most, char *piece[CUDA_PIECES]) {
   Stretches all = {0};
   size_t bytes = 0, kernels = 0, pieces = 0, made = 0;
-  if (find_stretches(ptx, &all))
+  if (split_text(ptx, &all))
     for (size_t i = 0; i < all.count; i++)
       if (all.at[i].is_kernel) bytes += all.at[i].count, kernels++;
   pieces = bytes / least;
