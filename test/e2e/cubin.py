@@ -37,7 +37,7 @@ class Cubin(cuda.CudaCase):
 
     def trained(self, artifact, **options):
         log = self.path("log.jsonl")
-        done = self.ftrun(artifact, "--steps", 12, "--log-jsonl", log, "--set", "train.log.every=1", "--set", "train.eval.every=0", FT_KEEP_DATA=0, **options)
+        done = self.ftrun(artifact, "--steps", 12, "--log-jsonl", log, "--set", "train.log.every=1", "--set", "train.eval.every=0", FT_KEEP_DATA=0, FT_CUDA_MODULES=1, **options)
         numbers = [line["loss"] for line in support.read_jsonl(log)]
         os.unlink(log)
         report = self.report()

@@ -71,7 +71,7 @@ CudaResult entry_module_load(CudaModule *module, const void *image, unsigned cou
   }
   const char *planned = getenv("FT_FAKE_CUDA_JIT");
   SimModule *loaded = NULL;
-  bool is_bad = (planned && planned[0]) || fake_counts.compiled == fake_setting("COMPILE_FAILS", 0);
+  bool is_bad = (planned && planned[0]) || fake_counts.compiled == fake_setting("COMPILE_FAILS", -1);
   if (is_too_new(image)) return CUDA_ERROR_UNSUPPORTED_PTX;
   write_info(&jit);
   if (is_bad && jit.error) snprintf(jit.error, jit.error_room, "ptxas error   : %s\n", planned);

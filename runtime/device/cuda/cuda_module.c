@@ -129,6 +129,21 @@ static bool compile_all_pieces(const CudaDriver *driver, Piece *piece, int count
   return is_whole;
 }
 
+/* What the driver says of all pieces, as if of one text. */
+static void warn_of_pieces(const char *path, const Piece *piece, int count) {
+  size_t used = 0;
+  char *all = malloc((size_t)count * (INFO_BYTES + 1));
+  if (!all) return;
+  for (int i = 0; i < count; i++) {
+    size_t length = strnlen(piece[i].logs->info, INFO_BYTES);
+    memcpy(all + used, piece[i].logs->info, length);
+    all[used + length] = '\n';
+    used += length + 1;
+  }
+  cuda_log_warn(path, all, used);
+  free(all);
+}
+
 /* False: there is one piece, or something is wrong with one of them, which the driver is to say of the whole text. */
 static bool load_pieces(const CudaDriver *driver, const char *path, const char *ptx, CudaModules *out) {
   char *text[CUDA_PIECES];
@@ -139,13 +154,12 @@ static bool load_pieces(const CudaDriver *driver, const char *path, const char *
   int count = cuda_pieces_cut(ptx, CUDA_PIECE_BYTES, (int)most, text);
   for (int i = 0; i < count; i++) piece[i].text = text[i];
   bool is_loaded = count > 0 && compile_all_pieces(driver, piece, count);
+  if (is_loaded) warn_of_pieces(path, piece, count);
   for (int i = 0; i < count; i++) {
-    if (is_loaded) {
+    if (is_loaded)
       out->at[out->count++] = piece[i].module;
-      cuda_log_warn(path, piece[i].logs->info, sizeof piece[i].logs->info);
-    } else if (piece[i].module) {
+    else if (piece[i].module)
       driver->module_unload(piece[i].module);
-    }
     free(piece[i].logs);
     free(text[i]);
   }

@@ -88,7 +88,7 @@ static bool split_text(const char *ptx, Stretches *all) {
   return !now.is_kernel && add_stretch(all, now);
 }
 
-static int by_size(const void *a, const void *b) {
+static int larger_first(const void *a, const void *b) {
   const Stretch *x = *(Stretch *const *)a, *y = *(Stretch *const *)b;
   if (x->count != y->count) return x->count < y->count ? 1 : -1;
   return x->at < y->at ? -1 : x->at > y->at;
@@ -101,7 +101,7 @@ static bool share_kernels(const Stretches *all, int pieces) {
   if (!kernel) return false;
   for (size_t i = 0; i < all->count; i++)
     if (all->at[i].is_kernel) kernel[count++] = &all->at[i];
-  qsort(kernel, count, sizeof *kernel, by_size);
+  qsort(kernel, count, sizeof *kernel, larger_first);
   for (size_t i = 0; i < count; i++) {
     int least = 0;
     for (int p = 1; p < pieces; p++)
