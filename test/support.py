@@ -14,7 +14,7 @@ import numpy
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.abspath(os.environ.get("FT_BUILD", os.path.join(ROOT, "build")))
 EXAMPLES = os.path.join(ROOT, "examples")
-# Files whose tests take turns: with FT_TURN, the number of commits, which scripts/test gives, every second or third of a file's tests runs. What
+# Files whose tests take turns: with FT_TURN, the number of commits, which scripts/test gives, every second to fourth of a file's tests runs. What
 # takes turns within a test has the next one's when all tests have had theirs.
 TURNS = {
     2: """e2e/buckets e2e/check_nan_ops e2e/column_sums e2e/deploy e2e/distil e2e/docs_reference e2e/float8 e2e/float8_delayed
@@ -23,7 +23,8 @@ TURNS = {
          e2e/sensitivity e2e/sharpness e2e/shrink e2e/sim_budgets e2e/storage e2e/tune num/evaluation num/image num/integers num/layers num/moves
          num/ops num/rounded""",
     3: """e2e/checkpoint e2e/cuda e2e/deploy_c e2e/deploy_ptx e2e/faults e2e/gpt e2e/limits e2e/onnx_file e2e/prepared e2e/pruned e2e/quantize
-         e2e/ranks e2e/ranks_ptx e2e/recipe e2e/sim e2e/sim_traffic e2e/stopping e2e/tensorboard e2e/terminal e2e/waits e2e/zoo num/attention""",
+         e2e/recipe e2e/sim_traffic e2e/stopping e2e/tensorboard e2e/terminal e2e/waits e2e/zoo num/attention""",
+    4: "e2e/ranks e2e/ranks_ptx e2e/sim",
 }
 IS_SANITIZED = b"__asan_init" in subprocess.run(["nm", os.path.join(BUILD, "bin", "ftrun")], capture_output=True).stdout
 LINKER = ["clang-19", "-fsanitize=address"] if IS_SANITIZED else ["gcc"]  # of a program with an artifact, whose kernels call the sanitizer's functions
