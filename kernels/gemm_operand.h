@@ -305,6 +305,9 @@ ALWAYS Where where(int row0, int column0, int batch_split, int thread) {
   return w;
 }
 
+/* How many neighbours are given to the epilogue at once, where parts of sums are added. */
+ALWAYS int group_width(void) { return gemm_by_four() ? 4 : 1; }
+
 #ifdef WHOLE
 #include "kernels/gemm_whole.h"
 #else
@@ -353,7 +356,6 @@ enum { LANES_OF_A_SUM = 8 };
 
 /* How many elements, or with gemm_finish4 groups of four, there are of batches x classes x rows x columns; and the parts of
  * one of them, class_groups() apart: its number in its class is *place. */
-ALWAYS int group_width(void) { return gemm_by_four() ? 4 : 1; }
 ALWAYS int class_groups(void) { return gemm_m() * gemm_wide_n() / group_width(); }
 ALWAYS const REAL *parts_of(void *const *args, int index, int *place) {
   *place = index % class_groups();

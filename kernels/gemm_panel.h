@@ -134,10 +134,44 @@ ALWAYS void find_shifts(void *const *args, Sums memory, const Where *w, Columns 
               total[3]);
 }
 
+#ifdef WHOLE
+/* Puts those of the part's results that are to be in f32 in the place of their sums, as bits. A thread has 2 x 4 of them, which share
+ * what it reads, or a row of 4, where its sums for later parts leave no registers. The other threads may read them when the block has met. */
+ALWAYS int repair_high(void) { return gemm_micro_m() * gemm_micro_n() > 1024 ? 1 : FLOAT_HIGH; }
+ALWAYS void repair_part(void *const *args, Sums memory, const Where *w, int pass) {
+  int height = gemm_tile_m() / gemm_passes(), pitch = gemm_tile_n() + SUM_PAD, across = gemm_tile_n() / FLOAT_WIDE;
+  int high = repair_high();
+#pragma clang loop unroll(disable)
+  for (int g = w->thread; g < height / high * across; g += threads()) {
+    int local = g / across * high, first = g % across * FLOAT_WIDE, row[FLOAT_HIGH], column[FLOAT_WIDE];
+#pragma clang loop unroll(full)
+    for (int i = 0; i < high; i++) row[i] = w->row0 + row_of(pass, local + i);
+#pragma clang loop unroll(full)
+    for (int e = 0; e < FLOAT_WIDE; e++) column[e] = w->column0 + first + e;
+    int faults = faults_of(args, w->batch, row, column, high, FLOAT_WIDE);
+    if (!faults) continue;
+    float sum[FLOAT_HIGH][FLOAT_WIDE];
+    float_results(args, w->batch, row, column, high, FLOAT_WIDE, sum);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < high; i++)
+#pragma clang loop unroll(full)
+      for (int e = 0; e < FLOAT_WIDE; e++)
+#pragma clang loop unroll(full)
+        for (int s = 0; s < gemm_slices(); s++)
+          if (faults >> (i * FLOAT_WIDE + e) & 1)
+            memory[(s * height + local + i) * pitch + first + e] = s ? 0 : __nvvm_bitcast_f2i(sum[i][e]);
+  }
+  meet();
+}
+#endif
+
 /* Part `pass` of the tile is in shared memory, [slice][row][tile_n + SUM_PAD]: gives it to the
  * epilogue in groups of four columns. */
 ALWAYS void store_part(void *const *args, Sums memory, const Where *w, int pass, Columns *columns) {
   int groups = gemm_tile_m() / gemm_passes() * (gemm_tile_n() / 4);
+#ifdef WHOLE
+  if (gemm_splits() == 1) repair_part(args, memory, w, pass);
+#endif
   if (gemm_moments() && pass == 0) find_shifts(args, memory, w, columns);
 #pragma clang loop unroll(disable)
   for (int g = w->thread; g < groups; g += threads() * gemm_ahead())

@@ -16,7 +16,8 @@
  * with a whole run; the convolution is one of fewer places and 16 channels then, without padding on the left.
  *
  * Sums of whole numbers are exact 32-bit integers, in parts as well, and are rounded to f32 once. A row or column with
- * other numbers, or what reads such a line of an image, is computed in f32: each of its results by one thread, from the operand itself. Where the numbers of b
+ * other numbers, or what reads such a line of an image, is computed in f32 from the operand itself: by a thread for each 2 x 4
+ * results of a tile, before its epilogue (repair_part), or for each group of four, where parts are added. Where the numbers of b
  * are certainly whole or NaN (gemm_b_is_sure) b itself is not read: its other numbers are taken from their 8 bits. */
 #ifndef FT_KERNELS_GEMM_WHOLE_H
 #define FT_KERNELS_GEMM_WHOLE_H
@@ -154,52 +155,114 @@ __attribute__((always_inline)) void gemm_pack_b(void *const *args, SHARED void *
     pack_across(args, (SHARED int *)shared, 0, block, thread);
 }
 
-/* ── results ─────────────────────────────────────────────────────────────────────────────────── */
+/* ── results in f32 ──────────────────────────────────────────────────────────────────────────── */
 
-ALWAYS float sum_to_begin(int is_column_faulty) { return gemm_b_is_sure() && is_column_faulty ? __builtin_nanf("") : 0; }
-/* What is multiplied in f32 at byte `at` of the packed b; from: the number itself. */
-ALWAYS float right_of(const float *from, const unsigned char *packed, int at) {
-  if (!gemm_b_is_sure()) return *from;
-  return (float)(gemm_b_low() < 0 ? (signed char)packed[at] : packed[at]);
+enum { FLOAT_HIGH = 2, FLOAT_WIDE = 4, FLOAT_STEPS = 4 };
+
+/* What so many rows (FLOAT_HIGH at most) and four columns are multiplied by from here on: a row may have nothing here (NULL);
+ * `packed`: the columns' numbers in 8 bits. */
+typedef struct {
+  const float *left[FLOAT_HIGH], *right[FLOAT_WIDE];
+  const unsigned char *packed[FLOAT_WIDE];
+  int left_step, right_step; /* from a step of k to the next one */
+  int is_left_wide, is_right_wide; /* four steps lie side by side, at a multiple of 16 bytes */
+} Factors;
+
+ALWAYS Floats four_steps(const float *from, int step, int is_wide) {
+  if (is_wide) return *(const Floats *)from;
+  return (Floats){from[0], from[(int64_t)step], from[(int64_t)step * 2], from[(int64_t)step * 3]};
+}
+ALWAYS float packed_number(unsigned byte) { return (float)(gemm_b_low() < 0 ? (signed char)byte : (int)byte); }
+ALWAYS Floats right_four(const Factors *f, int e, int k) {
+  if (!gemm_b_is_sure()) return four_steps(f->right[e] + (int64_t)k * f->right_step, f->right_step, f->is_right_wide);
+  const unsigned char *at = f->packed[e] + k;
+  if (gemm_kind() != 0) return (Floats){packed_number(at[0]), packed_number(at[1]), packed_number(at[2]), packed_number(at[3])};
+  unsigned word = *(const unsigned *)at;
+  return (Floats){packed_number(word & 255), packed_number(word >> 8 & 255), packed_number(word >> 16 & 255), packed_number(word >> 24)};
+}
+ALWAYS float right_one(const Factors *f, int e, int k) {
+  return gemm_b_is_sure() ? packed_number(f->packed[e][k]) : f->right[e][(int64_t)k * f->right_step];
 }
 
-/* A result in f32, of a faulty row or column; of a convolution: of a place of the result. */
-ALWAYS float float_place(void *const *args, int group, int row, int column, int is_column_faulty) {
-  int channel = group * gemm_out_channels() + column, kw = gemm_source_kernel(), joined = gemm_joined();
-  const unsigned char *packed = gemm_packed_b(args) + (int64_t)channel * gemm_b_row_bytes();
-  const float *b = gemm_source_b(args) + (int64_t)channel * gemm_b_source_pitch();
-  Place place = image_place(row, gemm_out_height(), gemm_out_width());
-  float sum = sum_to_begin(is_column_faulty);
+/* Adds `count` steps to the sums, each in order. */
+ALWAYS void add_steps(const Factors *f, int high, int wide, int count, float sum[FLOAT_HIGH][FLOAT_WIDE]) {
+#pragma clang loop unroll_count(2)
+  for (int k = 0; k < count / FLOAT_STEPS * FLOAT_STEPS; k += FLOAT_STEPS) {
+    Floats x[FLOAT_HIGH], y[FLOAT_WIDE];
+#pragma clang loop unroll(full)
+    for (int i = 0; i < high; i++)
+      if (f->left[i]) x[i] = four_steps(f->left[i] + (int64_t)k * f->left_step, f->left_step, f->is_left_wide);
+#pragma clang loop unroll(full)
+    for (int e = 0; e < wide; e++) y[e] = right_four(f, e, k);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < high; i++)
+      if (f->left[i])
+#pragma clang loop unroll(full)
+        for (int e = 0; e < wide; e++)
+#pragma clang loop unroll(full)
+          for (int s = 0; s < FLOAT_STEPS; s++) sum[i][e] += x[i][s] * y[e][s];
+  }
+#pragma clang loop unroll(disable)
+  for (int k = count / FLOAT_STEPS * FLOAT_STEPS; k < count; k++)
+#pragma clang loop unroll(full)
+    for (int i = 0; i < high; i++)
+      if (f->left[i])
+#pragma clang loop unroll(full)
+        for (int e = 0; e < wide; e++) sum[i][e] += f->left[i][(int64_t)k * f->left_step] * right_one(f, e, k);
+}
+
+/* Results of rows of a product and columns. */
+ALWAYS void float_products(void *const *args, int batch, const int *row, const int *column, int high, int wide,
+                           float sum[FLOAT_HIGH][FLOAT_WIDE]) {
+  int a_pitch = gemm_a_source_pitch(), b_pitch = gemm_b_source_pitch();
+  Factors f = {.left_step = gemm_a_source_deep() ? 1 : a_pitch,
+               .right_step = gemm_b_source_deep() ? 1 : b_pitch,
+               .is_left_wide = gemm_a_source_deep() && a_pitch % FLOAT_STEPS == 0,
+               .is_right_wide = gemm_b_source_deep() && b_pitch % FLOAT_STEPS == 0};
+#pragma clang loop unroll(full)
+  for (int i = 0; i < high; i++)
+    f.left[i] = gemm_source_a(args) + (gemm_a_source_deep() ? ((int64_t)batch * gemm_m() + row[i]) * a_pitch
+                                                            : (int64_t)batch * gemm_k() * a_pitch + row[i]);
+#pragma clang loop unroll(full)
+  for (int e = 0; e < wide; e++) {
+    f.right[e] = gemm_source_b(args) + (gemm_b_source_deep() ? ((int64_t)batch * gemm_n() + column[e]) * b_pitch
+                                                             : (int64_t)batch * gemm_k() * b_pitch + column[e]);
+    f.packed[e] = gemm_packed_b(args) + ((int64_t)batch * gemm_n() + column[e]) * gemm_b_pitch();
+  }
+  add_steps(&f, high, wide, gemm_k(), sum);
+}
+
+/* Results of places of a convolution and channels of a group. */
+ALWAYS void float_places(void *const *args, int group, const int *row, const int *column, int high, int wide,
+                         float sum[FLOAT_HIGH][FLOAT_WIDE]) {
+  int kw = gemm_source_kernel(), joined = gemm_joined(), b_pitch = gemm_b_source_pitch();
+  int is_wide = gemm_run() % FLOAT_STEPS == 0;
+  Factors f = {.left_step = 1,
+               .right_step = 1,
+               .is_left_wide = is_wide && gemm_a_source_pitch() % FLOAT_STEPS == 0,
+               .is_right_wide = is_wide && b_pitch % FLOAT_STEPS == 0};
 #pragma clang loop unroll(disable)
   for (int window = 0; window < gemm_kernel_height() * kw; window++) {
-    int y = place.y * gemm_stride_height() - gemm_pad_top() + window / kw * gemm_dilation_height();
-    int x = place.x * gemm_stride_width() - gemm_source_pad() + window % kw * gemm_source_dilation();
-    if ((unsigned)y >= (unsigned)gemm_in_height() || (unsigned)x >= (unsigned)gemm_source_width()) continue;
     int at = (window / kw * gemm_kernel_width() + window % kw / joined) * gemm_packed_run() +
              window % kw % joined * (gemm_packed_run() / joined);
-    const float *a = gemm_source_a(args) + ((int64_t)place.image * gemm_in_height() + y) * gemm_a_source_pitch() +
-                     (x * gemm_groups() + group) * gemm_run();
-#pragma clang loop unroll_count(4)
-    for (int k = 0; k < gemm_run(); k++)
-      sum += a[k] * right_of(b + window * gemm_run() + k, packed, at + k);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < high; i++) {
+      Place place = image_place(row[i], gemm_out_height(), gemm_out_width());
+      int y = place.y * gemm_stride_height() - gemm_pad_top() + window / kw * gemm_dilation_height();
+      int x = place.x * gemm_stride_width() - gemm_source_pad() + window % kw * gemm_source_dilation();
+      int is_there = (unsigned)y < (unsigned)gemm_in_height() && (unsigned)x < (unsigned)gemm_source_width();
+      const float *from = gemm_source_a(args) + ((int64_t)place.image * gemm_in_height() + y) * gemm_a_source_pitch() +
+                          (x * gemm_groups() + group) * gemm_run();
+      f.left[i] = is_there ? from : (const float *)0;
+    }
+#pragma clang loop unroll(full)
+    for (int e = 0; e < wide; e++) {
+      int channel = group * gemm_out_channels() + column[e];
+      f.right[e] = gemm_source_b(args) + (int64_t)channel * b_pitch + window * gemm_run();
+      f.packed[e] = gemm_packed_b(args) + (int64_t)channel * gemm_b_row_bytes() + at;
+    }
+    add_steps(&f, high, wide, gemm_run(), sum);
   }
-  return sum;
-}
-
-/* The same of a product. */
-ALWAYS float float_result(void *const *args, int batch, int row, int column, int is_column_faulty) {
-  const float *a = gemm_source_a(args), *b = gemm_source_b(args);
-  const unsigned char *packed = gemm_packed_b(args) + ((int64_t)batch * gemm_n() + column) * gemm_b_pitch();
-  int a_step = gemm_a_source_deep() ? 1 : gemm_a_source_pitch();
-  int b_step = gemm_b_source_deep() ? 1 : gemm_b_source_pitch();
-  a += gemm_a_source_deep() ? ((int64_t)batch * gemm_m() + row) * gemm_a_source_pitch()
-                            : (int64_t)batch * gemm_k() * gemm_a_source_pitch() + row;
-  b += gemm_b_source_deep() ? ((int64_t)batch * gemm_n() + column) * gemm_b_source_pitch()
-                            : (int64_t)batch * gemm_k() * gemm_b_source_pitch() + column;
-  float sum = sum_to_begin(is_column_faulty);
-#pragma clang loop unroll_count(4)
-  for (int k = 0; k < gemm_k(); k++) sum += a[(int64_t)k * a_step] * right_of(b + (int64_t)k * b_step, packed, k);
-  return sum;
 }
 
 /* Is a row of the product faulty; of a convolution: a line of the image that it sees? */
@@ -216,23 +279,51 @@ ALWAYS int is_row_faulty(void *const *args, int batch, int row) {
   return fault;
 }
 
-/* What the epilogue gets of four neighbours' sums, of which some may lie behind the last column. */
+/* Which of these results are to be computed in f32: bit i * FLOAT_WIDE + e. Rows and columns behind the last are as the last. */
+ALWAYS int faults_of(void *const *args, int batch, int *row, int *column, int high, int wide) {
+  int faults = 0;
+#pragma clang loop unroll(full)
+  for (int e = 0; e < wide; e++) {
+    if (column[e] >= gemm_n()) column[e] = gemm_n() - 1;
+    if (gemm_faults_b(args)[batch * gemm_n() + column[e]]) faults |= 0x11 << e;
+  }
+#pragma clang loop unroll(full)
+  for (int i = 0; i < high; i++) {
+    if (row[i] >= gemm_m()) row[i] = gemm_m() - 1;
+    if (is_row_faulty(args, batch, row[i])) faults |= 15 << (i * FLOAT_WIDE);
+  }
+  return faults;
+}
+
+ALWAYS void float_results(void *const *args, int batch, const int *row, const int *column, int high, int wide,
+                          float sum[FLOAT_HIGH][FLOAT_WIDE]) {
+#pragma clang loop unroll(full)
+  for (int e = 0; e < wide; e++) {
+    int is_nan = gemm_b_is_sure() && gemm_faults_b(args)[batch * gemm_n() + column[e]];
+#pragma clang loop unroll(full)
+    for (int i = 0; i < high; i++) sum[i][e] = is_nan ? __builtin_nanf("") : 0;
+  }
+  if (gemm_kind() == 0)
+    float_products(args, batch, row, column, high, wide, sum);
+  else
+    float_places(args, batch, row, column, high, wide, sum);
+}
+
+/* ── results ─────────────────────────────────────────────────────────────────────────────────── */
+
+/* What the epilogue gets of four neighbours' sums, of which some may lie behind the last column. Without parts those that are to
+ * be in f32 are such already (repair_part); else they are computed here, of what gemm_combine gives. */
 ALWAYS Values values_of(void *const *args, int batch, int row, int column, Four sums) {
   Values values = {(float)sums[0], (float)sums[1], (float)sums[2], (float)sums[3]};
-  const int *columns = gemm_faults_b(args) + batch * gemm_n() + column;
-  int fault[4], row_fault = is_row_faulty(args, batch, row), left = gemm_n() - column;
+  int is_made = gemm_splits() == 1, wide = is_made ? FLOAT_WIDE : group_width(), rows[FLOAT_HIGH] = {row};
+  int columns[FLOAT_WIDE] = {column, column + 1, column + 2, column + 3};
+  int faults = faults_of(args, batch, rows, columns, 1, wide);
+  if (!(faults & 15)) return values;
+  float made[FLOAT_HIGH][FLOAT_WIDE];
+  if (!is_made) float_results(args, batch, rows, columns, 1, wide, made);
 #pragma clang loop unroll(full)
-  for (int e = 0; e < 4; e++) fault[e] = (gemm_n() % 4 && e >= left) ? 0 : columns[e];
-  if (!(row_fault | fault[0] | fault[1] | fault[2] | fault[3])) return values;
-#pragma clang loop unroll(disable)
-  for (int e = 0; e < 4 && e < left; e++) {
-    int own = e == 0 ? fault[0] : e == 1 ? fault[1] : e == 2 ? fault[2] : fault[3];
-    if (!(row_fault | own)) continue;
-    float value = gemm_kind() == 0 ? float_result(args, batch, row, column + e, own)
-                                   : float_place(args, batch, row, column + e, own);
-    values = (Values){e == 0 ? value : values[0], e == 1 ? value : values[1], e == 2 ? value : values[2],
-                      e == 3 ? value : values[3]};
-  }
+  for (int e = 0; e < wide; e++)
+    if (faults >> e & 1) values[e] = is_made ? __nvvm_bitcast_i2f(sums[e]) : made[0][e];
   return values;
 }
 #endif

@@ -1,4 +1,4 @@
-"""Defects of products of 8-bit floats, and of the transposes that they ask for: see defects.py."""
+"""Defects of products of 8-bit floats, of the transposes that they ask for, and of whole numbers that are none: see defects.py."""
 from defects import defect
 
 U8 = "unit codegen_float8"
@@ -50,3 +50,17 @@ defect("fp8-folded", "passes/fuse_prepare.c", "p->keeps_orders && dtype_is_float
 defect("fp8-simplified", "passes/simplify.c", "if (!better && !is_left) better", "if (!better) better", "lit passes/fp8_along_k.ftir")
 defect("wgmma8-sim-formats", "runtime/device/sim/sim_lanes_wgmma.inc", "(in->mode - WGMMA_FLOAT8) & (is_b ? 1 : 2);", "(in->mode - WGMMA_FLOAT8) & (is_b ? 2 : 1);", "unit runtime_sim_hopper")
 defect("wgmma8-sim-registers", "runtime/device/sim/sim_lanes_wgmma.inc", "int k = (l % 4 + (i >> 1) * 4) * side + e;", "int k = (l % 4 + (i & 1) * 4) * side + e;", "unit runtime_sim_hopper")
+
+GW, GP, WN = "kernels/gemm_whole.h", "kernels/gemm_panel.h", "unit codegen_whole"
+defect("repair-rows", GP, "row[i] = w->row0 + row_of(pass, local + i);", "row[i] = w->row0 + row_of(pass, local);", WN)
+defect("repair-slices", GP, "= s ? 0 : __nvvm_bitcast_f2i(sum[i][e]);", "= __nvvm_bitcast_f2i(sum[i][e]);", WN)
+defect("repair-meet", GP, "  meet();\n}\n#endif\n\n/* Part `pass`", "}\n#endif\n\n/* Part `pass`", WN)
+defect("repair-all", GP, "if (faults >> (i * FLOAT_WIDE + e) & 1)", "if (faults)", WN)
+defect("repair-bits", GW, "is_made ? __nvvm_bitcast_i2f(sums[e]) :", "is_made ? (float)sums[e] :", WN)
+defect("repair-column", GW, "faults |= 0x11 << e;", "faults |= 1 << e;", WN)
+defect("repair-tail", GW, "for (int k = count / FLOAT_STEPS * FLOAT_STEPS; k < count; k++)", "for (int k = count / FLOAT_STEPS * FLOAT_STEPS; k + 1 < count; k++)", WN)
+defect("repair-wide", GW, "gemm_a_source_deep() && a_pitch % FLOAT_STEPS == 0,", "gemm_a_source_deep(),", WN)
+defect("repair-outside", GW, "f.left[i] = is_there ? from : (const float *)0;", "f.left[i] = from;", WN)
+defect("repair-group", GW, "int channel = group * gemm_out_channels() + column[e];", "int channel = column[e];", WN)
+defect("repair-last", GW, "if (column[e] >= gemm_n()) column[e] = gemm_n() - 1;", "", WN)
+defect("repair-last-row", GW, "if (row[i] >= gemm_m()) row[i] = gemm_m() - 1;", "", WN)
