@@ -251,7 +251,7 @@ static void store_moved_bytes(Bytes *bytes) {
 }
 
 bool nvptx_transpose_bytes(Job *job) {
-  if (module_leaves_out(job->module, "transpose_bytes")) return false;
+  if (module_leaves_out(job->module, "transpose_tiles")) return false;
   Bytes *bytes = ARENA_NEW(job->scratch, Bytes);
   if (!find_moved_bytes(bytes, job)) return false;
   open_bytes(bytes, job);

@@ -191,19 +191,21 @@ def turned_rows():
             for length, batch in ((30, 4), (60, 300)) for machine, precision in (("sm_80", "bf16"), ("sm_90a", "fp16"))]
 
 
-BYTES = """model Random(x: u8[B, 80, 96], y: u8[B, 2, 80, 96], z: u8[B, 80, 90], m: bool[B, 80, 64], i: u8[B, 16, 600]) {
+BYTES = """model Random(x: u8[B, 80, 96], y: u8[B, 2, 80, 96], z: u8[B, 80, 90], m: bool[B, 80, 64], i: u8[B, 16, 600], j: u8[B, 90, 80]) {
   param w: [1] = normal(1)
   a = transpose(x, 0, 2, 1)
   b = transpose(y, 0, 2, 3, 1)
   c = transpose(z, 0, 2, 1)
   d = transpose(m, 0, 2, 1)
   e = transpose(i, 1, 0, 2)
+  f = transpose(j, 0, 2, 1)
   loss = sum(w)
   output a
   output b
   output c
   output d
   output e
+  output f
 }
 train { model = Random; batch = 3; optimizer = sgd(lr=1) }
 """
@@ -216,11 +218,17 @@ WITHIN = """model Random(x: f32[B, 64, 48]) {
 }
 train { model = Random; batch = 160; optimizer = sgd(lr=1); precision = fp8 }
 """
+WRITTEN = """model Random(x: f32[B, 129, 24]) {
+  param w: [129, 8] = normal(0.1)
+  loss = mean(square(tanh(transpose(x, 2, 0, 1)) @ w))
+}
+train { model = Random; batch = 160; optimizer = sgd(lr=1); precision = bf16 }
+"""
 
 
 def moved_bytes():
-    """(text, machine): bytes that are transposed and nothing else, and what is like them but goes another way."""
-    return [(BYTES, "sm_80"), (WITHIN, "sm_90a")]
+    """(text, machine): bytes that are transposed and nothing else, what is like them but goes another way, and rows with a pitch within longer ones."""
+    return [(BYTES, "sm_80"), (WITHIN, "sm_90a"), (WRITTEN, "sm_80")]
 
 
 ROW_CHAINS = """model Random(x: f32[B, {inputs}], t: i32[B]) {{
