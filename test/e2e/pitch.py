@@ -68,6 +68,17 @@ ROWS = {  # [B, N] or so, read by a product
 }
 
 
+TURNED = {
+    "rows": """  h = Linear(129, name="a")(x)
+  loss = mean(square(Linear(32, name="b")(h)))""",
+    "rows within longer ones": """  h = Linear(129, name="a")(reshape(x, [B, 8, 8]))
+  param w: [B, 32] = normal(0.1)
+  param u: [32, 129] = normal(0.1)
+  z = transpose(h, 1, 2, 0) @ w
+  loss = mean(square(h @ transpose(stop_gradient(u)))) + mean(square(z)) + mean(u)""",
+}
+
+
 class Pitch(support.Case):
     def train(self, source, name, *flags):
         """(losses, weights)"""
@@ -136,6 +147,21 @@ class Pitch(support.Case):
                 found = self.train(source, "with.ptx", "--gpu", "sm_90a")
                 self.compare(found, self.train(source, "wide.ptx", "--gpu", "sm_90a", "--disable=fp8_products"), 5e-4, what)
                 self.compare(found, self.train(source, "host.so"), 5e-4, what)
+
+    def test_transposes_of_8_bits(self):
+        """What is transposed for products of 8-bit floats: the same bits as element by element, and nothing is read between rows."""
+        numpy.save(self.path("x.npy"), numpy.random.default_rng(6).standard_normal((320, 64)).astype(numpy.float32))
+        for form, body in TURNED.items():
+            source = self.path("model.ft")
+            with open(source, "w") as file:
+                file.write(f'model M(x: f32[B, 64]) {{\n{body}\n}}\ndata D {{ train = npy("x.npy") }}\n'
+                           "train { model = M; data = D; batch = 160; optimizer = sgd(lr=1); precision = fp8 }\n")
+            with self.subTest(form):
+                losses, found = self.train(source, "model.ptx", "--gpu", "sm_90a")
+                same, wanted = self.train(source, "plain.ptx", "--gpu", "sm_90a", "--disable=transpose_tiles")
+                self.assertEqual(losses, same)
+                for name in wanted:
+                    self.assertEqual(found[name].tobytes(), wanted[name].tobytes(), name)
 
     def test_rows_that_other_kernels_make(self):
         """Rows with a pitch that a loop, a row or a column kernel writes, of operands without one: loops wrote some elements beside their rows."""
