@@ -1,9 +1,10 @@
 """The stage that asks how fast kernels are by themselves: against the copy, against the best attention known, against
-the library's products; then each model's table of kernels."""
+the library's products; then each model's table of kernels, and how long the driver compiles them."""
 import json
 import os
 import re
 import sys
+import time
 
 import cases
 import smoke
@@ -37,6 +38,7 @@ class Kernels:
             self.product(name, peers.get("product", {}).get(name))
         for name in self.packed:
             self.table(name)
+            self.start(name)
 
     def peers(self):
         code, out, err = command(sys.executable, os.path.join(self.report.root, "bench/gpu/peers.py"), "kernels", "--device", "cpu" if self.tiny else "cuda", *(["--tiny"] if self.tiny else []), timeout=120)
@@ -102,4 +104,18 @@ class Kernels:
             return self.report.failed(f"{name}, table of kernels: {said}")
         self.report.append("kernels.txt", f"──── {name}, {variant}\n{said}")
         self.report.say(f"\n── {name}\n" + "\n".join(line[:150] for line in said.strip().splitlines()[:14]))
+        self.report.keep()
+
+    def start(self, name):
+        """Seconds of a whole process of one step whose kernels the driver has not compiled before: in one piece, and in several side by side."""
+        artifact = cases.artifact(os.path.join(self.report.root, "artifacts"), name, self.report.result["cases"].get(name, {}).get("ft_variant", "sm_90a"))
+        seconds = {}
+        for pieces in ("1", "8"):
+            begun = time.monotonic()
+            measured, said = bench(self.ftrun, artifact, None, self.tiny, steps=1, **{**self.off, "CUDA_CACHE_DISABLE": "1", "FT_CUDA_CUBIN": "0", "FT_CUDA_MODULES": pieces})
+            if not measured:
+                return self.report.failed(f"{name}, its start: {said}")
+            seconds[pieces] = time.monotonic() - begun
+        self.report.result.setdefault("starts", {})[name] = seconds
+        self.report.say(f"{name:22} starts in {seconds['8']:.2f} s, in one piece {seconds['1']:.2f} s (not in the driver's cache)")
         self.report.keep()

@@ -92,6 +92,9 @@ def kernels(result):
     if products:
         lines += ["", "## Products, TFLOP/s", "", "| | ft's own | torch (cuBLAS) | share |", "|---|---|---|---|"]
         lines += [f"| {row['name']} | {row['rate']:.1f} | {row.get('peer') or 0:.1f} | {share(row['rate'], row.get('peer'))} |" for row in products.values()]
+    if result.get("starts"):
+        lines += ["", "## The first start", "", "Seconds of a whole process of one step whose kernels are not in the driver's cache.", "", "| | PTX in one piece | in up to eight, side by side |", "|---|---|---|"]
+        lines += [f"| {name} | {seconds['1']:.2f} | {seconds['8']:.2f} |" for name, seconds in result["starts"].items()]
     return lines
 
 

@@ -67,9 +67,9 @@ class Comparison(unittest.TestCase):
         self.assertEqual(set(self.result["features"]), set(cases.TINY_PROBES))
         self.assertEqual(set(self.result["smoke"]["mlp-64"]), set(smoke.WAYS))
         self.assertLess(self.result["smoke"]["mlp-64"]["cuBLASLt"], 1e-5)
-        for needle in ("cross entropy 50257 ", "adamw ", "of the copy", "TFLOP/s forward", "product bf16 8192", "── mlp-64"):
+        for needle in ("cross entropy 50257 ", "adamw ", "of the copy", "TFLOP/s forward", "product bf16 8192", "── mlp-64", "starts in "):
             self.assertIn(needle, said)
-        for needle in ("| adamw |", "| 64, T 1024, causal |", "| bf16 8192 |", "A rehearsal", "have the simulator's losses"):
+        for needle in ("| adamw |", "| 64, T 1024, causal |", "| bf16 8192 |", "A rehearsal", "have the simulator's losses", "| PTX in one piece |"):
             self.assertIn(needle, self.markdown)
 
     def test_2_what_fails_leaves_the_rest(self):
