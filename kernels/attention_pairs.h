@@ -125,25 +125,24 @@ BY_PAIRS void dpbf16_product(const PairStrip *s, int64_t columns, int64_t across
 /* ── products of a block, in parts, as those of f32 ─────────────────────────────────────────── */
 static void score_pairs(const AttentionProblem *p, const Block *block, PairProduct *product, const uint32_t *a,
                         const uint32_t *b, float *c) {
-  int64_t words = words_for(p->features), part = rows_of_part(p, block);
-  for (int64_t i = 0; i < block->count; i += part) {
-    int64_t rows = smaller(part, block->count - i), keys = keys_of_row(p, block, i + rows - 1);
-    product(&(PairStrip){a + i * words, words, b, rows, TILE, words, c + i * TILE, false}, 2 * words_for(keys), TILE);
-  }
+  int64_t words = words_for(p->features);
+  for (Part part = {0}; next_part(p, block, &part);)
+    product(&(PairStrip){a + part.first * words, words, b, part.rows, TILE, words, c + part.first * TILE, false},
+            2 * words_for(part.keys), TILE);
 }
 
 /* The weights are left in narrow[TILE][TILE_WORDS]. */
 static void multiply_key_pairs(const AttentionProblem *p, const Block *block, PairProduct *product, const float *weight,
                                uint32_t *narrow, const uint32_t *b, float *c, bool adds) {
-  int64_t width = padded(p->features), part = rows_of_part(p, block);
-  for (int64_t i = 0; i < block->count; i += part) {
-    int64_t rows = smaller(part, block->count - i), keys = keys_of_row(p, block, i + rows - 1);
-    uint32_t *left = narrow + i * TILE_WORDS;
-    narrow_rows(weight + i * TILE, rows, keys, left);
-    if (keys > 0)
-      product(&(PairStrip){left, TILE_WORDS, b, rows, width, words_for(keys), c + i * width, adds}, width, width);
+  int64_t width = padded(p->features);
+  for (Part part = {0}; next_part(p, block, &part);) {
+    uint32_t *left = narrow + part.first * TILE_WORDS;
+    float *to = c + part.first * width;
+    narrow_rows(weight + part.first * TILE, part.rows, part.keys, left);
+    if (part.keys > 0)
+      product(&(PairStrip){left, TILE_WORDS, b, part.rows, width, words_for(part.keys), to, adds}, width, width);
     else if (!adds)
-      for (int64_t d = 0; d < rows * width; d += LANES) lanes_store(c + i * width + d, (Lanes)0.0f);
+      for (int64_t d = 0; d < part.rows * width; d += LANES) lanes_store(to + d, (Lanes)0.0f);
   }
 }
 

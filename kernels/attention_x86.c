@@ -188,6 +188,18 @@ static int64_t rows_of_part(const AttentionProblem *p, const Block *block) {
   return keys_of_row(p, block, 0) < block->keys ? PART : TILE;
 }
 
+/* Rows of a block, and how many of its keys they see. */
+typedef struct {
+  int64_t first, rows, keys;
+} Part;
+/* The next ones; of {0}: the first. False: there are none. */
+static bool next_part(const AttentionProblem *p, const Block *block, Part *part) {
+  part->first += part->rows;
+  part->rows = smaller(rows_of_part(p, block), block->count - part->first);
+  part->keys = keys_of_row(p, block, part->first + part->rows - 1);
+  return part->rows > 0;
+}
+
 static const float infinity = __builtin_inff();
 
 /* Caps a row of products: cap * tanh(scale * x / cap). slope (NULL: not wanted): the derivative
@@ -330,23 +342,17 @@ static void forward_begin(const Block *block, int64_t width, Forward *f) {
 
 /* c[rows][columns] = a product of the block's queries and keys, in parts. */
 static void multiply_scores(const AttentionProblem *p, const Block *block, Rows a, const float *b, float *c) {
-  int64_t part = rows_of_part(p, block);
-  for (int64_t i = 0; i < block->count; i += part) {
-    int64_t rows = smaller(part, block->count - i), keys = keys_of_row(p, block, i + rows - 1);
-    attention_product(rows, padded(keys), p->features, (Left){a.at + i * a.step, a.step, 1}, b, TILE,
-                      c + i * TILE, TILE, false);
-  }
+  for (Part part = {0}; next_part(p, block, &part);)
+    attention_product(part.rows, padded(part.keys), p->features, (Left){a.at + part.first * a.step, a.step, 1}, b,
+                      TILE, c + part.first * TILE, TILE, false);
 }
 
 /* c[rows][width] = or += the block's weights times rows of its keys, in parts. */
 static void multiply_keys(const AttentionProblem *p, const Block *block, const float *weight, Rows b, float *c,
                           int64_t c_row, bool adds) {
-  int64_t part = rows_of_part(p, block);
-  for (int64_t i = 0; i < block->count; i += part) {
-    int64_t rows = smaller(part, block->count - i), keys = keys_of_row(p, block, i + rows - 1);
-    attention_product(rows, padded(p->features), keys, (Left){weight + i * TILE, TILE, 1}, b.at, b.step,
-                      c + i * c_row, c_row, adds);
-  }
+  for (Part part = {0}; next_part(p, block, &part);)
+    attention_product(part.rows, padded(p->features), part.keys, (Left){weight + part.first * TILE, TILE, 1}, b.at,
+                      b.step, c + part.first * c_row, c_row, adds);
 }
 
 /* c[keys][width] += the block's weights, keys by rows, times rows of its queries, in parts. */

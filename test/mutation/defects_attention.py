@@ -37,7 +37,7 @@ defect("attention-tiles-start", "kernels/attention_wgmma_backward_keys_ptx.c", "
 defect("attention-wide-start", "passes/heads.c", "(start % PIECE == 0 && row % PIECE == 0)", "(start % PIECE == 0 || row % PIECE == 0)", "lit passes/attention_wide.ftir")
 defect("attention-wide-f32", "passes/attention.c", "becomes_narrow(context, old) ? ATTENTION_MOST :", "becomes_narrow(context, old) || form.rows ? ATTENTION_MOST :", "lit passes/attention_wide.ftir")
 # what the causal order hides of a block is left out
-defect("attention-part-keys", "kernels/attention_x86.c", "keys = keys_of_row(p, block, i + rows - 1);\n    attention_product(rows, padded(p->features)", "keys = keys_of_row(p, block, i);\n    attention_product(rows, padded(p->features)",
+defect("attention-part-keys", "kernels/attention_x86.c", "part->keys = keys_of_row(p, block, part->first + part->rows - 1);", "part->keys = keys_of_row(p, block, part->first);",
        "unit codegen_attention")
 defect("attention-part-rows", "kernels/attention_x86.c", "block->key + j - (p->keys - p->rows) - block->first;", "block->key + j - block->first;", "unit codegen_attention")
 defect("attention-part-unseen", "kernels/attention_x86.c", "    clear_unseen(block, seen, slope);\n", "", "unit codegen_attention")

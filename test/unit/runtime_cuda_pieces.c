@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+static Arena *arena; /* of all tests */
 static const char head[] = ".version 8.0\n.target sm_90a\n.address_size 64\n\n.extern .shared .align 16 .b8 panels[];\n\n";
 
 /* `count` kernels, of which number i has 20 i lines; between them `between`. */
@@ -36,19 +37,15 @@ static int times_in(const char *text, const char *word) {
   return count;
 }
 
-static void free_pieces(char **piece, int count) {
-  for (int i = 0; i < count; i++) free(piece[i]);
-}
-
 static void cut(void **state) {
   (void)state;
   enum { KERNELS = 20 };
   char *text = text_of(KERNELS, ".const .align 4 .b8 table[4] = {1, 2, 3, 4};\n"), *piece[CUDA_PIECES], *again[CUDA_PIECES];
   for (int most = 2; most <= CUDA_PIECES; most++) {
     size_t largest = 0, smallest = SIZE_MAX;
-    int count = cuda_pieces_cut(text, 1024, most, piece);
+    int count = cuda_pieces_cut(arena, text, 1024, most, piece);
     assert_int_equal(count, most);
-    assert_int_equal(cuda_pieces_cut(text, 1024, most, again), most);
+    assert_int_equal(cuda_pieces_cut(arena, text, 1024, most, again), most);
     for (int i = 0; i < KERNELS; i++) {
       char name[32], whole[64];
       int found = 0, names = 0;
@@ -72,8 +69,6 @@ static void cut(void **state) {
       smallest = length < smallest ? length : smallest;
     }
     assert_true(largest - smallest < strlen(text) / 10); /* the largest kernel */
-    free_pieces(piece, count);
-    free_pieces(again, count);
   }
   free(text);
 }
@@ -84,21 +79,20 @@ static void stays_whole(void **state) {
   static const char *const shared[] = {".visible .global .align 8 .u64 ft_waits;\n", ".global .align 4 .u32 x = 1;\n", ".func (.param .b32 r) f()\n{\n\tret;\n}\n"};
   for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
     char *text = text_of(20, shared[i]);
-    assert_int_equal(cuda_pieces_cut(text, 1024, CUDA_PIECES, piece), 0);
+    assert_int_equal(cuda_pieces_cut(arena, text, 1024, CUDA_PIECES, piece), 0);
     free(text);
   }
   char *text = text_of(20, "");
-  assert_int_equal(cuda_pieces_cut(text, 1024, 1, piece), 0);
-  assert_int_equal(cuda_pieces_cut(text, strlen(text), CUDA_PIECES, piece), 0);
-  int count = cuda_pieces_cut(text, strlen(text) / 3, CUDA_PIECES, piece);
+  assert_int_equal(cuda_pieces_cut(arena, text, 1024, 1, piece), 0);
+  assert_int_equal(cuda_pieces_cut(arena, text, strlen(text), CUDA_PIECES, piece), 0);
+  int count = cuda_pieces_cut(arena, text, strlen(text) / 3, CUDA_PIECES, piece);
   assert_int_equal(count, 2);
-  free_pieces(piece, count);
   free(text);
   text = text_of(1, "");
-  assert_int_equal(cuda_pieces_cut(text, 1, CUDA_PIECES, piece), 0);
+  assert_int_equal(cuda_pieces_cut(arena, text, 1, CUDA_PIECES, piece), 0);
   free(text);
   static const char *const none[] = {"", "\n", "}", "}\n}\n", ".version 8.0\n", ".entry", ".visible .entry k(\n", "//", "{\n"};
-  for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_int_equal(cuda_pieces_cut(none[i], 1, CUDA_PIECES, piece), 0);
+  for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_int_equal(cuda_pieces_cut(arena, none[i], 1, CUDA_PIECES, piece), 0);
 }
 
 /* In memory of just this size: what reads beyond it is found by AddressSanitizer. */
@@ -119,11 +113,10 @@ static void hostile(void **state) {
       random = random * 6364136223846793005u + 1442695040888963407u;
       copy[(size_t)(random >> 33) % size] = "}\n{./\r \t"[random >> 20 & 7];
     }
-    int count = cuda_pieces_cut(copy, 512, 1 + turn % CUDA_PIECES, piece);
+    int count = cuda_pieces_cut(arena, copy, 512, 1 + turn % CUDA_PIECES, piece);
     assert_in_range(count, 0, CUDA_PIECES);
     were_cut += count > 0;
     for (int p = 0; p < count; p++) assert_true(strlen(piece[p]) <= size);
-    free_pieces(piece, count);
     free(copy);
   }
   assert_true(were_cut > 50);
@@ -132,5 +125,8 @@ static void hostile(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(cut), cmocka_unit_test(stays_whole), cmocka_unit_test(hostile)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  arena = arena_new();
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  arena_free(arena);
+  return failed;
 }

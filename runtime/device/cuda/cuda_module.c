@@ -93,7 +93,7 @@ Status cuda_module_load(const CudaDriver *driver, const char *path, const char *
 typedef struct {
   const CudaDriver *driver;
   CudaContext context;
-  char *text;
+  const char *text;
   Logs *logs; /* NULL: no memory for them */
   CudaModule module;
   CudaResult result;
@@ -146,12 +146,13 @@ static void warn_of_pieces(const char *path, const Piece *piece, int count) {
 
 /* False: there is one piece, or something is wrong with one of them, which the driver is to say of the whole text. */
 static bool load_pieces(const CudaDriver *driver, const char *path, const char *ptx, CudaModules *out) {
+  Arena *arena = arena_new();
   char *text[CUDA_PIECES];
   Piece piece[CUDA_PIECES] = {0};
   const char *wanted = getenv("FT_CUDA_MODULES");
   long most = wanted && *wanted ? strtol(wanted, NULL, 10) : CUDA_PIECES;
   most = most < 1 ? 1 : most > CUDA_PIECES ? CUDA_PIECES : most;
-  int count = cuda_pieces_cut(ptx, CUDA_PIECE_BYTES, (int)most, text);
+  int count = cuda_pieces_cut(arena, ptx, CUDA_PIECE_BYTES, (int)most, text);
   for (int i = 0; i < count; i++) piece[i].text = text[i];
   bool is_loaded = count > 0 && compile_all_pieces(driver, piece, count);
   if (is_loaded) warn_of_pieces(path, piece, count);
@@ -161,8 +162,8 @@ static bool load_pieces(const CudaDriver *driver, const char *path, const char *
     else if (piece[i].module)
       driver->module_unload(piece[i].module);
     free(piece[i].logs);
-    free(text[i]);
   }
+  arena_free(arena);
   return is_loaded;
 }
 

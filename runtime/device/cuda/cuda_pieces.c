@@ -44,32 +44,21 @@ typedef struct {
   int piece; /* of a kernel */
 } Stretch;
 
-typedef struct {
-  Stretch *at;
-  size_t count, room;
-} Stretches;
+typedef VEC(Stretch) Stretches;
 
-static bool add_stretch(Stretches *all, Stretch stretch) {
-  if (!stretch.count) return true;
-  if (all->count == all->room) {
-    size_t room = all->room ? 2 * all->room : 64;
-    Stretch *more = realloc(all->at, room * sizeof *more);
-    if (!more) return false;
-    all->at = more, all->room = room;
-  }
-  all->at[all->count++] = stretch;
-  return true;
+static void add_stretch(Arena *arena, Stretches *all, Stretch stretch) {
+  if (stretch.count) VEC_PUSH(arena, *all, stretch);
 }
 
 /* The stretches of the text, without lines that are comments. False: it cannot be cut. */
-static bool split_text(const char *ptx, Stretches *all) {
+static bool split_text(Arena *arena, const char *ptx, Stretches *all) {
   Stretch now = {.at = ptx};
   int depth = 0;
   for (PtxLine line = first_line(ptx); line.count; line = first_line(line.at + line.count)) {
     bool is_comment = !now.is_kernel && line_begins(line, "//");
     if (!now.is_kernel && !is_comment && (line_has(line, ".global") || line_has(line, ".func"))) return false;
     if (is_comment || (!now.is_kernel && is_entry(line))) {
-      if (!add_stretch(all, now)) return false;
+      add_stretch(arena, all, now);
       now = (Stretch){.at = line.at, .is_kernel = !is_comment};
     }
     if (is_comment) {
@@ -81,11 +70,12 @@ static bool split_text(const char *ptx, Stretches *all) {
     depth += now.is_kernel ? line_braces(line) : 0;
     if (before > 0 && depth <= 0) {
       depth = 0;
-      if (!add_stretch(all, now)) return false;
+      add_stretch(arena, all, now);
       now = (Stretch){.at = line.at + line.count};
     }
   }
-  return !now.is_kernel && add_stretch(all, now);
+  add_stretch(arena, all, now);
+  return !now.is_kernel;
 }
 
 static int larger_first(const void *a, const void *b) {
@@ -95,11 +85,10 @@ static int larger_first(const void *a, const void *b) {
 }
 
 /* Gives each kernel, the largest first, to the piece that has the least. */
-static bool share_kernels(const Stretches *all, int pieces) {
+static void share_kernels(Arena *arena, const Stretches *all, int pieces) {
   size_t size[CUDA_PIECES] = {0}, count = 0;
-  Stretch **kernel = malloc(all->count * sizeof *kernel);
-  if (!kernel) return false;
-  for (size_t i = 0; i < all->count; i++)
+  Stretch **kernel = ARENA_ARRAY(arena, Stretch *, all->count);
+  for (int i = 0; i < all->count; i++)
     if (all->at[i].is_kernel) kernel[count++] = &all->at[i];
   qsort(kernel, count, sizeof *kernel, larger_first);
   for (size_t i = 0; i < count; i++) {
@@ -109,14 +98,11 @@ static bool share_kernels(const Stretches *all, int pieces) {
     kernel[i]->piece = least;
     size[least] += kernel[i]->count;
   }
-  free(kernel);
-  return true;
 }
 
-static char *piece_text(const Stretches *all, int piece, size_t room) {
-  char *text = malloc(room + 1), *to = text;
-  if (!text) return NULL;
-  for (size_t i = 0; i < all->count; i++) {
+static char *piece_text(Arena *arena, const Stretches *all, int piece, size_t room) {
+  char *text = arena_alloc(arena, room + 1), *to = text;
+  for (int i = 0; i < all->count; i++) {
     const Stretch *s = &all->at[i];
     if (s->is_kernel && s->piece != piece) continue;
     memcpy(to, s->at, s->count);
@@ -126,19 +112,17 @@ static char *piece_text(const Stretches *all, int piece, size_t room) {
   return text;
 }
 
-int cuda_pieces_cut(const char *ptx, size_t least, int most, char *piece[CUDA_PIECES]) {
+int cuda_pieces_cut(Arena *arena, const char *ptx, size_t least, int most, char *piece[CUDA_PIECES]) {
   Stretches all = {0};
-  size_t bytes = 0, kernels = 0, pieces = 0, made = 0;
-  if (split_text(ptx, &all))
-    for (size_t i = 0; i < all.count; i++)
-      if (all.at[i].is_kernel) bytes += all.at[i].count, kernels++;
-  pieces = bytes / least;
+  size_t bytes = 0, kernels = 0;
+  if (!split_text(arena, ptx, &all)) return 0;
+  for (int i = 0; i < all.count; i++)
+    if (all.at[i].is_kernel) bytes += all.at[i].count, kernels++;
+  size_t pieces = bytes / least;
   if (pieces > kernels) pieces = kernels;
   if (pieces > (size_t)most) pieces = (size_t)most;
-  if (pieces > 1 && share_kernels(&all, (int)pieces))
-    while (made < pieces && (piece[made] = piece_text(&all, (int)made, strlen(ptx)))) made++;
-  free(all.at);
-  if (made == pieces && pieces > 1) return (int)made;
-  while (made) free(piece[--made]);
-  return 0;
+  if (pieces < 2) return 0;
+  share_kernels(arena, &all, (int)pieces);
+  for (int i = 0; i < (int)pieces; i++) piece[i] = piece_text(arena, &all, i, strlen(ptx));
+  return (int)pieces;
 }
