@@ -126,7 +126,7 @@ BY_PAIRS void dpbf16_product(const PairStrip *s, int64_t columns, int64_t across
 static void score_pairs(const AttentionProblem *p, const Block *block, PairProduct *product, const uint32_t *a,
                         const uint32_t *b, float *c) {
   int64_t words = words_for(p->features);
-  for (Part part = {0}; next_part(p, block, &part);)
+  for (Part part = {0}; part_next(p, block, &part);)
     product(&(PairStrip){a + part.first * words, words, b, part.rows, TILE, words, c + part.first * TILE, false},
             2 * words_for(part.keys), TILE);
 }
@@ -135,7 +135,7 @@ static void score_pairs(const AttentionProblem *p, const Block *block, PairProdu
 static void multiply_key_pairs(const AttentionProblem *p, const Block *block, PairProduct *product, const float *weight,
                                uint32_t *narrow, const uint32_t *b, float *c, bool adds) {
   int64_t width = padded(p->features);
-  for (Part part = {0}; next_part(p, block, &part);) {
+  for (Part part = {0}; part_next(p, block, &part);) {
     uint32_t *left = narrow + part.first * TILE_WORDS;
     float *to = c + part.first * width;
     narrow_rows(weight + part.first * TILE, part.rows, part.keys, left);

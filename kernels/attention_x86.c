@@ -193,7 +193,7 @@ typedef struct {
   int64_t first, rows, keys;
 } Part;
 /* The next ones; of {0}: the first. False: there are none. */
-static bool next_part(const AttentionProblem *p, const Block *block, Part *part) {
+static bool part_next(const AttentionProblem *p, const Block *block, Part *part) {
   part->first += part->rows;
   part->rows = smaller(rows_of_part(p, block), block->count - part->first);
   part->keys = keys_of_row(p, block, part->first + part->rows - 1);
@@ -342,7 +342,7 @@ static void forward_begin(const Block *block, int64_t width, Forward *f) {
 
 /* c[rows][columns] = a product of the block's queries and keys, in parts. */
 static void multiply_scores(const AttentionProblem *p, const Block *block, Rows a, const float *b, float *c) {
-  for (Part part = {0}; next_part(p, block, &part);)
+  for (Part part = {0}; part_next(p, block, &part);)
     attention_product(part.rows, padded(part.keys), p->features, (Left){a.at + part.first * a.step, a.step, 1}, b,
                       TILE, c + part.first * TILE, TILE, false);
 }
@@ -350,7 +350,7 @@ static void multiply_scores(const AttentionProblem *p, const Block *block, Rows 
 /* c[rows][width] = or += the block's weights times rows of its keys, in parts. */
 static void multiply_keys(const AttentionProblem *p, const Block *block, const float *weight, Rows b, float *c,
                           int64_t c_row, bool adds) {
-  for (Part part = {0}; next_part(p, block, &part);)
+  for (Part part = {0}; part_next(p, block, &part);)
     attention_product(part.rows, padded(p->features), part.keys, (Left){weight + part.first * TILE, TILE, 1}, b.at,
                       b.step, c + part.first * c_row, c_row, adds);
 }
