@@ -76,6 +76,20 @@ class Generate(support.Case):
         artifact = self.compile(gpt.BYTES, "-D", "D=32", "-D", "L=1", "-D", "T=20", "--set", "train.batch=1", "--set", "train.precision=bf16")
         self.same(artifact, [1, 15], 20, "--temperature", "0")
 
+    def test_dropout_of_training_leaves_the_cache(self):
+        """Attention that drops weights in training is plain attention where nothing is trained: it has kernels of its own, and the cache."""
+        self.weights(self.bytes_shapes(32, 2), 8)
+        with open(gpt.BYTES) as file:
+            model = file.read().replace("causal=true", "causal=true, dropout=0.4")
+        self.assertIn("dropout", model)
+        flags = ["-D", "D=32", "-D", "L=2", "-D", "T=20", "--set", "train.batch=2"]
+        artifact = self.compile(model, *flags)
+        plain = self.compile(gpt.BYTES, *flags, name="plain.so")
+        self.same(artifact, [1, 15, 30], 20, "--temperature", "0")
+        prompt = [5, 200, 31]
+        tokens = [self.generate(one, prompt, 30, "--temperature", "0", *more)[0] for one in (artifact, plain) for more in ([], ["--no-cache"])]
+        self.assertEqual(tokens, tokens[:1] * 4)
+
     def test_texts_side_by_side(self):
         """Prompts of different lengths, more texts than go on at once, beyond the window: each text has the tokens it has alone."""
         self.weights(self.bytes_shapes(32, 2), 7)

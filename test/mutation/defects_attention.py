@@ -44,3 +44,5 @@ defect("attention-part-unseen", "kernels/attention_x86.c", "    clear_unseen(blo
 defect("attention-part-weights", "kernels/attention_x86.c", "    clear_unseen(block, seen, score);\n", "", "unit codegen_attention")
 defect("attention-part-pairs", "kernels/attention_pairs.h", "rows_before(p, block, j) / PAIRED * PAIRED,", "rows_before(p, block, j),", "unit codegen_attention")
 defect("attention-part-nothing", "kernels/attention_pairs.h", "    else if (!adds)\n", "    else if (false)\n", "unit codegen_attention")
+# dropout is of training
+defect("attention-dropout-evaluated", "frontend/builtin_attention.c", "  if (!builder_trains(call->b)) out->dropout = 0;\n", "", "py test/e2e/generate.py")
