@@ -325,8 +325,7 @@ POINT(math) {
   LLVMTypeRef type = emit_register_type(p->emitter, node->type.dtype), types[2] = {type, type};
   unsigned count = (unsigned)node->input_count;
   char name[64];
-  bool is_approximate =
-      module->target == TARGET_PTX && node_attr(node, ATTR_KIND) != NULL;
+  bool is_approximate = node_attr(node, ATTR_KIND) != NULL;
   snprintf(name, sizeof name, "ft_%s%s_%s", op_info[node->op].text,
            is_approximate ? "_approximate" : "", node->type.dtype == DT_F64 ? "f64" : "f32");
   LLVMTypeRef signature = LLVMFunctionType(type, types, count, false);

@@ -585,6 +585,4 @@ MATH float ft_random_f32(int64_t seed, int64_t step, int64_t stream, int64_t ele
 
 /* ── 16-bit floats ───────────────────────────────────────────────────────────────────────────── */
 #include "kernels/float16.h"
-#ifdef __NVPTX__
 #include "kernels/approximate.h"
-#endif

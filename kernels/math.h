@@ -32,7 +32,7 @@ float ft_cos_f32(float x);
 float ft_pow_f32(float x, float y);
 float ft_sqrt_f32(float x);
 float ft_rsqrt_f32(float x);
-/* On a GPU, for what is rounded to 16 bits: kernels/approximate.h. */
+/* For what is rounded to 16 bits: kernels/approximate.h. */
 float ft_exp_approximate_f32(float x);
 float ft_tanh_approximate_f32(float x);
 float ft_sigmoid_approximate_f32(float x);

@@ -1,17 +1,17 @@
-/* approximate: on a GPU, marks the elementary functions that its approximate instructions may
- * compute (kernels/approximate.h): where numbers of 16 bits come in or go out, their errors are
+/* approximate: marks the elementary functions that may be computed with less exactness than f32 has, in fewer
+ * instructions (kernels/approximate.h): where numbers of 16 bits come in or go out, the errors are
  * below those of the rounding. Two kinds are marked:
  *
  * - those of which only bf16 and f16 are made (by arithmetic of f32 and casts);
  * - those that are made of bf16 or f16, of which only bf16, f16 and sums are made: the softmax of
  *   logits of 16 bits, and the loss that its sum goes into; gradients of biases.
  *
- * And attention of bf16 and f16 whose scores are capped: their tanh.
+ * And attention of bf16 and f16 whose scores are capped: their tanh, on a GPU (that of the CPU's kernels is exact).
  *
  * What is compared, taken the maximum of or given out as f32 stays exact; only the largest number by which fp8 scales
  * what it rounds (float8.h) may be one of such, as it is with an error below that of the rounding. The mark is made before
  * any value is computed twice, so that all copies of a value are equal. ftc --exact-math leaves the
- * pass out. Interpreter and CPU do not look at the mark. */
+ * pass out. The interpreter does not look at the mark. */
 #include "passes/pass.h"
 
 static bool has_approximate_form(const Node *node) {

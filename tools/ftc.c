@@ -273,8 +273,6 @@ static int check_request(Request *request) {
     return fail_usage("%s", "--check-memory is for the CPU; 'ftrun --device sim' checks every access of a .ptx");
   const char *gpu_only = request->codegen.wait_polls ? "--debug-waits" : request->codegen.wants_cubin ? "--cubin" : NULL;
   if (!is_ptx && gpu_only) return fail_usage("%s is for a GPU, whose code is a .ptx: -o OUT.ptx", gpu_only);
-  if (!is_ptx && request->exact_math)
-    return fail_usage("%s", "--exact-math is for a GPU: on the CPU no function is approximate");
   if (!request->emit && request->output && !is_ptx && !has_extension(request->output, ".so"))
     return fail_usage("the output's name tells the target: it must end in .so, .ptx or .ft, not '%s'", request->output);
   if (!request->emit && request->output && !is_ptx && !machine && request->codegen.gpu)

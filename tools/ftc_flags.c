@@ -79,7 +79,7 @@ static const Flag ftc_flags[] = {
      "the names are listed below "
      "(may be repeated)"},
     {"--exact-math", FLAG_SWITCH, 1, NULL, NULL,
-     "GPU: no approximate exp, tanh, sigmoid and erf where results or operands have 16 bits "
+     "no approximate exp, tanh, sigmoid and erf where results or operands have 16 bits "
      "(docs/cuda.md)"},
     {"--check-memory", FLAG_SWITCH, 1, NULL, NULL,
      "CPU: every access of a generated kernel asks whether it is inside of its tensor; if not, the "

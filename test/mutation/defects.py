@@ -31,6 +31,13 @@ defect("prod-zeros", G, "binary(g, OP_EQ, zeros, like(g, zeros, 1))", "binary(g,
 defect("weight-forgotten", "frontend/weight.c", "  if (op == OP_SUM && !is_mask)\n    value =", "  if (op == OP_SUM && !is_mask && false)\n    value =",
        "py test/random/daily.py")
 
+# ── kernels/approximate.h ──
+A, AT = "kernels/approximate.h", "py test/e2e/approximate.py"
+defect("approximate-overflow", A, "y > 129.0f ? 129.0f : y;", "y > 127.0f ? 127.0f : y;", AT)
+defect("approximate-underflow", A, "y < -126.0f ? -126.0f : y;", "y < -125.0f ? -125.0f : y;", AT)
+defect("approximate-nan", A, "y = y > 129.0f ? 129.0f : y;", "y = y < 129.0f ? y : 129.0f;", AT)
+defect("approximate-term", A, "twice = twice * f + 0x1.3cea88p-6f;", "twice = twice * f + 0x1.3dea88p-6f;", AT)
+
 # ── passes/simplify*.c, cse.c ──
 M, MT = "passes/simplify_move.c", "unit passes_meaning"
 defect("slice-of-slice", M, "start[i] = inner[i] + outer[i] * inner_step[i];", "start[i] = inner[i] + outer[i];", MT)

@@ -27,7 +27,7 @@ typedef struct {
  * together), four for elementary functions (kernels/math.h), four for sums of rounded terms. */
 #define NOISE_PLAIN 0x1p-23
 #define NOISE_ELEMENTARY 0x1p-22
-/* Those that a GPU approximates (passes/approximate.c): tanh the most. */
+/* Those that are approximate (passes/approximate.c, kernels/approximate.h). */
 #define NOISE_APPROXIMATE 0x1p-18
 #define NOISE_SUM 0x1p-22
 #define NOISE_TF32 0x1p-11
