@@ -2,6 +2,7 @@
  * The domain's digits become a loop nest whose innermost loop is what LLVM vectorises. */
 #include "codegen/emit_private.h"
 #include "codegen/host_private.h"
+#include "codegen/own_index.h"
 #include <llvm-c/DebugInfo.h>
 #include <string.h>
 
@@ -213,31 +214,58 @@ static Index index_in_concat(Emitter *e, const Node *concat, int k, int64_t offs
   return at;
 }
 
-/* Emits the rows of part `k`, which has `before` rows in front of it; returns their number. */
-static int64_t host_loop_emit_part(HostKernel *kernel, const Node *concat, int k, int64_t offset,
-                                   int64_t before) {
+typedef struct {
+  const Node *concat;
+  int part;
+  int64_t offset; /* along the axis */
+} Part;
+
+static void store_part(HostKernel *kernel, const Index *index, void *user) {
+  const Part *part = user;
   Emitter *e = &kernel->emitter;
-  const Node *part = node_base(concat->input[k]);
-  const Shape *shape = &part->type.shape;
+  const Node *node = node_base(part->concat->input[part->part]);
+  Index at = index_in_concat(e, part->concat, part->part, part->offset, index);
+  emit_store_at(e, e->pointer[e->input_count], node->type.dtype, index_linear(e, &at), emit_value(e, node, index));
+}
+
+/* What of the items [begin, end) is this part's, of `items` with so many before it; several of them are one of its own. */
+static void own_items(HostKernel *kernel, int64_t before, int64_t items, int64_t each, LLVMValueRef bound[2]) {
+  Emitter *e = &kernel->emitter;
+  bound[0] = kernel->begin, bound[1] = kernel->end;
+  for (int i = 0; i < 2; i++) {
+    bound[i] = LLVMBuildSub(e->builder, bound[i], emit_index_const(e, before), "");
+    LLVMValueRef zero = emit_index_const(e, 0), is_low = LLVMBuildICmp(e->builder, LLVMIntSLT, bound[i], zero, "");
+    bound[i] = LLVMBuildSelect(e->builder, is_low, zero, bound[i], "");
+    bound[i] = emit_min(e, bound[i], emit_index_const(e, items));
+    if (each > 1) bound[i] = emit_div(e, emit_add(e, bound[i], emit_index_const(e, each - 1)), each);
+  }
+}
+
+/* Emits a part, which has `before` items in front of it; returns their number. An item is a row, or, where rows are made in tiles,
+ * as many elements of one: so items of all parts are of one size. */
+static int64_t host_loop_emit_part(HostKernel *kernel, Part *part, int64_t before) {
+  Emitter *e = &kernel->emitter;
+  const Node *node = node_base(part->concat->input[part->part]);
+  const Shape *shape = &node->type.shape;
   int outer = shape->rank - 1;
   int64_t length = shape->dim[outer], rows = shape_elements(shape) / length;
-  LLVMValueRef zero = emit_index_const(e, 0), bound[2] = {kernel->begin, kernel->end};
-  for (int i = 0; i < 2; i++) { /* into [0, rows] */
-    bound[i] = LLVMBuildSub(e->builder, bound[i], emit_index_const(e, before), "");
-    LLVMValueRef is_low = LLVMBuildICmp(e->builder, LLVMIntSLT, bound[i], zero, "");
-    bound[i] = LLVMBuildSelect(e->builder, is_low, zero, bound[i], "");
-    bound[i] = emit_min(e, bound[i], emit_index_const(e, rows));
+  LLVMValueRef bound[2];
+  HostTurn turn;
+  if (host_turn_find(kernel, shape->dim, shape->rank, own_index_reads_of(kernel->scratch, kernel->body, node), &turn)) {
+    int64_t each = turn.rows.size * turn.columns.size / length, items = turn.items * (each > 1 ? each : 1);
+    own_items(kernel, before, items, each, bound);
+    host_turn_loops(&turn, bound[0], bound[1], store_part, part);
+    return items;
   }
+  own_items(kernel, before, rows, 1, bound);
   HostLoop items = host_loop_open(kernel, bound[0], bound[1], 1, NULL, 0);
   LLVMValueRef value[MAX_RANK];
   host_unravel(kernel, items.counter, shape->dim, outer, value);
   Index index = {0};
   for (int d = 0; d < outer; d++) index_push(&index, shape->dim[d], value[d], false);
-  HostLoop row = host_loop_open(kernel, zero, emit_index_const(e, length), 1, NULL, 0);
+  HostLoop row = host_loop_open(kernel, emit_index_const(e, 0), emit_index_const(e, length), 1, NULL, 0);
   index_push(&index, length, row.counter, true);
-  Index at = index_in_concat(e, concat, k, offset, &index);
-  emit_store_at(e, e->pointer[e->input_count], part->type.dtype, index_linear(e, &at),
-                emit_value(e, part, &index));
+  store_part(kernel, &index, part);
   host_loop_close(kernel, &row, NULL);
   host_loop_close(kernel, &items, NULL);
   return rows;
@@ -245,15 +273,20 @@ static int64_t host_loop_emit_part(HostKernel *kernel, const Node *concat, int k
 
 static void emit_parts(HostKernel *kernel, const Node *concat, Kernel *out) {
   int axis = (int)node_int(concat, ATTR_AXIS, 0);
-  int64_t rows = 0, offset = 0;
+  int64_t items = 0;
+  Part part = {.concat = concat};
   host_start(kernel, kernel->name, false);
-  for (int k = 0; k < concat->input_count; k++) {
-    rows += host_loop_emit_part(kernel, concat, k, offset, rows);
-    offset += concat->input[k]->type.shape.dim[axis];
+  for (; part.part < concat->input_count; part.part++) {
+    items += host_loop_emit_part(kernel, &part, items);
+    part.offset += concat->input[part.part]->type.shape.dim[axis];
   }
   host_finish(kernel);
-  int64_t length = kernel->elements / rows;
-  host_add_launch(kernel, out, kernel->name, rows, host_grain(kernel, length));
+  host_add_launch(kernel, out, kernel->name, items, host_grain(kernel, (kernel->elements + items - 1) / items));
+}
+
+static void store_all(HostKernel *kernel, const Index *index, void *user) {
+  (void)user;
+  host_store_results(kernel, NULL, index);
 }
 
 void host_emit_loop(HostKernel *kernel, Kernel *out) {
@@ -263,6 +296,13 @@ void host_emit_loop(HostKernel *kernel, Kernel *out) {
     return;
   }
   host_start(kernel, kernel->name, false);
-  host_loop_nest(kernel, kernel->name, out);
+  const bool *is_own = own_index_reads(kernel->scratch, kernel->node);
+  HostTurn turn;
+  if (host_turn_find(kernel, kernel->domain.extent, kernel->domain.count, is_own, &turn)) {
+    host_turn_loops(&turn, kernel->begin, kernel->end, store_all, NULL);
+    host_add_launch(kernel, out, kernel->name, turn.items, host_grain(kernel, turn.rows.size * turn.columns.size));
+  } else {
+    host_loop_nest(kernel, kernel->name, out);
+  }
   host_finish(kernel);
 }

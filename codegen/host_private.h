@@ -71,6 +71,35 @@ void host_loop_close(HostKernel *kernel, HostLoop *loop, LLVMValueRef *next);
 /* Stores all results over the whole domain; the kernel is started, and the caller finishes it. */
 void host_loop_nest(HostKernel *kernel, const char *name, Kernel *out);
 
+/* ── loops that read transposed (host_transpose.c) ── */
+enum { HOST_MOST_TURNED = 4 };
+typedef struct HostTurn HostTurn;
+typedef struct {
+  HostTurn *turn;
+  const Node *node;          /* the transpose */
+  LLVMValueRef room, memory; /* a tile of it in its own order, and in the results' */
+} HostTurned;
+typedef struct {
+  int64_t size, count, room; /* of a tile along a digit; how many; what the largest one takes */
+} HostTile;
+struct HostTurn {
+  HostKernel *kernel;
+  int count, row; /* digits; the one along which the transposes read neighbours. Along the last one results lie */
+  int64_t extent[MAX_RANK], tiles[MAX_RANK];
+  HostTile rows, columns;
+  int64_t items; /* tiles */
+  HostTurned turned[HOST_MOST_TURNED];
+  int turned_count;
+  LLVMValueRef place; /* in its tile: the element that is being made */
+};
+/* Stores what a loop makes at an index. */
+typedef void HostStore(HostKernel *kernel, const Index *index, void *user);
+/* Is there a transpose that a loop over these digits would read far apart, among those that are read at the loop's own index
+ * (own_index.h)? */
+bool host_turn_find(HostKernel *kernel, const int64_t *extent, int count, const bool *is_own, HostTurn *turn);
+/* The loops over tiles [from, to). */
+void host_turn_loops(HostTurn *turn, LLVMValueRef from, LLVMValueRef to, HostStore *store, void *user);
+
 /* ── costs (host_cost.c) ── */
 /* Rough nanoseconds for one element of the domain, memory traffic included. */
 double host_cost(const HostKernel *kernel);

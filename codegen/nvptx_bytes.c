@@ -8,7 +8,7 @@
  * of all of them, is changed by an exclusive or of its lowest three bits with a number that the 16 columns of one thread
  * share: so the threads of a warp meet all banks once, as they write and as they read. */
 #include "codegen/nvptx_private.h"
-#include "codegen/nvptx_turn.h"
+#include "codegen/turn.h"
 
 enum {
   BYTES_PIECE = 16,

@@ -12,4 +12,6 @@
 
 /* By node id of the fused node's body: is it read, and at the kernel's own index only? */
 const bool *own_index_reads(Arena *scratch, const Node *fused);
+/* The same where a loop of its own makes `root`, at that node's index. */
+const bool *own_index_reads_of(Arena *scratch, const Graph *body, const Node *root);
 #endif

@@ -118,6 +118,8 @@ static void choose_processor(Module *module, const CodegenOptions *options) {
     if (!host) memory_none();
     module->tune = arena_strdup(module->arena, host);
     LLVMDisposeMessage(host);
+    /* AMD's processors gather more slowly than they load one element after the other: a choice of instructions, no demand */
+    if (!strncmp(module->tune, "znver", 5)) module->features = "+prefer-no-gather";
   }
 }
 

@@ -31,6 +31,15 @@ defect("prod-zeros", G, "binary(g, OP_EQ, zeros, like(g, zeros, 1))", "binary(g,
 defect("weight-forgotten", "frontend/weight.c", "  if (op == OP_SUM && !is_mask)\n    value =", "  if (op == OP_SUM && !is_mask && false)\n    value =",
        "py test/random/daily.py")
 
+# ── codegen/host_transpose.c, kernels/transpose_x86.c ──
+H, HT = "codegen/host_transpose.c", "py test/num/transposes.py"
+defect("host-turn-last", H, "LLVMIntEQ, number, emit_index_const(e, tile->count - 1)", "LLVMIntEQ, number, emit_index_const(e, tile->count)", HT)
+defect("host-turn-own", H, "node->op != OP_TRANSPOSE || !is_own[i] ||", "node->op != OP_TRANSPOSE ||", HT)
+defect("host-turn-other-row", H, "if (!is_long || (turn->turned_count && row != turn->row)) continue;", "if (!is_long || turn->turned_count > 1) continue;", HT)
+defect("host-turn-room", H, "emit_index_const(e, turn->columns.room), columns, rows};", "emit_index_const(e, turn->columns.room), rows, columns};", HT)
+defect("host-turn-parts", "codegen/host_loop.c", "emit_add(e, bound[i], emit_index_const(e, each - 1)), each);", "bound[i], each);", HT)
+defect("turn-8", "kernels/transpose_x86.c", "TRANSPOSE(8, 16, 4)", "TRANSPOSE(8, 16, 3)", HT)
+
 # ── kernels/approximate.h ──
 A, AT = "kernels/approximate.h", "py test/e2e/approximate.py"
 defect("approximate-overflow", A, "y > 129.0f ? 129.0f : y;", "y > 127.0f ? 127.0f : y;", AT)

@@ -279,7 +279,10 @@ class Files(support.Case):
                     try:
                         got = self.program.decode(bad)
                         with Image.open(io.BytesIO(bad)) as image:
-                            numpy.testing.assert_array_equal(got, numpy.asarray(image.convert("RGB")))
+                            expected = numpy.array(image.convert("RGB"))
+                            if image.mode == "P":  # an index behind the palette's end: black, and a grey in Pillow
+                                expected[numpy.asarray(image) >= len(image.getpalette(None) or ()) // 3] = 0
+                            numpy.testing.assert_array_equal(got, expected)
                     except Failed as error:
                         refused += 1
                         self.assertRegex(str(error), "^failed (the (JPEG|PNG) image|the image has|the file is empty|neither)")

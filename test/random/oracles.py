@@ -24,7 +24,7 @@ def choices():
 
 
 HOPPER = ("wgmma", "attention_wgmma", "attention_tiles", "tma", "clusters", "conv_regions", "early_launch")
-GPU = (*HOPPER, "transpose_tiles", "column_sums", "row_sums", "slope_epilogues", "channels", "moments", "masks", "window_tiles", "narrow_rows", "row_chains")
+GPU = (*HOPPER, "column_sums", "row_sums", "slope_epilogues", "channels", "moments", "masks", "window_tiles", "narrow_rows", "row_chains")
 CPU = ("concat_parts", "widen", "winograd")
 FLOAT8_GPUS = ("sm_89", "sm_90a")  # they multiply 8-bit floats; the others, what was rounded to them
 FLOAT8_TILES = (1, 10), (11, 17), (11, 17), (18, 24), (25, 31), (32, 38)  # mma.sync's, wgmma's, those with tensor maps, of both kinds of clusters

@@ -1,6 +1,7 @@
-/* nvptx_turn: which dimensions a transpose exchanges (codegen/nvptx_transpose.c, codegen/nvptx_bytes.c). */
-#ifndef FT_CODEGEN_NVPTX_TURN_H
-#define FT_CODEGEN_NVPTX_TURN_H
+/* turn: which dimensions a transpose exchanges: for kernels that go through both orders in tiles (host_transpose.c,
+ * nvptx_transpose.c, nvptx_bytes.c). */
+#ifndef FT_CODEGEN_TURN_H
+#define FT_CODEGEN_TURN_H
 #include "ir/graph.h"
 
 /* A transpose in as few dimensions as possible, of the result: what stays side by side is one, and none is 1. */
