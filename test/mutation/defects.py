@@ -178,7 +178,7 @@ defect("row-sums-pattern", "passes/fuse_group.c", "pattern[0] != -rows->reduced 
 defect("product-maxima-join", "kernels/gemm_columns.h", "if (is_maximum(number) && a > b) return a;", "if (is_maximum(number) && a < b) return a;", "py test/e2e/column_sums.py")
 defect("product-maxima-number", "codegen/nvptx_sums.c", "? c->totals - c->maxima + maxima : totals;", "? maxima : totals;", "py test/e2e/column_sums.py")
 defect("product-sums-batch", "passes/fuse_prepare.c", "return form.batch == 1 && dot", "return dot", "lit passes/row_sums.ftir")
-defect("turn-source""codegen/turn.c", "codegen/nvptx_transpose.c", "turn->source[i] += place[j] < place[i];", "turn->source[i] += place[j] > place[i];", RANDOM)
+defect("turn-source", "codegen/turn.c", "turn->source[i] += place[j] < place[i];", "turn->source[i] += place[j] > place[i];", RANDOM)
 
 # ── kernels ──
 defect("gpu-model-last-round", "plan/gpu_model.c", "if (!rest && full) full--, rest = at_once;", "if (false) full--, rest = at_once;", "unit plan_gpu_model")
