@@ -237,7 +237,7 @@ static void own_items(HostKernel *kernel, int64_t before, int64_t items, int64_t
     LLVMValueRef zero = emit_index_const(e, 0), is_low = LLVMBuildICmp(e->builder, LLVMIntSLT, bound[i], zero, "");
     bound[i] = LLVMBuildSelect(e->builder, is_low, zero, bound[i], "");
     bound[i] = emit_min(e, bound[i], emit_index_const(e, items));
-    if (each > 1) bound[i] = emit_div(e, emit_add(e, bound[i], emit_index_const(e, each - 1)), each);
+    bound[i] = emit_div(e, bound[i], each);
   }
 }
 
@@ -252,7 +252,7 @@ static int64_t host_loop_emit_part(HostKernel *kernel, Part *part, int64_t befor
   LLVMValueRef bound[2];
   HostTurn turn;
   if (host_turn_find(kernel, shape->dim, shape->rank, own_index_reads_of(kernel->scratch, kernel->body, node), &turn)) {
-    int64_t each = turn.rows.size * turn.columns.size / length, items = turn.items * (each > 1 ? each : 1);
+    int64_t each = (turn.rows.size * turn.columns.size + length - 1) / length, items = turn.items * each;
     own_items(kernel, before, items, each, bound);
     host_turn_loops(&turn, bound[0], bound[1], store_part, part);
     return items;
