@@ -36,7 +36,7 @@ H, HT = "codegen/host_transpose.c", "py test/num/transposes.py"
 defect("host-turn-last", H, "LLVMIntEQ, number, emit_index_const(e, tile->count - 1)", "LLVMIntEQ, number, emit_index_const(e, tile->count)", HT)
 defect("host-turn-own", H, "node->op != OP_TRANSPOSE || !is_own[i] ||", "node->op != OP_TRANSPOSE ||", HT)
 defect("host-turn-room", H, "emit_index_const(e, turn->columns.room), columns, rows};", "emit_index_const(e, turn->columns.room), rows, columns};", HT)
-defect("host-turn-parts", "codegen/host_loop.c", "own_items(kernel, before, items, each, bound);", "own_items(kernel, 0, items, each, bound);", HT)
+defect("host-turn-parts", "codegen/host_loop.c", "    return items;\n  }\n  own_items", "    return turn.items;\n  }\n  own_items", HT)
 defect("turn-8", "kernels/transpose_x86.c", "TRANSPOSE(8, 16, 4)", "TRANSPOSE(8, 16, 3)", HT)
 
 # ── kernels/approximate.h ──
