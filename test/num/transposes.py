@@ -75,8 +75,9 @@ class Transposes(support.Case):
         for name, value in data.items():
             numpy.save(self.path(name + ".npy"), value[:rows])
             inputs += ["--input", f"{name}=" + self.path(name + ".npy")]
+        threads = ["--threads", one_of((1, 2, 5))] if device == "cpu" else []
         outputs = [word for name in expected for word in ("--output", f"{name}=" + self.path(name + ".npy"))]
-        support.run("ftrun", "predict", artifact, "--device", device, "--weights", self.path("w"), *inputs, *outputs, cwd=self.folder)
+        support.run("ftrun", "predict", artifact, "--device", device, "--weights", self.path("w"), *inputs, *outputs, *threads, cwd=self.folder)
         for name, value in expected.items():
             got = numpy.load(self.path(name + ".npy"))
             self.assertEqual(got.shape, value.shape, source)
