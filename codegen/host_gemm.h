@@ -47,6 +47,9 @@ ConvProduct host_conv_sides(const ConvForm *form, bool is_gradient);
 /* The same for a convolution of f32, or the gradient of its images (kernels/conv_x86.c). */
 bool host_conv_suits(const HostKernel *kernel, const Node *conv);
 void host_conv_emit(HostKernel *kernel, const Node *conv, const int argument[2], Kernel *out);
+/* The same for any other one of a deployed model: channels in groups, windows dilated across, few registers (kernels/grouped_x86.c). */
+bool host_grouped_suits(const HostKernel *kernel, const Node *conv);
+void host_grouped_emit(HostKernel *kernel, const Node *conv, const int argument[2], Kernel *out);
 /* The same for those by 3 x 3 weights, and gradients of such weights, by fewer multiplications (kernels/winograd_x86.c). */
 bool host_winograd_suits(const HostKernel *kernel, const Node *conv);
 void host_winograd_emit(HostKernel *kernel, const Node *conv, const int argument[2], Kernel *out);

@@ -236,6 +236,10 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
     host_conv_emit(kernel, choice.contraction, choice.argument, out);
     return true;
   }
+  if (host_grouped_suits(kernel, choice.contraction)) {
+    host_grouped_emit(kernel, choice.contraction, choice.argument, out);
+    return true;
+  }
   if (host_gemm_suits(kernel, choice.contraction))
     return host_gemm_emit(kernel, choice.contraction, choice.argument, out);
   if (!is_fused) {

@@ -570,5 +570,15 @@ defect("winograd-part-lines", W, "last - line < p->lines ? last - line : p->line
 defect("winograd-last-item", W, "if (r.line + r.lines > winograd_lines(p)) r.lines", "if (r.line + r.lines > winograd_lines(p) + 1) r.lines", WT)
 defect("winograd-images-padding", "codegen/host_conv.c", ".pad_left = f->kernel_width - 1 - f->padding[1],", ".pad_left = f->padding[1],", WT)
 
+# ── kernels/grouped_x86.c ──
+W = "kernels/grouped_x86.c"
+defect("grouped-one-channel", W, "out.at[0] == out.at[out.count - 1];", "out.at[0] == out.at[out.count / 2];", WT)
+defect("grouped-right-padding", W, "p->width - left < columns ? p->width - left : columns;", "p->width - left <= columns ? p->width : columns;", WT)
+defect("grouped-last-lines", W, "p->out_height - y < p->lines ? p->out_height - y : p->lines;", "p->lines;", WT)
+defect("grouped-last-pixels", W, "int64_t count = p->out_width - x < p->pixels ? p->out_width - x : p->pixels;", "int64_t count = p->pixels;", WT)
+defect("grouped-dilation", W, "across = p->dilation_width * p->ins", "across = p->dilation_height * p->ins", WT)
+defect("grouped-step", W, "if (step == GROUPED_LANES) ", "if (p->stride_width == 1) ", WT)
+defect("grouped-room", "kernels/grouped_host.h", "  return grouped_room(p) <= most;", "  return grouped_room(p) <= 4 * most;", "py test/e2e/deploy.py")
+
 import defects_attention  # noqa: E402,F401: adds those of attention
 import defects_float8  # noqa: E402,F401: and those of 8-bit floats

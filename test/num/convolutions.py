@@ -1,4 +1,4 @@
-"""Convolutions by kernels/conv_x86.c and kernels/winograd_x86.c against numpy, bit for bit: operands are small whole numbers, whose sums f32
+"""Convolutions by kernels/conv_x86.c, kernels/grouped_x86.c and kernels/winograd_x86.c against numpy, bit for bit: operands are small whole numbers, whose sums f32
 holds exactly, halves and quarters of them, too. Random sizes, strides, padding, dilation down and epilogues, transposed convolutions (gradients of images)
 with and without a loop nest of their own, gradients of images and weights in a training; on the registers of this machine and on those of AVX2. Deployed
 models have no other kernels for convolutions; in trainings oneDNN makes some."""
@@ -26,6 +26,12 @@ def convolution(x, w, stride, padding, dilation):
     return y
 
 
+def grouped(x, w, groups, *arguments):
+    """Of channels in groups."""
+    parts = zip(numpy.split(x, groups, 1), numpy.split(w, groups, 0))
+    return numpy.concatenate([convolution(x, w, *arguments) for x, w in parts], 1)
+
+
 def transposed(x, w, padding, dilation):
     """Of stride 1: what F.conv_transpose2d does. w: [c, o, kh, kw]."""
     turned = w[:, :, ::-1, ::-1].swapaxes(0, 1)
@@ -45,23 +51,35 @@ class Convolutions(support.Case):
         return (one_of(1, 1, 2, 3, 5, 16, 17, 40), height, kernel[1] - 1 + one_of(1, 2, 6, 7, 13, 14, 15, 29), one_of(1, 3, 15, 16, 17, 31, 48, 65, 80, 130), kernel,
                 dilation)
 
-    def model(self, random, count):
+    def sizes_in_groups(self, random):
+        """Channels of a group, in and out; kernel, dilation; groups."""
+        one_of = lambda *values: int(random.choice(values))
+        kernel, dilation = (one_of(1, 2, 3, 3, 3, 5), one_of(1, 2, 3, 3, 3, 7)), (one_of(1, 1, 2, 3), one_of(1, 1, 2))
+        size = [(kernel[d] - 1) * dilation[d] + one_of(1, 2, 5, 7, 8, 13, 30) for d in (0, 1)]
+        ins, each = (1, 1) if random.random() < 0.5 else (one_of(1, 2, 3, 4, 8, 20), one_of(1, 2, 3, 4, 5, 8, 16, 20, 32))
+        return ins, *size, each, kernel, dilation, one_of(1, 2, 3, 5, 8, 15, 16, 17, 32, 40, 66) if ins * each < 100 else one_of(1, 2, 3)
+
+    def model(self, random, count, is_grouped=False):
         """Text, inputs, weights and results; each case has an epilogue or none."""
         inputs, params, lines, values, weights, wanted = [], [], [], {}, {}, {}
         whole = lambda *shape: random.integers(-4, 5, shape).astype("f4")
         for i in range(count):
-            c, height, width, o, kernel, dilation = self.sizes(random)
-            is_transposed = i % 4 == 3
+            if is_grouped:
+                c, height, width, o, kernel, dilation, groups = self.sizes_in_groups(random)
+            else:
+                c, height, width, o, kernel, dilation, groups = *self.sizes(random), 1
+            is_transposed = i % 4 == 3 and not is_grouped
             is_winograd = kernel == (3, 3) and dilation == (1, 1) and c % 16 + o % 16 == 0
             stride = (1, 1) if is_transposed or is_winograd else (int(random.integers(1, 4)), int(random.integers(1, 4)))
             padding = [int(random.integers(0, (kernel[d] - 1) * dilation[d] + 1)) for d in (0, 1)]
-            x, w, b = whole(BATCH, c, height, width), whole(*((c, o) if is_transposed else (o, c)), *kernel), whole(o, 1, 1)
+            o *= groups
+            x, w, b = whole(BATCH, c * groups, height, width), whole(*((c, o) if is_transposed else (o, c)), *kernel), whole(o, 1, 1)
             if is_transposed:
                 y = transposed(x, w, padding, dilation)
             else:
-                y = convolution(x, w, stride, (*padding, *padding), dilation)
+                y = grouped(x, w, groups, stride, (*padding, *padding), dilation)
             call = f"conv_transpose2d(x{i}, w{i}" if is_transposed else f"conv2d(x{i}, w{i}, stride=[{stride[0]}, {stride[1]}]"
-            call += f", padding=[{padding[0]}, {padding[1]}], dilation=[{dilation[0]}, 1])"
+            call += f", padding=[{padding[0]}, {padding[1]}], dilation=[{dilation[0]}, {dilation[1]}]" + (f", groups={groups})" if groups > 1 else ")")
             if i % 3 == 1:
                 call, y = f"relu({call} + b{i})", numpy.maximum(y + b, 0)
             elif i % 3 == 2:
@@ -77,8 +95,8 @@ class Convolutions(support.Case):
                 f') }}\ntrain {{ batch = {BATCH}; epochs = 1; optimizer = sgd(lr=0.1); eval = none }}\n')
         return text, values, weights, wanted
 
-    def check(self, seed, *flags):
-        text, values, weights, wanted = self.model(numpy.random.default_rng(seed), 24)
+    def check(self, seed, *flags, is_grouped=False):
+        text, values, weights, wanted = self.model(numpy.random.default_rng(seed), 24, is_grouped)
         artifact = self.compile(text, *flags)
         support.write_safetensors(self.path("w.safetensors"), weights)
         arguments = []
@@ -145,6 +163,13 @@ class Convolutions(support.Case):
 
     def test_avx2(self):
         self.check(7, "--inference", "--cpu", "x86-64-v3")
+
+    def test_groups(self):
+        self.check(20, "--inference", is_grouped=True)
+        self.check(21, "--inference", is_grouped=True)
+        self.check(22, "--inference", "--cpu", "x86-64-v3", is_grouped=True)
+        self.check(23, "--inference", "--cpu", "x86-64", is_grouped=True)
+        self.check(24, is_grouped=True)
 
     def test_training_artifacts(self):
         self.check(5)
