@@ -55,7 +55,7 @@ class Convolutions(support.Case):
         """Channels of a group, in and out; kernel, dilation; groups."""
         one_of = lambda *values: int(random.choice(values))
         kernel, dilation = (one_of(1, 2, 3, 3, 3, 5), one_of(1, 2, 3, 3, 3, 7)), (one_of(1, 1, 2, 3), one_of(1, 1, 2))
-        size = [(kernel[d] - 1) * dilation[d] + one_of(1, 2, 5, 7, 8, 13, 30) for d in (0, 1)]
+        size = [(kernel[d] - 1) * dilation[d] + one_of(1, 2, 5, 7, 8, 13, 30, *([90, 150] if d else [])) for d in (0, 1)]
         ins, each = (1, 1) if random.random() < 0.5 else (one_of(1, 2, 3, 4, 8, 20), one_of(1, 2, 3, 4, 5, 8, 16, 20, 32))
         return ins, *size, each, kernel, dilation, one_of(1, 2, 3, 5, 8, 15, 16, 17, 32, 40, 66) if ins * each < 100 else one_of(1, 2, 3)
 
