@@ -90,12 +90,36 @@ static bool has_vnni(const IntegerProduct *p) {
 typedef struct {
   int64_t row, segment, segments, words;
 } TileWalk;
-typedef void IntegerTile(const uint8_t *a, const uint8_t *b, const TileWalk *walk, uint32_t *sums);
 #define UNROLL _Pragma("clang loop unroll(full)")
+/* What becomes of sums while they are in registers: f32, less total << shift of a column, and `rest` of a row of a more (NULL: 0),
+ * plus what is added to a column (0, or NaN), at `to`, whose rows are `width` apart. */
+typedef struct {
+  const uint32_t *total;
+  const float *fault;
+  const uint32_t *rest;
+  float *to;
+  int64_t width; /* a multiple of INTEGER_LANES */
+  bool has_offset;
+} TileFinish;
+ALWAYS void finish_tile(int rows, int vectors, WordLanes sum[INTEGER_MOST_ROWS][INTEGER_MOST_VECTORS], const TileFinish *f) {
+  UNROLL for (int j = 0; j < vectors; j++) {
+    if (j * INTEGER_LANES >= f->width) break;
+    WordLanes less = f->has_offset ? *(const LooseWords *)(f->total + j * INTEGER_LANES) << 7u : (WordLanes)0u;
+    Lanes fault = lanes_load(f->fault + j * INTEGER_LANES);
+    UNROLL for (int i = 0; i < rows; i++) {
+      WordLanes whole = sum[i][j] - less;
+      if (f->rest) whole += f->rest[i];
+      lanes_store(f->to + i * f->width + j * INTEGER_LANES, __builtin_convertvector((IntLanes)whole, Lanes) + fault);
+    }
+  }
+}
+
+/* finish: NULL, and the sums go to `sums` as they are. */
+typedef void IntegerTile(const uint8_t *a, const uint8_t *b, const TileWalk *walk, uint32_t *sums, const TileFinish *finish);
 #define SUM_TILE(kind, attributes)                                                                 \
   ALWAYS attributes void kind##_tile(int rows, int vectors, const uint8_t *restrict a,             \
                                      const uint8_t *restrict b, const TileWalk *walk,              \
-                                     uint32_t *restrict sums) {                                    \
+                                     uint32_t *restrict sums, const TileFinish *finish) {          \
     int64_t row = walk->row;                                                                       \
     WordLanes sum[INTEGER_MOST_ROWS][INTEGER_MOST_VECTORS];                                        \
     WordLanes right[INTEGER_MOST_VECTORS][kind##_PARTS];                                           \
@@ -121,6 +145,10 @@ typedef void IntegerTile(const uint8_t *a, const uint8_t *b, const TileWalk *wal
       }                                                                                            \
       while (--words);                                                                             \
     }                                                                                              \
+    if (finish) {                                                                                  \
+      finish_tile(rows, vectors, sum, finish);                                                     \
+      return;                                                                                      \
+    }                                                                                              \
     UNROLL for (int i = 0; i < rows; i++)                                                          \
         UNROLL for (int j = 0; j < vectors; j++) *                                                 \
         (LooseWords *)(sums + (i * vectors + j) * INTEGER_LANES) = sum[i][j];                      \
@@ -130,8 +158,9 @@ SUM_TILE(pairs, )
 
 #define TILE_OF(kind, attributes, rows, vectors)                                                   \
   static attributes void kind##_tile_##rows##x##vectors(const uint8_t *a, const uint8_t *b,        \
-                                                        const TileWalk *walk, uint32_t *sums) {    \
-    kind##_tile(rows, vectors, a, b, walk, sums);                                                  \
+                                                        const TileWalk *walk, uint32_t *sums,      \
+                                                        const TileFinish *finish) {                \
+    kind##_tile(rows, vectors, a, b, walk, sums, finish);                                                  \
   }
 #define BOTH_TILES(rows, vectors)                                                                  \
   TILE_OF(vnni, VNNI, rows, vectors)                                                               \
@@ -184,13 +213,19 @@ static const TileOf *next_tile(int64_t rows, int64_t vectors) {
   return equal->rows == each ? equal : largest;
 }
 
-/* Sums of `count` rows of a by a strip, tile after tile. */
-static void integer_sums(const IntegerProduct *p, const uint8_t *a, const uint8_t *strip,
-                         const TileWalk *walk, int64_t count, bool is_vnni, uint32_t *sums) {
+/* Sums of `count` rows of a by a strip, tile after tile. finish: of the first row; NULL: the sums as they are. */
+static void integer_sums(const IntegerProduct *p, const uint8_t *a, const uint8_t *strip, const TileWalk *walk, int64_t count,
+                         bool is_vnni, uint32_t *sums, const TileFinish *finish) {
   const TileOf *tile;
   for (int64_t row = 0; row < count; row += tile->rows) {
     tile = next_tile(count - row, p->vectors);
-    tile->tile[!is_vnni](a + row * walk->row, strip, walk, sums + row * p->vectors * INTEGER_LANES);
+    TileFinish here;
+    if (finish) {
+      here = *finish;
+      here.to += row * here.width;
+      if (here.rest) here.rest += row;
+    }
+    tile->tile[!is_vnni](a + row * walk->row, strip, walk, sums + row * p->vectors * INTEGER_LANES, finish ? &here : 0);
   }
 }
 #endif

@@ -277,37 +277,31 @@ static void float_row(const IntegerProduct *p, void *const *args, const TilePlac
     to[j] = sums[j] + column_faults(p, (uint8_t *)(uintptr_t)strip)[j];
 }
 
-/* Sums of packed numbers, of columns from j on of a strip, become those of the numbers, in f32. rest: what
- * the row adds. */
-ALWAYS Lanes finished(uint8_t *strip, const IntegerProduct *p, bool has_offset, int64_t j,
-                      WordLanes sum, uint32_t rest) {
+/* Sums of a convolution's packed numbers, of columns from j on of a strip, become those of the numbers, in f32. */
+ALWAYS Lanes finished(uint8_t *strip, const IntegerProduct *p, bool has_offset, int64_t j, WordLanes sum) {
   const uint32_t *total = (const uint32_t *)column_totals(p, strip);
   if (has_offset) sum -= *(const LooseWords *)(total + j) << 7u;
-  return __builtin_convertvector((IntLanes)(sum + rest), Lanes) +
+  return __builtin_convertvector((IntLanes)sum, Lanes) +
          lanes_load(column_faults(p, strip) + j);
 }
 static int64_t tile_width(const TilePlace *at) {
   return (at->columns + INTEGER_LANES - 1) / INTEGER_LANES * INTEGER_LANES;
 }
 
-/* total, is_bad: of the rows of a; a convolution's b has no offset, and its rows are good or bad together.
- */
-static void finish_rows(const IntegerProduct *p, void *const *args, const TilePlace *at,
-                        uint8_t *strip, const uint32_t *sums, const int32_t *total,
-                        const bool *is_bad, float *tile) {
+/* The tile's rows that are not sums of integers. A convolution's are good or bad together. */
+static void float_rows(const IntegerProduct *p, void *const *args, const TilePlace *at, uint8_t *strip, const bool *is_bad, float *tile) {
   int64_t width = tile_width(at);
-  bool has_offset = at->is_vnni && offset_of_a(p), is_strip_bad = *strip_is_bad(p, strip);
+  bool is_strip_bad = *strip_is_bad(p, strip);
+  for (int64_t r = 0; r < at->rows; r++)
+    if (is_bad[p->is_conv ? 0 : r] || is_strip_bad) float_row(p, args, at, at->row + r, strip, tile + r * width);
+}
+
+/* What vpdpbusd's offsets have added to the sums of rows, and is not known by column; a convolution's b has no offset. */
+static const uint32_t *rests_of(const IntegerProduct *p, bool has_offset, const int32_t *total, int64_t rows, uint32_t *rest) {
   uint32_t a_offset = has_offset ? 128 : 0, b_offset = (uint32_t)offset_of_b(p);
-  for (int64_t r = 0; r < at->rows; r++) {
-    uint32_t rest = 0;
-    if (b_offset) rest = b_offset * (uint32_t)total[r] - (uint32_t)p->k * a_offset * b_offset;
-    const uint32_t *from = sums + r * p->vectors * INTEGER_LANES;
-    for (int64_t j = 0; j < width; j += INTEGER_LANES)
-      lanes_store(tile + r * width + j,
-                  finished(strip, p, has_offset, j, *(const LooseWords *)(from + j), rest));
-    if (is_bad[p->is_conv ? 0 : r] || is_strip_bad)
-      float_row(p, args, at, at->row + r, strip, tile + r * width);
-  }
+  if (!b_offset) return 0;
+  for (int64_t r = 0; r < rows; r++) rest[r] = b_offset * (uint32_t)total[r] - (uint32_t)p->k * a_offset * b_offset;
+  return rest;
 }
 
 /* Hands a tile of the product's result, the pooled one where it is pooled, to the epilogue. */
@@ -345,7 +339,7 @@ ALWAYS void pool_sums_of(const IntegerProduct *p, const TilePlace *at, uint8_t *
         IntLanes sum = (IntLanes) * (const LooseWords *)from;
         most = sum > most ? sum : most;
       }
-    lanes_store(to + j, finished(strip, p, has_offset, j, (WordLanes)most, 0));
+    lanes_store(to + j, finished(strip, p, has_offset, j, (WordLanes)most));
   }
 }
 
@@ -369,7 +363,7 @@ static void pool_floats(const IntegerProduct *p, void *const *args, const TilePl
       place.y = at->y * p->pool_height + i;
       for (int64_t j = 0; j < tile_width(at); j += INTEGER_LANES)
         lanes_store(value + j,
-                    finished(strip, p, has_offset, j, *(const LooseWords *)(from + j), 0));
+                    finished(strip, p, has_offset, j, *(const LooseWords *)(from + j)));
       if (window->is_bad[i] || is_strip_bad)
         float_row(p, args, &place, x * p->pool_width + k, strip, value);
       for (int64_t j = 0; j < at->columns; j++)
@@ -395,7 +389,7 @@ static void pool_row(const IntegerProduct *p, void *const *args, const uint8_t *
     PoolWindow window = {room->sums, place.rows * p->pool_width * width, is_bad};
     for (int64_t i = 0; i < p->pool_height; i++)
       integer_sums(p, lines + i * p->stride_height * bytes + x * p->pool_width * walk->row, right,
-                   walk, place.rows * p->pool_width, place.is_vnni, room->sums + i * window.line);
+                   walk, place.rows * p->pool_width, place.is_vnni, room->sums + i * window.line, 0);
     for (int64_t r = 0; r < place.rows; r++) {
       float *to = room->tile + r * tile_width(&place);
       window.sums = room->sums + r * p->pool_width * width;
@@ -436,9 +430,13 @@ static void integer_rows(const IntegerProduct *p, void *const *args, const uint8
   for (int64_t row = 0; row < count; row += place.rows) {
     place.row = first + row;
     place.rows = count - row < INTEGER_SHARE ? count - row : INTEGER_SHARE;
-    integer_sums(p, a + row * walk->row, right, walk, place.rows, place.is_vnni, room->sums);
     int64_t at = p->is_conv ? 0 : row;
-    finish_rows(p, args, &place, right, room->sums, total + at, is_bad + at, room->tile);
+    uint32_t rest[INTEGER_SHARE];
+    TileFinish finish = {(const uint32_t *)column_totals(p, right), column_faults(p, right), 0, room->tile, tile_width(&place),
+                         place.is_vnni && offset_of_a(p)};
+    finish.rest = rests_of(p, finish.has_offset, total + at, place.rows, rest);
+    integer_sums(p, a + row * walk->row, right, walk, place.rows, place.is_vnni, room->sums, &finish);
+    float_rows(p, args, &place, right, is_bad + at, room->tile);
     give_tile(p, args, &place, room->tile);
   }
 }
