@@ -12,8 +12,13 @@
 #include "passes/layout.h"
 #include <string.h>
 
-static const int64_t to_nhwc[4] = {0, 2, 3, 1}, to_nchw[4] = {0, 3, 1, 2};
 static const Layout plain = {0};
+
+/* Where a dimension of an image [N, C, ...] stands when channels are last, and the order in which these dimensions are then. */
+static int layout_place(int rank, int d) { return d == 0 ? 0 : d == 1 ? rank - 1 : d - 1; }
+static void layout_order(int rank, bool is_back, int64_t *perm) {
+  for (int d = 0; d < rank; d++) perm[is_back ? d : layout_place(rank, d)] = is_back ? layout_place(rank, d) : d;
+}
 
 typedef struct {
   Graph *fresh;
@@ -40,7 +45,8 @@ static Shape permuted(const Shape *shape, const int64_t *perm) {
 
 /* An image from NCHW to NHWC, or back: a transpose, or a view if that is all it takes. */
 static Node *turned_image(LayoutPass *l, Node *image, bool is_back, const Node *old) {
-  const int64_t *perm = is_back ? to_nchw : to_nhwc;
+  int64_t perm[MAX_RANK];
+  layout_order(image->type.shape.rank, is_back, perm);
   l->fresh->origin = old->origin;
   if (!layout_is_view(&old->type.shape)) return make_transpose(l->fresh, image, perm);
   return make_reshape(l->fresh, image, permuted(&image->type.shape, perm));
@@ -76,15 +82,15 @@ static Node *turned(LayoutPass *l, Node *from, const Layout *layout, bool is_bac
 }
 
 /* ── nodes in NHWC ──────────────────────────────────────────────────────────────────────────── */
-static Attr permuted_attr(Arena *arena, const Attr *attr) {
-  int64_t *ints = ARENA_ARRAY(arena, int64_t, 4);
-  for (int i = 0; i < 4; i++) ints[i] = attr->ints[to_nhwc[i]];
-  return attr_ints(attr->id, ints, 4);
+static Attr permuted_attr(Arena *arena, const Attr *attr, int rank) {
+  int64_t *ints = ARENA_ARRAY(arena, int64_t, rank);
+  for (int d = 0; d < rank; d++) ints[layout_place(rank, d)] = attr->ints[d];
+  return attr_ints(attr->id, ints, rank);
 }
 
 /* Dimension numbers in the attributes, as they are in NHWC. */
 static Attr *nhwc_attrs(LayoutPass *l, const Node *old) {
-  static const int64_t place[4] = {0, 3, 1, 2}; /* where a dimension of NCHW stands in NHWC */
+  int rank = old->type.shape.rank;
   Arena *arena = l->fresh->arena;
   Attr *attrs = ARENA_ARRAY(arena, Attr, old->attr_count);
   for (int i = 0; i < old->attr_count; i++) {
@@ -94,20 +100,20 @@ static Attr *nhwc_attrs(LayoutPass *l, const Node *old) {
     case ATTR_STEP:
     case ATTR_LOW:
     case ATTR_HIGH:
-      attrs[i] = permuted_attr(arena, &old->attr[i]);
+      attrs[i] = permuted_attr(arena, &old->attr[i], rank);
       break;
     case ATTR_AXIS:
-      attrs[i].i = place[old->attr[i].i];
+      attrs[i].i = layout_place(rank, (int)old->attr[i].i);
       break;
     case ATTR_LAYOUT:
       attrs[i].s = "nhwc";
       break;
     case ATTR_AXES: {
-      bool reduced[4] = {false};
-      int64_t *axes = ARENA_ARRAY(arena, int64_t, 4);
+      bool reduced[MAX_RANK] = {false};
+      int64_t *axes = ARENA_ARRAY(arena, int64_t, rank);
       int count = 0;
-      for (int k = 0; k < old->attr[i].count; k++) reduced[place[old->attr[i].ints[k]]] = true;
-      for (int k = 0; k < 4; k++)
+      for (int k = 0; k < old->attr[i].count; k++) reduced[layout_place(rank, (int)old->attr[i].ints[k])] = true;
+      for (int k = 0; k < rank; k++)
         if (reduced[k]) axes[count++] = k;
       attrs[i] = attr_ints(ATTR_AXES, axes, count);
       break;
@@ -128,7 +134,9 @@ static Node *layout_computed(LayoutPass *l, const Node *old, const Layout *layou
     inputs[k] = value(l, old->input[k], &wanted);
   }
   if (!layout->is_nhwc) return graph_copy_node(l->fresh, old, inputs);
-  Type type = {old->type.dtype, permuted(&old->type.shape, to_nhwc)};
+  int64_t perm[MAX_RANK];
+  layout_order(old->type.shape.rank, false, perm);
+  Type type = {old->type.dtype, permuted(&old->type.shape, perm)};
   l->fresh->origin = old->origin;
   return graph_node(l->fresh, old->op, inputs, old->input_count, nhwc_attrs(l, old),
                     old->attr_count, &type);

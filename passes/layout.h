@@ -12,7 +12,7 @@ typedef struct {
 
 /* The order of a value's elements. All zero, "plain": the front end's. */
 typedef struct {
-  bool is_nhwc; /* of rank 4 */
+  bool is_nhwc; /* of rank 4 and more: dimension 1 is the last one */
   Fold fold[2]; /* of rank 2, for each dimension */
 } Layout;
 

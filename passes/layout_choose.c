@@ -1,6 +1,7 @@
 /* layout_choose: the layout in which each value of a graph is computed. Of rank 4: NHWC for
  * convolutions, their weights' gradients (OHWI), pooling, and whatever is computed from such values
- * element by element, by reductions, broadcasts, slices, padding. Of rank 2: a dimension that was
+ * element by element, by reductions, broadcasts, slices, padding, and reshapes of its places alone, which may
+ * make it of higher rank (upsampling): channels are last then, too. Of rank 2: a dimension that was
  * an image keeps the image's order through pointwise work, reductions and broadcasts. It ends at a
  * product that sums over it: the other operand is asked for the same order, if it is a parameter,
  * which is cheap to permute (passes/storage.c), or has that order itself. A product with a
@@ -26,7 +27,9 @@ bool layout_is_same(const Layout *a, const Layout *b) {
 }
 
 bool layout_is_view(const Shape *image) {
-  return image->dim[1] == 1 || image->dim[2] * image->dim[3] == 1;
+  int64_t places = 1;
+  for (int d = 2; d < image->rank; d++) places *= image->dim[d];
+  return image->dim[1] == 1 || places == 1;
 }
 
 static int rank_of(const Node *node) { return node->type.shape.rank; }
@@ -41,13 +44,20 @@ static bool is_flatten(const Node *reshape, Fold *out) {
   return out->channels > 1 && out->places > 1; /* else both orders are one */
 }
 
+/* Are the places of images numbered in another way, and samples and channels as before? */
+static bool is_of_places(const Node *reshape) {
+  const Node *from = reshape->input[0];
+  return rank_of(reshape) >= 4 && rank_of(from) >= 4 && extent(reshape, 0) == extent(from, 0) && extent(reshape, 1) == extent(from, 1);
+}
+
 /* Is it computed element by element, so that its layout may be its operands'? */
 static bool follows_inputs(const Node *node) {
   OpClass op_class = op_info[node->op].op_class;
   if (op_class == CLASS_POINTWISE || op_class == CLASS_REDUCE || node->op == OP_BROADCAST ||
       node->op == OP_STOP_GRADIENT)
     return true;
-  return rank_of(node) == 4 &&
+  if (node->op == OP_RESHAPE) return is_of_places(node);
+  return rank_of(node) >= 4 &&
          (node->op == OP_SLICE || node->op == OP_PAD || node->op == OP_CONCAT);
 }
 
@@ -164,10 +174,10 @@ static bool is_leaf_of_weights(Op op) { return op == OP_PARAM || op == OP_CONST 
  * of a parameter; a broadcast is the same in any order of the elements that it fills. */
 static bool choose_free(const Layouts *l, const Node *node) {
   int rank = rank_of(node);
-  if (rank != 2 && rank != 4) return false;
+  if (rank != 2 && rank < 4) return false;
   if (is_leaf_of_weights(node->op)) return true;
   if (node->op == OP_RESHAPE)
-    return rank == 4 ? layout_is_view(&node->type.shape) : l->is_weight[node->id];
+    return rank >= 4 ? layout_is_view(&node->type.shape) : l->is_weight[node->id];
   if (node->op == OP_BROADCAST && rank == 2) return true;
   return follows_inputs(node) && are_all(l->is_free, node);
 }

@@ -205,6 +205,9 @@ defect("gemm-pairs-joins-direct", "kernels/gemm_bf16_x86.c", "is_direct = !p->ep
 defect("gemm-panel", "kernels/gemm_x86.c", "panel[i * width + j + lane] = lanes_at(type, b, from + lane * k + i);",
        "panel[i * width + j + lane] = lanes_at(type, b, from + i * k + lane);", "unit codegen_gemm")
 defect("conv-stride", "codegen/nvptx_contract.c", "{\"gemm_stride_width\", f->stride[1]}", "{\"gemm_stride_width\", f->stride[0]}", "unit codegen_nvptx")
+defect("layout-places", "passes/layout_choose.c", "&& extent(reshape, 1) == extent(from, 1);", ";", "py test/num/functions.py")
+defect("layout-order", "passes/layout.c", "d == 1 ? rank - 1 : d - 1;", "d == 1 ? rank - 1 : 5 - d;", "lit passes/layout_places.ftir")
+defect("layout-axes", "passes/layout.c", "reduced[layout_place(rank, (int)old->attr[i].ints[k])] = true;", "reduced[layout_place(4, (int)old->attr[i].ints[k])] = true;", "py test/num/functions.py")
 defect("layout-argmax", "passes/layout_choose.c", "return is_any_order ? l->chosen[operand->id].fold[d] : (Fold){0};",
        "return is_any_order || d >= 0 ? f->home[operand->id].fold[d] : (Fold){0};", "py test/num/ops.py")
 

@@ -87,6 +87,31 @@ for size in ("scale=2", "scale=3", "scale=1.7", "scale=(2, 1.5)", "size=(7, 3)",
         case(f'upsample(x, {size}, mode="bilinear", align_corners={str(corners).lower()})',
              lambda x, o=option, c=corners: F.interpolate(x, mode="bilinear", align_corners=c, **o), x=uniform(2, 3, 5, 4))
 case("upsample(x, scale=2)", lambda x: F.interpolate(x, scale_factor=2), x=uniform(2, 3, 5))
+# between convolutions images stay channels-last, with more dimensions meanwhile (passes/layout.c)
+BETWEEN = {
+    "upsample({}, scale=2)": lambda x: F.interpolate(x, scale_factor=2),
+    "upsample({}, scale=(1, 3))": lambda x: F.interpolate(x, scale_factor=(1, 3)),
+    'upsample({}, scale=2, mode="bilinear")': lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "concat([upsample({0}, scale=2), upsample(relu({0}), scale=2)], axis=1)": lambda x: torch.cat([F.interpolate(x, scale_factor=2), F.interpolate(F.relu(x), scale_factor=2)], 1),
+    "max(reshape({}, [2, 4, 2, 2, 2, 3]), axis=[3, 5])": lambda x: x.reshape(2, 4, 2, 2, 2, 3).amax((3, 5)),
+    "reshape(sum(reshape({}, [2, 4, 4, 3, 2]), axis=4), [2, 4, 3, 4])": lambda x: x.reshape(2, 4, 4, 3, 2).sum(4).reshape(2, 4, 3, 4),
+    "reshape(reshape({}, [2, 4, 2, 2, 6])[:, :, :, ::-1], [2, 4, 4, 6])": lambda x: x.reshape(2, 4, 2, 2, 6).flip(3).reshape(2, 4, 4, 6),
+    "reshape(softmax(reshape({}, [2, 4, 2, 2, 6]), axis=1), [2, 4, 6, 4])": lambda x: x.reshape(2, 4, 2, 2, 6).softmax(1).reshape(2, 4, 6, 4),
+    "reshape(permute(reshape({}, [2, 4, 2, 2, 6]), (0, 2, 1, 3, 4)), [2, 4, 4, 6])": lambda x: x.reshape(2, 4, 2, 2, 6).transpose(1, 2).reshape(2, 4, 4, 6),
+    "reshape(reshape({}, [2, 2, 2, 4, 6]) * reshape(b, [1, 2, 2, 1, 1]), [2, 4, 4, 6])": lambda x, b: (x.reshape(2, 2, 2, 4, 6) * b.reshape(1, 2, 2, 1, 1)).reshape(2, 4, 4, 6),
+    "reshape(reshape({}, [2, 4, 4, 3, 2]) * reshape(b, [1, 4, 1, 1, 1]), [2, 4, 4, 6])": lambda x, b: (x.reshape(2, 4, 4, 3, 2) * b.reshape(1, 4, 1, 1, 1)).reshape(2, 4, 4, 6),
+    "reshape(permute(reshape({}, [2, 1, 2, 2, 4, 6]), (0, 1, 4, 2, 5, 3)), [2, 1, 8, 12])": lambda x: F.pixel_shuffle(x, 2),
+    "reshape(permute(reshape({}, [2, 4, 2, 2, 3, 2]), (0, 1, 3, 5, 2, 4)), [2, 16, 2, 3])": lambda x: F.pixel_unshuffle(x, 2),
+}
+for move, f in BETWEEN.items():
+    after = f(torch.zeros(2, 4, 4, 6), *[torch.zeros(4)] * ("b, [" in move)).shape[1]
+    conv = lambda x, w: F.conv2d(x, w, padding=1)
+    if "b, [" in move:
+        case(f"conv2d({move.format('conv2d(x, w, padding=1)')}, v, padding=1)", lambda x, w, v, b, f=f: conv(f(conv(x, w), b), v),
+             x=uniform(2, 3, 4, 6), w=uniform(4, 3, 3, 3), v=uniform(2, after, 3, 3), b=uniform(4))
+    else:
+        case(f"conv2d({move.format('conv2d(x, w, padding=1)')}, v, padding=1)", lambda x, w, v, f=f: conv(f(conv(x, w)), v),
+             x=uniform(2, 3, 4, 6), w=uniform(4, 3, 3, 3), v=uniform(2, after, 3, 3))
 case('upsample(x, size=7, mode="linear")', lambda x: F.interpolate(x, 7, mode="linear"), x=uniform(2, 3, 5))
 
 # ── losses ──
