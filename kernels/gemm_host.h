@@ -17,9 +17,9 @@ enum { GEMM_LEFT = 1 << 17, GEMM_LEFT_NARROW = 1 << 15, GEMM_LEFT_ROWS = 512 };
 enum { GEMM_SUM_ROWS = 256, GEMM_SUM_COLUMNS = 512, GEMM_SUM_ROWS_GRADIENT = 512, GEMM_SUM_COLUMNS_GRADIENT = 256, GEMM_SUM_ROWS_NARROW = 96, GEMM_SUM_COLUMNS_NARROW = 1536 }; /* at most, where k has several parts */
 enum { GEMM_PACKED_DEPTH = 1024, GEMM_PACKED_DEPTH_GRADIENT = 256, GEMM_PACKED_DEPTH_NARROW = 384 }; /* narrow: of registers below 64 bytes */
 enum { GEMM_PACKED_MOST = 16 << 20 }; /* bytes of a packed b at most */
-/* Of a block, at 32 multiply-adds a cycle: so small that two threads share a product of 64 x 128 x 256. A thread that has neighbours
- * takes them as one. */
-enum { GEMM_BLOCK_CYCLES = 1 << 15 };
+/* Of a block, at 32 multiply-adds a cycle, since each copies its part of both operands; and of the first few, so that two threads share a
+ * product of 64 x 128 x 256. (A thread that has neighbours takes them as one.) */
+enum { GEMM_BLOCK_CYCLES = 1 << 18, GEMM_SMALL_CYCLES = 1 << 15, GEMM_SMALL_BLOCKS = 4 };
 enum { GEMM_NEAR = 4 };
 enum { GEMM_FEW = 4 };         /* so many rows read a matrix where it lies: gemm_is_few */
 enum { GEMM_BF16_ROWS = 256 }; /* of a block of bf16: as many tiles as have so many rows */
@@ -143,8 +143,9 @@ static inline int64_t gemm_part(int64_t tiles, int64_t most) {
 typedef enum { GEMM_CUT_LONGER, GEMM_CUT_ROWS, GEMM_CUT_COLUMNS } GemmCut;
 static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, int64_t n, int64_t depth,
                                       int64_t k, int64_t most_tiles, int64_t most_columns, GemmCut cut) {
-  int64_t few = batch * m * n / 32 * k / GEMM_BLOCK_CYCLES, enough = cut == GEMM_CUT_ROWS ? 16 : 8;
-  few = few > enough ? enough : few;
+  int64_t cycles = batch * m * n / 32 * k, few = cycles / GEMM_BLOCK_CYCLES, enough = cut == GEMM_CUT_ROWS ? 16 : 8;
+  int64_t small = cycles / GEMM_SMALL_CYCLES < GEMM_SMALL_BLOCKS ? cycles / GEMM_SMALL_CYCLES : GEMM_SMALL_BLOCKS;
+  few = few > enough ? enough : few < small ? small : few;
   int64_t width = tile->vectors * GEMM_LANES, parts = (k + depth - 1) / depth;
   int64_t down = (m + tile->rows - 1) / tile->rows, across = (n + width - 1) / width;
   tile->depth = (k + parts - 1) / parts;
