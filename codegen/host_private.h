@@ -76,8 +76,8 @@ enum { HOST_MOST_TURNED = 4 };
 typedef struct HostTurn HostTurn;
 typedef struct {
   HostTurn *turn;
-  const Node *node;          /* the transpose */
-  LLVMValueRef room, memory; /* a tile of it in its own order, and in the results' */
+  const Node *node;    /* the transpose */
+  LLVMValueRef memory; /* a tile of it in the results' order */
 } HostTurned;
 typedef struct {
   int64_t size, count, room; /* of a tile along a digit; how many; what the largest one takes */
@@ -90,6 +90,7 @@ struct HostTurn {
   int64_t items; /* tiles */
   HostTurned turned[HOST_MOST_TURNED];
   int turned_count;
+  LLVMValueRef room;  /* a tile of one of them in its own order */
   LLVMValueRef place; /* in its tile: the element that is being made */
 };
 /* Stores what a loop makes at an index. */

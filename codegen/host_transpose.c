@@ -101,13 +101,13 @@ static void make_turned(HostTurn *turn, HostTurned *turned, LLVMValueRef *first,
   HostLoop column = host_loop_open(kernel, zero, columns, 1, NULL, 0);
   HostLoop row = host_loop_open(kernel, zero, rows, 1, NULL, 0);
   Index index = index_in_tile(turn, first, row.counter, column.counter, false);
-  emit_store_at(e, turned->room, dtype, place_in(turn, column.counter, turn->rows.room, row.counter),
+  emit_store_at(e, turn->room, dtype, place_in(turn, column.counter, turn->rows.room, row.counter),
                 emit_value(e, turned->node, &index));
   host_loop_close(kernel, &row, NULL);
   host_loop_close(kernel, &column, NULL);
   LLVMTypeRef types[7] = {module->i64, module->pointer, module->i64, module->pointer, module->i64, module->i64, module->i64};
   LLVMTypeRef type = LLVMFunctionType(module->nothing, types, 7, false);
-  LLVMValueRef values[7] = {emit_index_const(e, dtype_bytes(dtype)), turned->room, emit_index_const(e, turn->rows.room), turned->memory,
+  LLVMValueRef values[7] = {emit_index_const(e, dtype_bytes(dtype)), turn->room, emit_index_const(e, turn->rows.room), turned->memory,
                             emit_index_const(e, turn->columns.room), columns, rows};
   LLVMBuildCall2(e->builder, type, module_library(module, "transpose_tile", type), values, 7, "");
 }
@@ -123,13 +123,15 @@ void host_turn_loops(HostTurn *turn, LLVMValueRef from, LLVMValueRef to, HostSto
   Emitter *e = &kernel->emitter;
   int last = turn->count - 1;
   LLVMValueRef first[MAX_RANK], zero = emit_index_const(e, 0);
+  DType widest = turn->turned[0].node->type.dtype;
   for (int i = 0; i < turn->turned_count; i++) {
     HostTurned *turned = &turn->turned[i];
-    LLVMTypeRef type = emit_memory_type(e, turned->node->type.dtype);
+    DType dtype = turned->node->type.dtype;
+    if (dtype_bytes(dtype) > dtype_bytes(widest)) widest = dtype;
     turned->turn = turn;
-    turned->room = host_alloca(kernel, type, turn->rows.room * turn->columns.room);
-    turned->memory = host_alloca(kernel, type, turn->rows.room * turn->columns.room);
+    turned->memory = host_alloca(kernel, emit_memory_type(e, dtype), turn->rows.room * turn->columns.room);
   }
+  turn->room = host_alloca(kernel, emit_memory_type(e, widest), turn->rows.room * turn->columns.room);
   HostLoop items = host_loop_open(kernel, from, to, 1, NULL, 0);
   items.is_items = true;
   host_unravel(kernel, items.counter, turn->tiles, turn->count, first);
