@@ -4,6 +4,7 @@
 #include "codegen/host_gemm.h"
 #include "kernels/attention_host.h"
 #include "passes/attention.h"
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -29,10 +30,20 @@ static void host_attention_find_places(const Node *node, AttentionProblem *p) {
   p->dv = host_operand_place(place[TENSOR_VALUE_GRAD]);
 }
 
+/* Dropout; args has seed, step and the numbers of heads' first elements from p->arg_draws on. */
+static void host_attention_drops(const Node *node, const AttentionForm *f, AttentionProblem *p) {
+  double share = node_float(node, ATTR_DROPOUT, 0);
+  p->gain = 1;
+  if (f->draws < 0) return;
+  p->arg_draws = f->draws;
+  p->stream = node_int(node, ATTR_STREAM, 0);
+  p->drop_below = (int64_t)ceil((double)(float)share * 0x1p24);
+  p->gain = 1 / (1 - share);
+}
+
 static AttentionProblem problem_of(const Module *module, const Node *node) {
   AttentionForm f = attention_form(node);
   bool is_grad = node->op == OP_ATTENTION_GRAD;
-  int mask_at = is_grad ? 6 : 3;
   const Type *q = &node->input[is_grad]->type;
   AttentionProblem p = {.batch = f.batch,
                         .heads = f.heads,
@@ -43,14 +54,15 @@ static AttentionProblem problem_of(const Module *module, const Node *node) {
                         .type = host_operand_type(q->dtype),
                         .may_use = host_bf16_ways(module),
                         .is_causal = node_int(node, ATTR_CAUSAL, 0),
-                        .arg_mask = mask_at,
+                        .arg_mask = f.mask,
                         .scale = node_float(node, ATTR_SCALE, 1),
                         .cap = node_float(node, ATTR_SOFTCAP, 0)};
   host_attention_find_places(node, &p);
   p.shares = attention_grad_shares(&p);
   p.arg_partial = node->input_count + node_result_count(node); /* the workspace */
-  if (node->input_count <= mask_at) return p;
-  const Type *mask = &node->input[mask_at]->type;
+  host_attention_drops(node, &f, &p);
+  if (f.mask < 0) return p;
+  const Type *mask = &node->input[f.mask]->type;
   p.mask = mask->dtype == DT_BOOL ? ATTENTION_BOOL_MASK : ATTENTION_ADDED_MASK;
   p.mask_row = f.mask_row;
   p.mask_head = f.mask_head;
@@ -60,18 +72,19 @@ static AttentionProblem problem_of(const Module *module, const Node *node) {
 
 static LLVMValueRef define_problem(HostKernel *kernel, const AttentionProblem *p) {
   Module *module = kernel->module;
-  enum { NUMBERS = sizeof(AttentionProblem) / sizeof(int64_t) - 2 }; /* and the scale and the cap */
+  enum { REALS = 3, NUMBERS = sizeof(AttentionProblem) / sizeof(int64_t) - REALS };
   _Static_assert(offsetof(AttentionProblem, scale) == NUMBERS * sizeof(int64_t),
-                 "the scale and the cap are last");
+                 "the scale, the cap and the gain are last");
   int64_t numbers[NUMBERS];
   memcpy(numbers, p, sizeof numbers);
-  LLVMValueRef field[NUMBERS + 2];
+  LLVMValueRef field[NUMBERS + REALS];
   for (int i = 0; i < NUMBERS; i++)
     field[i] = LLVMConstInt(module->i64, (uint64_t)numbers[i], true);
   field[NUMBERS] = LLVMConstReal(module->f64, p->scale);
   field[NUMBERS + 1] = LLVMConstReal(module->f64, p->cap);
+  field[NUMBERS + 2] = LLVMConstReal(module->f64, p->gain);
   return module_constant(module, arena_printf(kernel->scratch, "%s.problem", kernel->name), field,
-                         NUMBERS + 2);
+                         NUMBERS + REALS);
 }
 
 /* A launch of `items`, all of which take `nanoseconds`. */

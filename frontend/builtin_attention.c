@@ -1,6 +1,6 @@
-/* builtin_attention: attention(q, k, v, causal, mask, scale, softcap). The graph's operation has
- * exactly four dimensions: leading ones become one batch, missing heads become one head. With a bias
- * or dropout, which no kernel has, attention is written in products (attention_written.c). */
+/* builtin_attention: attention(q, k, v, causal, mask, scale, softcap, bias, dropout). The graph's operation has
+ * exactly four dimensions: leading ones become one batch, missing heads become one head. With a bias,
+ * which no kernel has, attention is written in products (attention_written.c). */
 #include "frontend/attention_written.h"
 #include <float.h>
 #include <math.h>
@@ -109,6 +109,23 @@ static bool read_more(Call *call, const Node *q, const Node *k, AttentionMore *o
   return call->arg[BIAS].kind == VALUE_ABSENT || (out->bias = read_mask(call, BIAS, q, k)) != NULL;
 }
 
+/* The graph's operation, of four dimensions; inputs: q, k, v, and the mask or NULL. */
+static Node *attention_whole(Builder *b, Node *const inputs[4], const AttentionMore *more, Loc loc) {
+  Node *operands[5] = {inputs[0], inputs[1], inputs[2], inputs[3]};
+  Attr attrs[4] = {attr_bool(ATTR_CAUSAL, more->causal), attr_float(ATTR_SCALE, more->scale)};
+  int count = inputs[3] ? 4 : 3, attr_count = 2;
+  Shape scores = inputs[0]->type.shape;
+  scores.dim[3] = inputs[1]->type.shape.dim[2];
+  if (more->cap > 0) attrs[attr_count++] = attr_float(ATTR_SOFTCAP, more->cap);
+  if (more->dropout > 0) {
+    attrs[attr_count++] = attr_float(ATTR_DROPOUT, more->dropout);
+    if (!(operands[count++] = tensor_uniform(b, scores, loc))) return NULL;
+  }
+  Node *whole = tensor_node(b, OP_ATTENTION, operands, count, attrs, attr_count, NULL, loc);
+  Attr index = attr_int(ATTR_INDEX, 0);
+  return whole ? tensor_node(b, OP_RESULT, &whole, 1, &index, 1, &whole->type, loc) : NULL;
+}
+
 static Value run_attention(Call *call) {
   Node *q = builtin_float_tensor(call, Q), *k = builtin_float_tensor(call, K);
   Node *v = builtin_float_tensor(call, V), *mask = NULL;
@@ -132,19 +149,9 @@ static Value run_attention(Call *call) {
   if (!inputs[0] || !inputs[1] || !inputs[2]) return value_error();
   Shape result = shape;
   result.dim[shape.rank - 1] = v->type.shape.dim[shape.rank - 1];
-  if (more.bias || more.dropout > 0) {
-    b->is_in_attention = true;
-    Node *written = attention_written(b, inputs, &more, call->loc);
-    b->is_in_attention = false;
-    return value_tensor(tensor_reshape(b, written, result, call->loc));
-  }
-  Attr attrs[3] = {attr_bool(ATTR_CAUSAL, causal), attr_float(ATTR_SCALE, scale),
-                   attr_float(ATTR_SOFTCAP, more.cap)};
-  Node *whole = tensor_node(b, OP_ATTENTION, inputs, mask ? 4 : 3, attrs, more.cap > 0 ? 3 : 2, NULL,
-                            call->loc);
-  if (!whole) return value_error();
-  Attr index = attr_int(ATTR_INDEX, 0);
-  Node *out = tensor_node(b, OP_RESULT, &whole, 1, &index, 1, &whole->type, call->loc);
+  b->is_in_attention = more.bias != NULL;
+  Node *out = (more.bias ? attention_written : attention_whole)(b, inputs, &more, call->loc);
+  b->is_in_attention = false;
   return out ? value_tensor(tensor_reshape(b, out, result, call->loc)) : value_error();
 }
 

@@ -168,9 +168,12 @@ typedef struct {
   int64_t batch, heads, groups, rows, keys, features, values;
   int64_t start[3];
   int64_t mask_batch, mask_head, mask_row; /* elements from one to the next; 0: one for all */
+  int mask, draws;                         /* operands: the mask; the first of what tells the draws; -1: none */
   bool is_beside;
 } AttentionForm;
 AttentionForm attention_form(const Node *node);
+/* The operand that is the step for which the node draws random numbers; -1: it draws none. */
+int node_step_operand(const Node *node);
 /* Where the heads of its tensors lie: elements from the tensor's beginning, and from one to the
  * next; argument: its place among operands and results. Forward has the first four. */
 typedef enum {

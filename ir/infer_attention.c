@@ -7,8 +7,12 @@
 
 enum { B, H, T, D };
 
+/* The operands that tell what is drawn for dropout: the last ones. */
+static int count_draws(bool drops, bool has_stream) { return !drops ? 0 : has_stream ? 3 : 1; }
+
 AttentionForm attention_form(const Node *node) {
   int at = node->op == OP_ATTENTION_GRAD, mask_at = at ? 6 : 3;
+  int draws = count_draws(node_attr(node, ATTR_DROPOUT) != NULL, node_attr(node, ATTR_STREAM) != NULL);
   const Shape *q = &node->input[at]->type.shape, *k = &node->input[at + 1]->type.shape;
   const Attr *heads = node_attr(node, ATTR_HEADS), *start = node_attr(node, ATTR_START);
   AttentionForm f = {.batch = q->dim[B], .is_beside = heads != NULL};
@@ -19,12 +23,20 @@ AttentionForm attention_form(const Node *node) {
   f.features = heads ? heads->ints[2] : q->dim[D];
   f.values = heads ? heads->ints[2] : node->input[at + 2]->type.shape.dim[D];
   for (int i = 0; i < 3 && heads; i++) f.start[i] = start->ints[i];
-  if (node->input_count <= mask_at) return f;
+  f.mask = node->input_count - draws > mask_at ? mask_at : -1;
+  f.draws = draws ? node->input_count - draws : -1;
+  if (f.mask < 0) return f;
   const int64_t *dim = node->input[mask_at]->type.shape.dim;
   f.mask_row = dim[2] > 1 ? f.keys : 0;
   f.mask_head = dim[1] > 1 ? dim[2] * f.keys : 0;
   f.mask_batch = dim[0] > 1 ? dim[1] * dim[2] * f.keys : 0;
   return f;
+}
+
+int node_step_operand(const Node *node) {
+  if (node->op == OP_RANDOM) return 1;
+  bool is_attention = node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD;
+  return is_attention && node_attr(node, ATTR_STREAM) ? attention_form(node).draws + 1 : -1;
 }
 
 static HeadPlace head_place(const AttentionForm *f, int argument, const Type *type, int64_t start) {
@@ -83,10 +95,31 @@ static DType type_of_scores(const Infer *in, int q) {
   return dtype_bytes(dtype) < 4 ? DT_F32 : dtype;
 }
 
+/* The draws, or from what they are drawn. */
+static bool check_draws(Infer *in, int at, int count, double share, const Shape *scores) {
+  Type want[] = {{DT_I64, shape_scalar()}, {DT_I64, shape_scalar()}, {DT_I64, *scores}};
+  if (count == 1) want[0] = (Type){DT_F32, *scores};
+  want[2].shape.dim[T] = want[2].shape.dim[D] = 1;
+  if (!(share > 0 && share < 1))
+    return infer_fail(in, "'dropout' of %s is %g, not between 0 and 1", in->name, share);
+  for (int i = 0; i < count; i++)
+    if (!type_equal(infer_operand(in, at + i), &want[i]))
+      return infer_fail(in, "operand %d of %s must be %s, not %s", at + i, in->name, infer_show(in, &want[i]),
+                        infer_show(in, infer_operand(in, at + i)));
+  return true;
+}
+
 /* A mask of dimensions that are 1 or those of the scores [B,H,T,S]; S is always whole. */
 static bool check_mask(Infer *in, int q, const Shape *scores) {
   int at = q ? 6 : 3;
-  if (in->input_count <= at) return true;
+  const Attr *dropout = infer_attr(in, ATTR_DROPOUT);
+  if (!dropout && infer_attr(in, ATTR_STREAM))
+    return infer_fail(in, "'stream' of %s needs the attribute 'dropout'", in->name);
+  int draws = count_draws(dropout != NULL, infer_attr(in, ATTR_STREAM) != NULL), left = in->input_count - draws;
+  if (left < at || left > at + 1)
+    return infer_fail(in, "%s cannot have %d operands", in->name, in->input_count);
+  if (draws && !check_draws(in, left, draws, dropout->f, scores)) return false;
+  if (left == at) return true;
   const Type *mask = infer_operand(in, at);
   if (mask->dtype != DT_BOOL && mask->dtype != type_of_scores(in, q))
     return infer_fail(in, "the mask of attention must be bool or %s, not %s",

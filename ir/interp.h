@@ -32,6 +32,8 @@ int interp_rank(const Eval *eval);
 const Tensor *interp_operand(const Eval *eval, int r, int k);
 /* What the rank at the other end sends to this receive; NULL: nothing. */
 const Tensor *interp_message(const Eval *eval);
+/* A random number in [0,1): Philox4x32-10 (interp_point.c). */
+double interp_draw(uint64_t seed, uint64_t step, uint32_t stream, uint64_t element);
 bool interp_refuse(const Eval *eval, const char *why); /* reports it, and returns false */
 /* The index of element `linear` of a row-major tensor, and back. */
 void interp_unravel(const Shape *shape, int64_t linear, int64_t index[MAX_RANK]);

@@ -16,8 +16,11 @@ typedef struct {
   AttentionForm form;
   Place q, k, v;
   const Tensor *mask;
+  const Tensor *draws[3]; /* NULL: none; the draws; or seed, step and the number of each head's first */
+  uint32_t stream;
   bool causal;
   double scale, cap; /* cap 0: none */
+  double share;      /* that dropout leaves out; draws are compared with it in f32 */
 } Attention;
 
 /* Derived here once more, as the mask's index below is: kernels take theirs from attention_places,
@@ -30,15 +33,20 @@ static Place interp_operand_place(const AttentionForm *f, const Tensor *x, int64
 
 static Attention attention_of(const Eval *eval, int at) {
   AttentionForm f = attention_form(eval->node);
-  int mask = at ? 6 : 3;
+  const Node *node = eval->node;
+  bool has_stream = node_attr(node, ATTR_STREAM) != NULL;
   return (Attention){.form = f,
                      .q = interp_operand_place(&f, eval->in[at], f.start[0]),
                      .k = interp_operand_place(&f, eval->in[at + 1], f.start[1]),
                      .v = interp_operand_place(&f, eval->in[at + 2], f.start[2]),
-                     .mask = eval->node->input_count > mask ? eval->in[mask] : NULL,
-                     .causal = node_int(eval->node, ATTR_CAUSAL, 0),
-                     .scale = node_float(eval->node, ATTR_SCALE, 1),
-                     .cap = node_float(eval->node, ATTR_SOFTCAP, 0)};
+                     .mask = f.mask >= 0 ? eval->in[f.mask] : NULL,
+                     .draws = {f.draws >= 0 ? eval->in[f.draws] : NULL, has_stream ? eval->in[f.draws + 1] : NULL,
+                               has_stream ? eval->in[f.draws + 2] : NULL},
+                     .stream = (uint32_t)node_int(node, ATTR_STREAM, 0),
+                     .causal = node_int(node, ATTR_CAUSAL, 0),
+                     .scale = node_float(node, ATTR_SCALE, 1),
+                     .cap = node_float(node, ATTR_SOFTCAP, 0),
+                     .share = node_float(node, ATTR_DROPOUT, 0)};
 }
 
 static double attention_dot(const double *a, const double *b, int64_t count) {
@@ -81,6 +89,20 @@ static void interp_scores(const Attention *a, int64_t b, int64_t h, int64_t i, d
   }
 }
 
+/* What the softmax's result of row i and key j is multiplied by. */
+static double interp_kept(const Attention *a, int64_t b, int64_t h, int64_t i, int64_t j) {
+  const AttentionForm *f = &a->form;
+  if (!a->draws[0]) return 1;
+  int64_t head = b * f->heads + h, at = i * f->keys + j;
+  double draw;
+  if (a->draws[1])
+    draw = interp_draw((uint64_t)a->draws[0]->i[0], (uint64_t)a->draws[1]->i[0], a->stream,
+                       (uint64_t)(a->draws[2]->i[head] + at));
+  else
+    draw = a->draws[0]->f[head * f->rows * f->keys + at];
+  return draw >= (float)a->share ? 1 / (1 - a->share) : 0;
+}
+
 bool interp_attention(const Eval *eval) {
   Tensor **results = interp_results(eval);
   if (!results) return false;
@@ -100,7 +122,8 @@ bool interp_attention(const Eval *eval) {
     results[1]->f[row] = most == -INFINITY ? most : most + log(sum);
     for (int64_t j = 0; j < f.keys && most != -INFINITY; j++)
       for (int64_t d = 0; d < f.values; d++)
-        out[d] += exp(score[j] - most) / sum * row_of(a.v, b, h / (f.heads / f.groups), j)[d];
+        out[d] += exp(score[j] - most) / sum * interp_kept(&a, b, h, i, j) *
+                  row_of(a.v, b, h / (f.heads / f.groups), j)[d];
   }
   free(score);
   return true;
@@ -132,9 +155,9 @@ bool interp_attention_grad(const Eval *eval) {
       if (score[j] == -INFINITY) continue;
       const double *k = row_of(a.k, b, g, j), *v = row_of(a.v, b, g, j);
       double *k_slope = row_of(dk, b, g, j), *v_slope = row_of(dv, b, g, j);
-      double p = exp(score[j] - lse->f[row]);
-      double ds = p * (attention_dot(dy_row, v, f.values) - delta) * slope[j];
-      for (int64_t d = 0; d < f.values; d++) v_slope[d] += p * dy_row[d];
+      double p = exp(score[j] - lse->f[row]), kept = interp_kept(&a, b, h, i, j);
+      double ds = p * (kept * attention_dot(dy_row, v, f.values) - delta) * slope[j];
+      for (int64_t d = 0; d < f.values; d++) v_slope[d] += p * kept * dy_row[d];
       for (int64_t d = 0; d < f.features; d++) {
         k_slope[d] += ds * q[d];
         q_slope[d] += ds * k[d];

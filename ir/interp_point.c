@@ -128,6 +128,13 @@ static void philox(uint32_t counter[4], uint32_t key0, uint32_t key1) {
   }
 }
 
+double interp_draw(uint64_t seed, uint64_t step, uint32_t stream, uint64_t element) {
+  uint64_t block = element / 4;
+  uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step, stream};
+  philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
+  return ldexp(counter[element % 4] >> 8, -24);
+}
+
 bool interp_random(const Eval *eval) {
   uint64_t seed = (uint64_t)eval->in[0]->i[0], step = (uint64_t)eval->in[1]->i[0];
   uint32_t stream = (uint32_t)node_int(eval->node, ATTR_STREAM, 0);
@@ -136,10 +143,7 @@ bool interp_random(const Eval *eval) {
   int64_t count = shape_elements(&eval->out->type.shape);
   for (int64_t k = 0; k < count; k++) {
     uint64_t from = first ? (uint64_t)first->i[is_each ? k : 0] : 0;
-    uint64_t element = from + (uint64_t)k, block = element / 4;
-    uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step, stream};
-    philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
-    eval->out->f[k] = ldexp(counter[element % 4] >> 8, -24);
+    eval->out->f[k] = interp_draw(seed, step, stream, from + (uint64_t)k);
   }
   return true;
 }

@@ -167,6 +167,7 @@ static void forward_by_pairs(const AttentionProblem *p, void *const *args, int64
   const void *mask = attention_mask_of(p, args, b, h);
   Block block = {.first = first, .count = smaller(TILE, p->rows - first)};
   int64_t seen = keys_seen(p, first + block.count);
+  Draws draws = attention_draws_of(p, args, b, h);
   fill_words(attention_place(p, &p->q, args, b, h, first), n, p->q.row, block.count, x->query);
   forward_begin(&block, width, f);
   for (block.key = 0; block.key < seen; block.key += TILE) {
@@ -175,7 +176,7 @@ static void forward_by_pairs(const AttentionProblem *p, void *const *args, int64
     fill_words(attention_place(p, &p->k, args, b, g, block.key), n, p->k.row, block.keys, x->rows);
     transpose_words(x->rows, words, x->right);
     score_pairs(p, &block, x->product, x->query, x->right, f->score);
-    weigh(p, mask, &block, width, f);
+    weigh(p, mask, &draws, &block, width, f);
     fill_words(attention_place(p, &p->v, args, b, g, block.key), n, p->v.row, block.keys, x->rows);
     pair_rows(x->rows, words, width, x->right);
     multiply_key_pairs(p, &block, x->product, f->score, x->weights, x->right, f->out, true);
@@ -196,7 +197,8 @@ static void backward_block_by_pairs(const AttentionProblem *p, void *const *args
   score_pairs(p, block, x->product, x->query, x->key, w->weight);
   score_pairs(p, block, x->product, x->dy, x->value, w->slope);
   deltas_of_block(p, args, b, h, block, w->delta);
-  slopes(p, attention_mask_of(p, args, b, h), block, lse, w->delta, w);
+  Draws draws = attention_draws_of(p, args, b, h);
+  slopes(p, attention_mask_of(p, args, b, h), &draws, block, lse, w->delta, w);
   pair_rows(x->dy, words, width, x->right);
   multiply_query_pairs(p, block, x->product, w->weight, x->narrow, x->right, w->dv);
   pair_rows(x->query, words, width, x->right);

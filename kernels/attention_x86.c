@@ -6,8 +6,7 @@
  * Everything is made of one primitive, a product of small matrices whose right operand is
  * row-major: scores from transposed keys, results from rows of values. Rows of features that are no
  * multiple of 16, or not of f32, are first copied, padded with zeros and widened. */
-#include "kernels/attention_host.h"
-#include "kernels/lanes_x86.h"
+#include "kernels/attention_drop.h"
 #include <stdbool.h>
 
 enum { TILE = ATTENTION_TILE, MOST = ATTENTION_MOST_FEATURES };
@@ -278,8 +277,15 @@ typedef struct {
   _Alignas(64) float room[2][TILE * MOST];
 } Forward;
 
-/* Replaces the scores of a block by weights relative to the largest so far; rescales the sums. */
-static void weigh(const AttentionProblem *p, const void *mask, const Block *block, int64_t width,
+/* Row i of a block's weights, of which the first `seen` are not 0. */
+static void drop_row(const AttentionProblem *p, const Draws *draws, const Block *block, int64_t i, int64_t seen, float *weight) {
+  DrawnRow drawn;
+  draw_row(p, draws, (block->first + i) * p->keys + block->key, seen, &drawn);
+  for (int64_t j = 0; j < seen; j += LANES) lanes_store(weight + j, drawn_kept(&drawn, j, lanes_load(weight + j), (Lanes)0.0f));
+}
+
+/* Replaces the scores of a block by weights relative to the largest so far, 0 for those that are dropped; rescales the sums. */
+static void weigh(const AttentionProblem *p, const void *mask, const Draws *draws, const Block *block, int64_t width,
                   Forward *f) {
   _Alignas(64) float base[TILE], correction[TILE];
   for (int64_t i = 0; i < block->count; i++) {
@@ -300,6 +306,7 @@ static void weigh(const AttentionProblem *p, const void *mask, const Block *bloc
       lanes_store(score + j, weight);
       sum += weight;
     }
+    if (p->drop_below) drop_row(p, draws, block, i, seen, score);
     lanes_store(sums, sum);
     clear_unseen(block, seen, score);
     if (correction[i] == 1.0f) continue;
@@ -325,7 +332,7 @@ static void forward_finish(const AttentionProblem *p, void *const *args, int64_t
   int64_t width = padded(p->features);
   float *lse = (float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
   for (int64_t i = 0; i < count; i++) {
-    float sum = lanes_sum(lanes_load(f->sum + i * LANES)), factor = sum == 0 ? 0.0f : 1.0f / sum;
+    float sum = lanes_sum(lanes_load(f->sum + i * LANES)), factor = sum == 0 ? 0.0f : (float)p->gain / sum;
     attention_finish_row(p, f->out + i * width, factor,
                          attention_place(p, &p->out, args, b, h, first + i));
     lse[i] = sum == 0 ? -infinity : f->most[i] + log_of(sum);
@@ -374,6 +381,7 @@ static void forward(const AttentionProblem *p, void *const *args, int64_t b, int
   Rows query =
       rows_of(p, attention_place(p, &p->q, args, b, h, first), p->q.row, block.count, f->room[0]);
   int64_t seen = keys_seen(p, first + block.count);
+  Draws draws = attention_draws_of(p, args, b, h);
   forward_begin(&block, width, f);
   for (block.key = 0; block.key < seen; block.key += TILE) {
     block.keys = smaller(TILE, seen - block.key);
@@ -383,7 +391,7 @@ static void forward(const AttentionProblem *p, void *const *args, int64_t b, int
     transpose_rows(rows_of(p, k, p->k.row, block.keys, f->room[1]), block.keys, width,
                    f->transposed);
     multiply_scores(p, &block, query, f->transposed, f->score);
-    weigh(p, mask, &block, width, f);
+    weigh(p, mask, &draws, &block, width, f);
     Rows value = rows_of(p, v, p->v.row, block.keys, f->room[1]);
     multiply_keys(p, &block, f->score, value, f->out, width, true);
   }
@@ -421,18 +429,22 @@ static void deltas_of_block(const AttentionProblem *p, void *const *args, int64_
 }
 
 /* Recomputes weights from scores and log-sum-exp; slope becomes the gradient of the scores. */
-static void slopes(const AttentionProblem *p, const void *mask, const Block *block,
+static void slopes(const AttentionProblem *p, const void *mask, const Draws *draws, const Block *block,
                    const float *lse, const float *delta, Backward *w) {
   for (int64_t i = 0; i < block->count; i++) {
     float *weight = w->weight + i * TILE, *slope = w->slope + i * TILE;
     float base = lse[i] == -infinity ? 0.0f : lse[i];
     _Alignas(64) float bend[TILE];
+    DrawnRow drawn;
     int64_t seen = keys_of_row(p, block, i);
     finish_scores(p, mask, block, i, seen, weight, bend);
+    if (p->drop_below) draw_row(p, draws, (block->first + i) * p->keys + block->key, seen, &drawn);
     for (int64_t j = 0; j < seen; j += LANES) {
       Lanes x = lanes_exp(lanes_load(weight + j) - base);
-      lanes_store(weight + j, x);
-      Lanes pull = x * (lanes_load(slope + j) - delta[i]) * (float)p->scale;
+      Lanes pulled = lanes_load(slope + j);
+      lanes_store(weight + j, p->drop_below ? drawn_kept(&drawn, j, x, (Lanes)0.0f) : x);
+      if (p->drop_below) pulled = drawn_kept(&drawn, j, pulled * (float)p->gain, (Lanes)0.0f);
+      Lanes pull = x * (pulled - delta[i]) * (float)p->scale;
       lanes_store(slope + j, p->cap > 0 ? pull * lanes_load(bend + j) : pull);
     }
     clear_unseen(block, seen, weight);
@@ -476,7 +488,8 @@ static void backward_block(const AttentionProblem *p, void *const *args, int64_t
   multiply_scores(p, block, q, w->key, w->weight);
   multiply_scores(p, block, dy, w->value, w->slope);
   deltas_of_block(p, args, b, h, block, w->delta);
-  slopes(p, attention_mask_of(p, args, b, h), block, lse, w->delta, w);
+  Draws draws = attention_draws_of(p, args, b, h);
+  slopes(p, attention_mask_of(p, args, b, h), &draws, block, lse, w->delta, w);
   multiply_queries(p, block, w->weight, dy, w->dv);
   multiply_queries(p, block, w->slope, q, w->dk);
   if (step == width && n == width) {
@@ -502,7 +515,7 @@ static void backward_finish(const AttentionProblem *p, void *const *args, int64_
   for (int64_t i = 0; i < block->keys; i++) {
     attention_finish_row(p, w->dk + i * width, 1,
                          attention_place(p, &p->dk, args, b, g, block->key + i));
-    attention_finish_row(p, w->dv + i * width, 1,
+    attention_finish_row(p, w->dv + i * width, (float)p->gain,
                          attention_place(p, &p->dv, args, b, g, block->key + i));
   }
 }

@@ -21,6 +21,7 @@ bool attention_is_long(const AttentionForm *form) {
 typedef struct {
   const PassContext *context;
   Node *(*results)[3]; /* by old node */
+  Node **first;        /* by old node that draws: the numbers of the heads' first elements */
 } Writing;
 
 /* One attention while it is written out; all nodes go to `graph`. */
@@ -29,6 +30,8 @@ typedef struct {
   Node *q, *k, *v, *mask; /* q with the heads of a group as rows */
   Shape scores;           /* [B,H,T,S] */
   double scale, cap;      /* cap 0: none */
+  double share;           /* of the softmax's results that dropout makes 0 */
+  Node *kept;             /* the others; NULL: without dropout */
   Node *bent;             /* with a cap: tanh(scores / cap) */
   bool causal;
 } Written;
@@ -61,9 +64,14 @@ static Written begin(Graph *graph, const Node *old, Node *const *inputs, int at)
                .scores = inputs[at]->type.shape,
                .scale = node_float(old, ATTR_SCALE, 1),
                .cap = node_float(old, ATTR_SOFTCAP, 0),
+               .share = node_float(old, ATTR_DROPOUT, 0),
                .causal = node_int(old, ATTR_CAUSAL, 0)};
-  int mask = at ? 6 : 3;
-  if (old->input_count > mask) w.mask = inputs[mask];
+  AttentionForm form = attention_form(old);
+  if (form.mask >= 0) w.mask = inputs[form.mask];
+  if (form.draws >= 0) {
+    Node *draws = inputs[form.draws];
+    w.kept = make_binary(graph, OP_GE, draws, make_const(graph, DT_F32, shape_scalar(), w.share));
+  }
   w.scores.dim[3] = w.k->type.shape.dim[2];
   w.q = in_groups(&w, w.q);
   return w;
@@ -98,13 +106,20 @@ static Node *unless(const Written *w, Node *x, double odd, double instead) {
                      written_number(w, x, instead), x);
 }
 
+/* x as dropout leaves it. */
+static Node *written_kept(const Written *w, Node *x) {
+  if (!w->kept) return x;
+  Node *more = written_binary(w, OP_MUL, x, written_number(w, x, 1 / (1 - w->share)));
+  return make_select(w->graph, w->kept, more, written_number(w, x, 0));
+}
+
 static void write_forward(Written *w, const Node *old, Node *results[3]) {
   Node *s = written_scores(w);
   Node *most = unless(w, along_keys(w, OP_RMAX, s), -INFINITY, 0);
   Node *e = written_unary(w, OP_EXP, written_binary(w, OP_SUB, s, most)),
        *sum = along_keys(w, OP_SUM, e);
   Node *p = written_binary(w, OP_DIV, e, unless(w, sum, 0, 1));
-  Node *out = make_dot(w->graph, in_groups(w, p), w->v, false, false);
+  Node *out = make_dot(w->graph, in_groups(w, written_kept(w, p)), w->v, false, false);
   results[0] = make_reshape(w->graph, out, old->type.shape);
   results[1] = written_binary(w, OP_ADD, most, written_unary(w, OP_LOG, sum));
 }
@@ -114,7 +129,7 @@ static void write_backward(Written *w, const Node *old, Node *const *inputs,
   Node *dy = inputs[0], *lse = unless(w, inputs[5], -INFINITY, 0);
   Node *p = written_unary(w, OP_EXP, written_binary(w, OP_SUB, written_scores(w), lse));
   Node *dp = make_dot(w->graph, in_groups(w, dy), w->v, false, true);
-  dp = make_reshape(w->graph, dp, w->scores);
+  dp = written_kept(w, make_reshape(w->graph, dp, w->scores));
   Node *delta = along_keys(w, OP_SUM, written_binary(w, OP_MUL, dy, inputs[4]));
   Node *ds = written_binary(w, OP_MUL, p, written_binary(w, OP_SUB, dp, delta));
   if (w->bent) {
@@ -126,7 +141,7 @@ static void write_backward(Written *w, const Node *old, Node *const *inputs,
   Node *dq = make_dot(w->graph, ds, w->k, false, false);
   results[0] = make_reshape(w->graph, dq, old->type.shape);
   results[1] = make_dot(w->graph, ds, w->q, true, false);
-  results[2] = make_dot(w->graph, in_groups(w, p), in_groups(w, dy), true, false);
+  results[2] = make_dot(w->graph, in_groups(w, written_kept(w, p)), in_groups(w, dy), true, false);
 }
 
 /* Of its products: attention has no 8-bit form, and is of bf16 there. NULL: as the setting says. */
@@ -150,10 +165,39 @@ static bool becomes_narrow(const PassContext *context, const Node *old) {
 static int most_features(const PassContext *context, const Node *old) {
   enum { PIECE = 8 };
   AttentionForm form = attention_form(old);
+  if (context->for_gpu && form.draws >= 0) return 0;
   bool is_hopper = context->multiplies_float8 == FLOAT8_ALONG_K && !pass_is_listed(context->left_out, "attention_wgmma");
   if (!context->for_gpu) return ATTENTION_MOST;
   if (!is_hopper || form.features % PIECE || !attention_is_long(&form)) return ATTENTION_MOST_GPU;
   return becomes_narrow(context, old) ? ATTENTION_MOST : ATTENTION_MOST_GPU;
+}
+
+/* ── dropout in a kernel ────────────────────────────────────────────────────────────────────── */
+/* The number of the first element of each head, [B,H,1,1], among all that are drawn at this step. Where ranks share the heads,
+ * `first` has a number for each element, the same for all of a head. */
+static Node *first_of_heads(Graph *graph, const Node *draws) {
+  const int64_t *dim = draws->type.shape.dim;
+  Shape heads = {4, {dim[0], dim[1], 1, 1}};
+  Node *sample = make_iota(graph, DT_I64, heads, 0), *head = make_iota(graph, DT_I64, heads, 1);
+  head = make_binary(graph, OP_ADD, make_binary(graph, OP_MUL, sample, make_like(graph, sample, (double)dim[1])), head);
+  Node *number = make_binary(graph, OP_MUL, head, make_like(graph, head, (double)(dim[2] * dim[3])));
+  if (draws->input_count <= 2) return number;
+  Node *first = draws->input[2];
+  if (first->type.shape.rank) first = make_slice(graph, first, (int64_t[]){0, 0, 0, 0}, heads);
+  return make_binary(graph, OP_ADD, number, first);
+}
+
+/* The attention that draws for itself, in place of reading what was drawn. */
+static Node *with_own_draws(Graph *fresh, const Node *old, Node **inputs, Writing *writing, int at) {
+  const Node *draws = inputs[at];
+  Node *operands[10], **first = &writing->first[old->input[at]->id];
+  if (!*first) *first = first_of_heads(fresh, draws);
+  for (int i = 0; i < at; i++) operands[i] = inputs[i];
+  operands[at] = draws->input[0], operands[at + 1] = draws->input[1], operands[at + 2] = *first;
+  Node changed = *old;
+  changed.input_count = at + 3;
+  Attr stream = attr_int(ATTR_STREAM, node_int(draws, ATTR_STREAM, 0));
+  return graph_copy_with(fresh, &changed, operands, &old->type, &stream, 1);
 }
 
 static Node *attention_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
@@ -161,9 +205,12 @@ static Node *attention_visit(Graph *fresh, const Node *old, Node **inputs, void 
   if (old->op == OP_RESULT)
     return writing->results[old->input[0]->id][node_int(old, ATTR_INDEX, 0)];
   bool is_backward = old->op == OP_ATTENTION_GRAD;
-  if ((old->op != OP_ATTENTION && !is_backward) ||
-      (!writing->context->is_plain && attention_is_whole(old, most_features(writing->context, old))))
-    return NULL;
+  if (old->op != OP_ATTENTION && !is_backward) return NULL;
+  if (node_attr(old, ATTR_STREAM)) return NULL; /* it was found to have a kernel */
+  int draws = attention_form(old).draws;
+  bool is_known = draws < 0 || inputs[draws]->op == OP_RANDOM;
+  if (is_known && !writing->context->is_plain && attention_is_whole(old, most_features(writing->context, old)))
+    return draws < 0 ? NULL : with_own_draws(fresh, old, inputs, writing, draws);
   Node **results = writing->results[old->id];
   int first = fresh->nodes.count;
   Written w = begin(fresh, old, inputs, is_backward);
@@ -184,5 +231,6 @@ Graph *pass_attention(PassContext *context, Graph *graph) {
   Writing writing = {.context = context};
   writing.results =
       arena_alloc(context->scratch, sizeof *writing.results * (size_t)graph->nodes.count);
+  writing.first = ARENA_ARRAY(context->scratch, Node *, graph->nodes.count);
   return graph_rewrite(graph, attention_visit, &writing);
 }

@@ -175,15 +175,13 @@ static void grad_dot(Gradient *g) {
  * again. */
 static void grad_attention(Gradient *g) {
   Node *out = make_result(g->graph, Y, 0), *lse = make_result(g->graph, Y, 1);
-  Node *inputs[7] = {DY, X(0), X(1), X(2), out, lse};
+  Node *inputs[10] = {DY, X(0), X(1), X(2), out, lse};
   int count = 6;
-  if (Y->input_count > 3) {
-    if (g->needed[3])
-      diag_error(g->diag, LOC,
-                 "the mask of attention has no gradient, and the loss depends on a parameter "
-                 "through it: stop_gradient(mask), or write softmax(q @ transpose(k) + mask) @ v");
-    inputs[count++] = X(3);
-  }
+  if (attention_form(Y).mask >= 0 && g->needed[3])
+    diag_error(g->diag, LOC,
+               "the mask of attention has no gradient, and the loss depends on a parameter "
+               "through it: stop_gradient(mask), or write softmax(q @ transpose(k) + mask) @ v");
+  for (int i = 3; i < Y->input_count; i++) inputs[count++] = X(i);
   Node *grad = mirror(g, OP_ATTENTION_GRAD, inputs, count, NULL);
   for (int i = 0; i < 3; i++)
     if (g->needed[i]) g->dx[i] = make_result(g->graph, grad, i);

@@ -65,13 +65,14 @@ static Node *once_a_step(Graph *fresh, const Node *old, Node **inputs, bool is_m
 /* ── random numbers ─────────────────────────────────────────────────────────────────────────── */
 /* Each part draws its own: step becomes step x parts + part. What is drawn for the whole batch is not. */
 static Node *draw_apart(Graph *fresh, const Node *old, Node **inputs, const double *parts) {
-  if (old->op != OP_RANDOM || old->input[1]->op != OP_STATE) return NULL;
+  int at = node_step_operand(old);
+  if (at < 0 || old->input[at]->op != OP_STATE) return NULL;
   Update u = {.graph = fresh};
-  Node *step = inputs[1];
+  Node *step = inputs[at], **changed = ARENA_ARRAY(fresh->arena, Node *, old->input_count);
   Node *part = update_counter(&u, ROLE_PART, PARTS_DONE);
   Node *scaled = update_mul(&u, step, make_like(fresh, step, *parts));
-  Node *changed[] = {inputs[0], update_add(&u, scaled, part),
-                     old->input_count > 2 ? inputs[2] : NULL};
+  for (int k = 0; k < old->input_count; k++) changed[k] = inputs[k];
+  changed[at] = update_add(&u, scaled, part);
   return graph_copy_node(fresh, old, changed);
 }
 
@@ -82,7 +83,7 @@ typedef struct {
 
 static Node *part_apart(Graph *fresh, const Node *old, Node **inputs, void *context) {
   const Parting *of = context;
-  if (old->op == OP_RANDOM && !node_int(old, ATTR_WHOLE, 0)) return draw_apart(fresh, old, inputs, &of->parts);
+  if (node_step_operand(old) >= 0 && !node_int(old, ATTR_WHOLE, 0)) return draw_apart(fresh, old, inputs, &of->parts);
   return once_a_step(fresh, old, inputs, of->is_micro);
 }
 

@@ -170,7 +170,14 @@ static void tie_attention(const Tying *t) {
   for (int d = 2; d < 4; d++) keep_dim(t->s, t->node, t->out, d);
   for (int i = 0; i < 3; i++)
     for (int d = 2; d < 4; d++) keep_input(t, i, d);
-  if (t->node->input_count > 3) keep_whole(t->s, in[3], in_value(t, 3));
+  AttentionForm form = attention_form(t->node);
+  if (form.mask >= 0) keep_whole(t->s, in[form.mask], in_value(t, form.mask));
+  for (int d = 0; d < 4 && form.draws >= 0; d++) {
+    if (d < 2)
+      tie_dim(t, form.draws, d, d);
+    else
+      keep_input(t, form.draws, d);
+  }
 }
 
 /* ── moves ──────────────────────────────────────────────────────────────────────────────────── */

@@ -168,7 +168,7 @@ static PlanBody *open_body(Words *words, PlanGraph *graph) {
 }
 
 /* ── checks ───────────────────────────────────────────────────────────────────────────────── */
-enum { MOST_CHECKED = 7 };
+enum { MOST_CHECKED = 10 };
 
 typedef struct {
   const PlanOp *op;

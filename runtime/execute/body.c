@@ -345,6 +345,14 @@ static bool gather_value(Body *body, const PlanOp *op, int value, int64_t elemen
   return g.is_known;
 }
 
+double body_draw(uint64_t seed, uint64_t step, uint32_t stream, uint64_t number) {
+  uint64_t block = number / 4;
+  uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, bits[4];
+  uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step, stream};
+  philox(key, counter, bits);
+  return ldexp(bits[number % 4] >> 8, -24);
+}
+
 static bool random_value(Body *body, const PlanOp *op, int64_t element, Scalar *out) {
   Scalar seed, step, first = {.i = 0};
   if (!body_value(body, op->inputs[0], 0, &seed) || !body_value(body, op->inputs[1], 0, &step))
@@ -353,12 +361,7 @@ static bool random_value(Body *body, const PlanOp *op, int64_t element, Scalar *
     bool is_each = body_type_of(body, op->inputs[2])->shape.rank > 0;
     if (!body_value(body, op->inputs[2], is_each ? element : 0, &first)) return false;
   }
-  uint64_t number = (uint64_t)first.i + (uint64_t)element, block = number / 4;
-  uint32_t key[2] = {(uint32_t)(uint64_t)seed.i, (uint32_t)((uint64_t)seed.i >> 32)}, bits[4];
-  uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)(uint64_t)step.i,
-                         (uint32_t)op->ints[0]};
-  philox(key, counter, bits);
-  out->f = ldexp(bits[number % 4] >> 8, -24);
+  out->f = body_draw((uint64_t)seed.i, (uint64_t)step.i, (uint32_t)op->ints[0], (uint64_t)first.i + (uint64_t)element);
   return true;
 }
 

@@ -13,6 +13,7 @@ typedef struct {
 } Attend;
 
 enum { Q, K, V, SLOPE, OUT, LSE }; /* what an operand is */
+enum { MOST_OPERANDS = 10 };
 
 static int operand_of(const Attend *a, int what) {
   static const int backward[] = {1, 2, 3, 0, 4, 5};
@@ -83,6 +84,19 @@ static double score_with(Attend *a, int64_t h, int64_t i, int64_t j, double *slo
   return dtype_round(a->op->type.dtype == DT_F64 ? DT_F64 : DT_F32, sum + added);
 }
 
+/* What dropout multiplies the share of key j in row i by. */
+static double attend_kept(Attend *a, int64_t h, int64_t i, int64_t j) {
+  const PlanAttention *f = &a->form;
+  Scalar seed, step, first;
+  if (f->draws < 0) return 1;
+  const int *operand = a->op->inputs + f->draws;
+  a->is_known = a->is_known && body_value(a->body, operand[0], 0, &seed) && body_value(a->body, operand[1], 0, &step) &&
+                body_value(a->body, operand[2], a->b * f->heads + h, &first);
+  if (!a->is_known) return 0;
+  double draw = body_draw((uint64_t)seed.i, (uint64_t)step.i, f->stream, (uint64_t)first.i + (uint64_t)(i * f->keys + j));
+  return draw >= (float)f->share ? 1 / (1 - f->share) : 0;
+}
+
 static double score_of(Attend *a, int64_t h, int64_t i, int64_t j) {
   double slope;
   return score_with(a, h, i, j, &slope);
@@ -91,9 +105,9 @@ static double score_of(Attend *a, int64_t h, int64_t i, int64_t j) {
 /* Which element of which result. Of keys and values h is the group and i the key. */
 static bool attend_find(Body *body, const PlanOp *op, int64_t element, Attend *a,
                         const PlanHeads **place) {
-  const Type *in[7];
+  const Type *in[MOST_OPERANDS];
   *a = (Attend){.body = body, .op = op, .is_known = true};
-  for (int i = 0; i < op->input_count && i < 7; i++) in[i] = body_type_of(body, op->inputs[i]);
+  for (int i = 0; i < op->input_count && i < MOST_OPERANDS; i++) in[i] = body_type_of(body, op->inputs[i]);
   if (!plan_attention_form(op, in, &a->form) || body->result >= a->form.result_count) return false;
   const PlanAttention *f = &a->form;
   if (!f->is_grad && body->result == 1) {
@@ -124,9 +138,9 @@ static bool attend_find(Body *body, const PlanOp *op, int64_t element, Attend *a
 }
 
 Type body_attention_type(const Body *body, const PlanOp *op) {
-  const Type *in[7];
+  const Type *in[MOST_OPERANDS];
   PlanAttention form;
-  for (int i = 0; i < op->input_count && i < 7; i++) in[i] = body_type_of(body, op->inputs[i]);
+  for (int i = 0; i < op->input_count && i < MOST_OPERANDS; i++) in[i] = body_type_of(body, op->inputs[i]);
   if (!plan_attention_form(op, in, &form) || body->result >= form.result_count) return op->type;
   return plan_attention_result(op, in, &form, body->result);
 }
@@ -144,23 +158,24 @@ static double attend_forward(Attend *a, bool wants_lse) {
     if (most == -INFINITY) continue; /* hidden, as all before it */
     double p = exp(score - most);
     sum += p;
-    if (!wants_lse) out += p * attend_at(a, V, group_with(a, a->h), j, a->d);
+    if (!wants_lse) out += p * attend_kept(a, a->h, a->i, j) * attend_at(a, V, group_with(a, a->h), j, a->d);
   }
   if (wants_lse) return most == -INFINITY ? most : most + log(sum);
   return most == -INFINITY ? 0 : out / sum;
 }
 
-/* The gradient of the score of row i of head h with key j, and its share of the softmax. */
+/* The gradient of the score of row i of head h with key j, and its share of the softmax, as dropout leaves it. */
 static double score_slope(Attend *a, int64_t h, int64_t i, int64_t j, double *share) {
   double slope, score = score_with(a, h, i, j, &slope);
   double sum = 0, lse = attend_number(a, operand_of(a, LSE), lse_at(a, h, i));
   *share = 0;
   if (score == -INFINITY || lse == -INFINITY) return 0;
-  *share = exp(score - lse);
+  double p = exp(score - lse), kept = attend_kept(a, h, i, j);
+  *share = p * kept;
   for (int64_t d = 0; d < a->form.values; d++)
     sum += attend_at(a, SLOPE, h, i, d) *
-           (attend_at(a, V, group_with(a, h), j, d) - attend_at(a, OUT, h, i, d));
-  return *share * sum * slope;
+           (kept * attend_at(a, V, group_with(a, h), j, d) - attend_at(a, OUT, h, i, d));
+  return p * sum * slope;
 }
 
 static double attend_backward(Attend *a, const PlanHeads *place) {
@@ -169,7 +184,7 @@ static double attend_backward(Attend *a, const PlanHeads *place) {
   if (place == &f->dq) {
     for (int64_t j = 0; j < f->keys && a->is_known; j++) {
       double slope = score_slope(a, a->h, a->i, j, &share);
-      if (share != 0) sum += slope * attend_at(a, K, group_with(a, a->h), j, a->d);
+      if (share != 0 || slope != 0) sum += slope * attend_at(a, K, group_with(a, a->h), j, a->d);
     }
     return sum;
   }
@@ -177,7 +192,7 @@ static double attend_backward(Attend *a, const PlanHeads *place) {
   for (int64_t h = a->h * shared; h < (a->h + 1) * shared; h++)
     for (int64_t i = 0; i < f->rows && a->is_known; i++) {
       double slope = score_slope(a, h, i, a->i, &share);
-      if (share == 0) continue;
+      if (share == 0 && slope == 0) continue;
       sum += place == &f->dv ? share * attend_at(a, SLOPE, h, i, a->d)
                              : slope * attend_at(a, Q, h, i, a->d);
     }

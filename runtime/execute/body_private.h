@@ -43,5 +43,7 @@ bool body_attention_value(Body *body, const PlanOp *op, int64_t element, Scalar 
 /* In what is added up, if narrower types are in f32: an infinity beyond its range. */
 double body_part_of_sum(DType dtype, double x);
 void body_take_number(BodyStats *stats, double x);
+/* The draw of this number in [0,1), as op `random` makes it. */
+double body_draw(uint64_t seed, uint64_t step, uint32_t stream, uint64_t number);
 Type body_attention_type(const Body *body, const PlanOp *op);
 #endif

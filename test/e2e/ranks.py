@@ -190,7 +190,7 @@ model G(x: i32[B, T=6], y: i32[B, T]) {
   q = rearrange(q, "b t (h d) -> b h t d", h=2)
   k = rearrange(k, "b t (h d) -> b h t d", h=2)
   v = rearrange(v, "b t (h d) -> b h t d", h=2)
-  h = h + dropout(Linear(8, name="out")(rearrange(attention(q, k, v, causal=true), "b h t d -> b t (h d)")), 0.1)
+  h = h + dropout(Linear(8, name="out")(rearrange(attention(q, k, v, causal=true, dropout=0.3), "b h t d -> b t (h d)")), 0.1)
   h = h + drop_path(Linear(8, name="down")(gelu(Linear(16, name="up")(LayerNorm(name="ln_2")(h)))), 0.2)
   loss = mean(cross_entropy(LayerNorm(name="ln_f")(h) @ transpose(wte), y, ignore=-1))
 }

@@ -16,7 +16,7 @@ block Attention()(x: [B, T, D]) {
   q = rearrange(q, "b t (h d) -> b h t d", h=2)
   k = rearrange(k, "b t (h d) -> b h t d", h=2)
   v = rearrange(v, "b t (h d) -> b h t d", h=2)
-  return Linear(D, name="out")(rearrange(attention(q, k, v, causal=true), "b h t d -> b t (h d)"))
+  return Linear(D, name="out")(rearrange(attention(q, k, v, causal=true, dropout=0.3), "b h t d -> b t (h d)"))
 }
 block Layer()(x: [B, T, D]) {
   x = x + dropout(Attention(name="attn")(LayerNorm(name="ln1")(x)), 0.2)

@@ -46,3 +46,22 @@ defect("attention-part-pairs", "kernels/attention_pairs.h", "rows_before(p, bloc
 defect("attention-part-nothing", "kernels/attention_pairs.h", "    else if (!adds)\n", "    else if (false)\n", "unit codegen_attention")
 # dropout is of training
 defect("attention-dropout-evaluated", "frontend/builtin_attention.c", "  if (!builder_trains(call->b)) out->dropout = 0;\n", "", "py test/e2e/generate.py")
+D, DT = "kernels/attention_drop.h", "unit codegen_attention"
+defect("attention-drop-edge", D, "if (within + keys > DRAWN_AT_ONCE)", "if (keys > DRAWN_AT_ONCE)", DT)
+defect("attention-drop-carry", D, "b[k] = a[k] >> 32;", "b[k] = (WideLanes)(block >> 32);", DT)
+defect("attention-drop-within", D, "row->word = row->room + within;", "row->word = row->room;", DT)
+defect("attention-drop-below", D, "return draw >= (IntLanes)", "return draw > (IntLanes)", "py test/num/attention_dropout.py")
+defect("attention-drop-gain", "kernels/attention_x86.c", "drawn_kept(&drawn, j, pulled * (float)p->gain, (Lanes)0.0f)", "drawn_kept(&drawn, j, pulled, (Lanes)0.0f)", DT)
+defect("attention-drop-values", "kernels/attention_x86.c", "w->dv + i * width, (float)p->gain,", "w->dv + i * width, 1,", DT)
+defect("attention-drop-row", "kernels/attention_x86.c", "    if (p->drop_below) draw_row(p, draws, (block->first + i) * p->keys + block->key, seen, &drawn);",
+       "    if (p->drop_below) draw_row(p, draws, (block->first + i) * p->keys, seen, &drawn);", DT)
+defect("attention-drop-pairs", "kernels/attention_pairs.h", "  Draws draws = attention_draws_of(p, args, b, h);\n  slopes(", "  Draws draws = attention_draws_of(p, args, b, 0);\n  slopes(", DT)
+defect("attention-drop-parts", "passes/optimizer_accumulate.c", "if (node_step_operand(old) >= 0 && ", "if (old->op == OP_RANDOM && ", "py test/num/attention_dropout.py")
+defect("attention-drop-layers", "codegen/lower_kernel.c", "         node_int(a, ATTR_STREAM, 0) == node_int(b, ATTR_STREAM, 0) &&\n", "", "py test/num/attention_dropout.py")
+defect("attention-drop-ranks", "passes/attention.c", "return make_binary(graph, OP_ADD, number, first);", "return number;", "unit passes_ranks")
+defect("attention-drop-samples", "passes/attention.c", "make_like(graph, sample, (double)dim[1])", "make_like(graph, sample, 1)", "py test/num/attention_dropout.py")
+defect("attention-drop-written", "passes/attention.c", "make_dot(w->graph, in_groups(w, written_kept(w, p)), in_groups(w, dy), true, false)",
+       "make_dot(w->graph, in_groups(w, p), in_groups(w, dy), true, false)", "py test/num/attention_dropout.py")
+defect("attention-drop-body", "runtime/execute/body_attention.c", "(uint64_t)first.i + (uint64_t)(i * f->keys + j)", "(uint64_t)first.i + (uint64_t)j", "unit codegen_body")
+defect("attention-drop-plan", "plan/plan_window.c", "(!drops || (a->share > 0 && a->share < 1))", "(!drops || a->share > 0)", "unit codegen_body")
+defect("attention-drop-shrink", "passes/shrink.c", "      tie_dim(t, form.draws, d, d);", "      keep_input(t, form.draws, d);", "py test/e2e/shrink.py")

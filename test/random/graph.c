@@ -312,6 +312,34 @@ static Node *recipe_put(Random *r) {
 }
 
 /* Attention of a few heads, some of which may share keys; its result is a mean of values. */
+/* An attention's operands and attributes; drops: with dropout, whose draws are its last operand. */
+typedef struct {
+  Node *operand[5];
+  int count;
+  bool is_causal, is_capped, drops;
+} Attended;
+
+static Node *uniform(Random *r, Shape shape) {
+  Type scalar = {DT_I64, shape_scalar()}, type = {DT_F32, shape}, setting = {DT_F64, shape_scalar()};
+  if (!r->step) {
+    r->step = make_state(r->graph, ROLE_STEP, OWN_STEP, scalar, 0);
+    r->seed = cast(r, leaf(r, OP_SETTING, "train.seed", setting, NULL, 0, 0), DT_I64);
+  }
+  Attr stream = attr_int(ATTR_STREAM, r->streams++);
+  return graph_node(r->graph, OP_RANDOM, (Node *[]){r->seed, r->step}, 2, &stream, 1, &type);
+}
+
+static Node *attended(Random *r, Attended *a) {
+  Attr attrs[4] = {attr_bool(ATTR_CAUSAL, a->is_causal), attr_float(ATTR_SCALE, 0.4)};
+  int count = 2;
+  Shape scores = a->operand[0]->type.shape;
+  scores.dim[3] = a->operand[1]->type.shape.dim[2];
+  if (a->is_capped) attrs[count++] = attr_float(ATTR_SOFTCAP, 0.7);
+  if (a->drops) attrs[count++] = attr_float(ATTR_DROPOUT, scores.dim[3] % 2 ? 0.25 : 0.6);
+  if (a->drops) a->operand[a->count++] = uniform(r, scores);
+  return make_result(r->graph, graph_node(r->graph, OP_ATTENTION, a->operand, a->count, attrs, count, NULL), 0);
+}
+
 static Node *recipe_attention(Random *r) {
   enum { B, H, T, D };
   Node *x = pick(r), *inputs[4] = {reshape(r, x, factor(r, elements(x), 4))};
@@ -333,10 +361,8 @@ static Node *recipe_attention(Random *r) {
   bool is_masked = chance(r, 3);
   if (is_masked) inputs[3] = make_broadcast(r->graph, pattern(r, mask), mask);
   if (is_masked && chance(r, 2)) inputs[3] = with(r, OP_GT, inputs[3], -0.3);
-  Attr attrs[] = {attr_bool(ATTR_CAUSAL, chance(r, 2)), attr_float(ATTR_SCALE, 0.4),
-                  attr_float(ATTR_SOFTCAP, 0.7)};
-  Node *y = graph_node(r->graph, OP_ATTENTION, inputs, is_masked ? 4 : 3, attrs, keys % 3 == 1 ? 3 : 2, NULL);
-  return make_result(r->graph, y, 0);
+  Attended a = {{inputs[0], inputs[1], inputs[2], inputs[3]}, is_masked ? 4 : 3, chance(r, 2), keys % 3 == 1, keys % 4 == 2};
+  return attended(r, &a);
 }
 
 static Node *heads_of(Random *r, Node *rows, int64_t from, int64_t heads, int64_t features) {
@@ -370,24 +396,15 @@ static Node *recipe_heads(Random *r) {
   operands[1] = heads_of(r, rows, heads * features, groups, features);
   operands[2] = heads_of(r, rows, (heads + groups) * features, groups, features);
   if (chance(r, 3)) operands[0] = scale(r, operands[0], 1.5);
-  Attr attrs[] = {attr_bool(ATTR_CAUSAL, chance(r, 2)), attr_float(ATTR_SCALE, 0.4),
-                  attr_float(ATTR_SOFTCAP, 0.7)};
-  Node *y = graph_node(r->graph, OP_ATTENTION, operands, 3, attrs, features % 3 == 1 ? 3 : 2, NULL);
-  y = make_transpose(r->graph, make_result(r->graph, y, 0), swap);
+  Attended a = {{operands[0], operands[1], operands[2]}, 3, chance(r, 2), features % 3 == 1, features % 4 == 3};
+  Node *y = make_transpose(r->graph, attended(r, &a), swap);
   to.dim[2] = heads * features;
   return reshape(r, y, to);
 }
 
 static Node *recipe_dropout(Random *r) {
   Node *x = pick(r);
-  Type scalar = {DT_I64, shape_scalar()}, type = x->type, setting = {DT_F64, shape_scalar()};
-  if (!r->step) {
-    r->step = make_state(r->graph, ROLE_STEP, OWN_STEP, scalar, 0);
-    r->seed = cast(r, leaf(r, OP_SETTING, "train.seed", setting, NULL, 0, 0), DT_I64);
-  }
-  Attr stream = attr_int(ATTR_STREAM, r->streams++);
-  Node *inputs[] = {r->seed, r->step};
-  Node *draw = graph_node(r->graph, OP_RANDOM, inputs, 2, &stream, 1, &type);
+  Node *draw = uniform(r, x->type.shape);
   Node *keep = with(r, OP_LT, draw, chance(r, 2) ? 0.5 : 0.875);
   return make_select(r->graph, keep, x, constant(r, DT_F32, 0));
 }

@@ -18,6 +18,7 @@ typedef struct {
   bool is_hopper;   /* by wgmma, where that may be */
   HeadLayout layout;
   double cap; /* softcap; below 0: by the approximate tanh; 0: none */
+  double dropout;
 } AttentionCase;
 
 static inline const char *attention_type(const AttentionCase *c) {
@@ -27,7 +28,7 @@ static inline const char *attention_type(const AttentionCase *c) {
 /* The operands are inputs of their own, so that both nodes can be tried alone. */
 static inline char *attention_text(Arena *arena, const AttentionCase *c) {
   enum { GAP = 8 };
-  const char *type = attention_type(c), *m = c->mask ? ", %m" : "";
+  const char *type = attention_type(c), *m = arena_printf(arena, "%s%s", c->mask ? ", %m" : "", c->dropout > 0 ? ", %seed, %time, %first" : "");
   int rows = c->heads * c->features, keys = c->groups * c->features;
   bool is_one = c->layout == PARTS || c->layout == JOINED;
   const char *q, *k, *whole, *place = "", *joined = "";
@@ -50,11 +51,12 @@ static inline char *attention_text(Arena *arena, const AttentionCase *c) {
   const char *cap = c->cap == 0 ? ""
                                 : arena_printf(arena, ", softcap=%g%s", fabs(c->cap),
                                                c->cap < 0 ? ", kind=\"approximate\"" : "");
-  const char *attrs = arena_printf(arena, "%sscale=%g%s%s%s", c->causal ? "causal=true, " : "",
+  const char *attrs = arena_printf(arena, "%sscale=%g%s%s%s%s", c->causal ? "causal=true, " : "",
                                    c->features > 128  ? 0.1
                                    : c->features > 32 ? 0.3
                                                       : 0.6,
-                                   cap, c->type[0] == 't' ? ", tf32=true" : "", place);
+                                   cap, c->dropout > 0 ? arena_printf(arena, ", dropout=%.17g, stream=%d", c->dropout, c->keys) : "",
+                                   c->type[0] == 't' ? ", tf32=true" : "", place);
   const char *operands = is_one ? "%q, %q, %q" : "%q, %k, %v";
   const char *inputs =
       is_one ? arena_printf(arena, "%%q = input {name=\"q\"} : %s\n", whole)
@@ -63,6 +65,9 @@ static inline char *attention_text(Arena *arena, const AttentionCase *c) {
                             "%%v = input {name=\"v\"} : %s\n",
                             q, k, k);
   const char *mask = c->mask ? arena_printf(arena, "%%m = input {name=\"m\"} : %s\n", c->mask) : "";
+  if (c->dropout > 0)
+    mask = arena_printf(arena, "%s%%seed = input {name=\"seed\"} : i64[]\n%%time = input {name=\"time\"} : i64[]\n"
+                               "%%first = input {name=\"first\"} : i64[%d,%d,1,1]\n", mask, c->batch, c->heads);
   const char *others = c->layout == JOINED
                            ? ""
                            : arena_printf(arena,
@@ -103,6 +108,11 @@ static inline bool attention_hides(const Shape *shape, int64_t element) {
   return key > (plane % 3 + 1) % 3 * keys / 3;
 }
 
+/* What is drawn for dropout: heads' numbers of any remainder by 4, of which some are about to become too large for 32 bits. */
+static inline int64_t attention_draws_from(char name, int64_t head) {
+  return name == 's' ? 0x7edcba9876543210 : name == 't' ? 0x500000003 : ((int64_t)1 << 34) - 100 + head * 50021;
+}
+
 /* Between -1 and 1, as the type holds them. */
 static inline const Tensor *attention_leaf(const Node *leaf, void *context) {
   Tensor *value = tensor_new(context, leaf->type);
@@ -111,7 +121,10 @@ static inline const Tensor *attention_leaf(const Node *leaf, void *context) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     double x = (double)(state >> 40) / (1 << 23) - 1;
     if (value->f) value->f[i] = dtype_round(leaf->type.dtype, x);
-    if (value->i) value->i[i] = x > -0.4 && !attention_hides(&leaf->type.shape, i);
+    if (leaf->type.dtype == DT_I64)
+      value->i[i] = attention_draws_from(node_str(leaf, ATTR_NAME)[0], i);
+    else if (value->i)
+      value->i[i] = x > -0.4 && !attention_hides(&leaf->type.shape, i);
   }
   return value;
 }
@@ -125,6 +138,7 @@ static inline void attention_write(const Tensor *from, char *to) {
     if (dtype == DT_F16) memcpy(to + 2 * i, &half, 2);
     if (dtype == DT_BF16) memcpy(to + 2 * i, (char *)&wide + 2, 2);
     if (dtype == DT_BOOL) to[i] = (char)from->i[i];
+    if (dtype == DT_I64) memcpy(to + 8 * i, &from->i[i], 8);
   }
 }
 

@@ -242,7 +242,15 @@ static void all_forms(const char *cpu, int more) {
       {"f32", 1, 2, 1, 70, 90, 20, true, NULL, false, APART, 0.9},
       {"f32", 2, 2, 2, 33, 65, 32, false, "f32[1,2,33,65]", false, APART, 0.5},
       {"f16", 2, 2, 1, 70, 66, 33, false, "bool[2,2,70,66]", false, APART, 2},
-      {"bf16", 2, 4, 2, 65, 65, 9, true, NULL, false, JOINED, 0.9}};
+      {"bf16", 2, 4, 2, 65, 65, 9, true, NULL, false, JOINED, 0.9},
+      {"f32", 2, 3, 3, 70, 70, 64, true, NULL, false, APART, 0, 0.1},
+      {"f32", 1, 4, 2, 67, 129, 20, false, NULL, false, BESIDE, 0, 0.5}, /* numbers of all remainders by 4 */
+      {"f32", 1, 2, 1, 5, 200, 256, true, NULL, false, APART, 0, 0.99},
+      {"f32", 1, 1, 1, 130, 131, 8, true, "bool[1,1,130,131]", false, APART, 0, 0.3},
+      {"f32", 2, 2, 1, 65, 90, 40, false, "f32[2,1,1,90]", false, APART, 0.9, 0.2},
+      {"f32", 17, 2, 2, 20, 140, 16, true, NULL, false, APART, 0, 1e-7},
+      {"f16", 2, 4, 2, 65, 65, 32, true, NULL, false, JOINED, 0, 0.4},
+      {"bf16", 2, 2, 2, 66, 66, 33, true, NULL, false, PARTS, 0, 0.25}};
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) check_form(cpu, NULL, &forms[i]);
 }
 
@@ -276,7 +284,9 @@ static void pairs(void **state) {
       {"bf16", 2, 2, 2, 10, 130, 24, false, "bool[2,1,1,130]", false, APART},
       {"bf16", 2, 3, 3, 100, 100, 64, true, NULL, false, JOINED},
       {"bf16", 2, 2, 1, 70, 130, 24, true, "f32[2,1,1,130]", false, APART, 0.9},
-      {"bf16", 17, 2, 2, 70, 66, 80, false, NULL, false, BESIDE}};
+      {"bf16", 17, 2, 2, 70, 66, 80, false, NULL, false, BESIDE},
+      {"bf16", 1, 3, 3, 100, 101, 64, true, NULL, false, BESIDE, 0, 0.1},
+      {"bf16", 2, 2, 1, 33, 130, 24, false, "bool[2,2,33,130]", false, APART, 0.9, 0.6}};
   static const char *const without[] = {NULL, "amx,widened", "amx,dpbf16"};
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
     for (int k = 0; k < 3; k++) check_form("x86-64-v4", without[k], &forms[i]);

@@ -6,7 +6,7 @@
 #include "runtime/execute/body.h"
 #include <math.h>
 
-enum { MOST_OPERANDS = 7, MOST_ELEMENTS = 2000 };
+enum { MOST_OPERANDS = 10, MOST_ELEMENTS = 2000 };
 
 typedef struct {
   const char *operand[MOST_OPERANDS]; /* types */
@@ -15,10 +15,11 @@ typedef struct {
   const char *results[3];             /* types, of an op that has several; NULL: type */
 } Case;
 
-/* Numbers of all operands: doubles, or bytes. */
+/* Numbers of all operands: doubles, integers, or bytes. */
 typedef struct {
   Arena *arena;
   double number[MOST_OPERANDS][MOST_ELEMENTS];
+  int64_t integer[MOST_OPERANDS][MOST_ELEMENTS];
   unsigned char byte[MOST_OPERANDS][MOST_ELEMENTS];
 } Numbers;
 
@@ -26,6 +27,7 @@ static void fill(Numbers *numbers) {
   for (int i = 0; i < MOST_OPERANDS; i++)
     for (int k = 0; k < MOST_ELEMENTS; k++) {
       numbers->number[i][k] = sin(k * (1.1 + i) + i);
+      numbers->integer[i][k] = k * 5000000021 + i * 77;
       numbers->byte[i][k] = (unsigned char)((k * 7 + k / 3 + i) % 2);
     }
 }
@@ -38,7 +40,7 @@ static const Tensor *leaf(const Node *node, void *context) {
     if (tensor->f)
       tensor->f[k] = numbers->number[which][k];
     else
-      tensor->i[k] = numbers->byte[which][k];
+      tensor->i[k] = node->type.dtype == DT_I64 ? numbers->integer[which][k] : numbers->byte[which][k];
   }
   return tensor;
 }
@@ -127,9 +129,12 @@ static void check_case(const Case *c) {
     const char *why = read_case(arena, c, graph), *at[MOST_OPERANDS];
     if (why) fail_msg("%s: %s", c->op, why);
     int count = operands_of(c);
-    for (int i = 0; i < count; i++)
-      at[i] = dtype_is_float(graph->buffers.at[i].type.dtype) ? (const char *)numbers->number[i]
-                                                              : (const char *)numbers->byte[i];
+    for (int i = 0; i < count; i++) {
+      DType dtype = graph->buffers.at[i].type.dtype;
+      at[i] = dtype_is_float(dtype) ? (const char *)numbers->number[i]
+              : dtype == DT_I64     ? (const char *)numbers->integer[i]
+                                    : (const char *)numbers->byte[i];
+    }
     Body *body;
     assert_int_equal(body_new(graph, &graph->bodies.at[0], at, &body), STATUS_OK);
     body_set_result(body, result);
@@ -164,6 +169,8 @@ static void check_case(const Case *c) {
 #define Y "f64[2,4,3,6]"
 #define LSE "f64[2,4,3,1]"
 #define TWO "4611686018427387904" /* the bits of 2 */
+#define HALF "4602678819172646912"
+#define DRAWS "i64[]", "i64[]", "i64[2,4,1,1]"
 #define BESIDE "heads=[4,2,3], start=[1,2,0]"
 #define QB "f64[2,3,14]"
 #define KB "f64[2,3,8]"
@@ -296,6 +303,24 @@ static const Case cases[] = {
      JOINED,
      "0 1 4 2 3 1 2 0 1 value 0.5",
      {JOINED}},
+    {{Q, K, V, DRAWS},
+     "attention",
+     "causal=true, scale=0.5, dropout=0.5, stream=7",
+     Y,
+     "1 0 0 0 0 0 0 0 0 " HALF " 7 value 0.5",
+     {Y, LSE}},
+    {{Y, Q, K, V, Y, LSE, "bool[2,1,3,3]", DRAWS},
+     "attention_grad",
+     "scale=0.5, softcap=2, dropout=0.5, stream=3",
+     Q,
+     "0 0 0 0 0 0 0 0 0 " TWO " " HALF " 3 value 0.5",
+     {Q, K, V}},
+    {{YB, QB, KB, KB, YB, LSE, DRAWS},
+     "attention_grad",
+     BESIDE ", joined=true, scale=0.5, dropout=0.5, stream=0",
+     JOINED,
+     "0 1 4 2 3 1 2 0 1 " HALF " 0 value 0.5",
+     {JOINED}},
 };
 
 static void test_values(void **state) {
@@ -329,6 +354,13 @@ static void test_refusals(void **state) {
       {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 0 value 1", {Y, LSE}},
       {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 -1 value 1", {Y, LSE}},
       {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " TWO " 0 value 1", {Y, LSE}},
+      {{Q, K, V, DRAWS}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 value 1", {Y, LSE}},
+      {{Q, K, V, DRAWS}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " TWO " 7 value 1", {Y, LSE}},
+      {{Q, K, V, DRAWS}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " HALF " " HALF " 7 7 value 1", {Y, LSE}},
+      {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " HALF " 7 value 1", {Y, LSE}},
+      {{Q, K, V, "i64[]", "i64[]"}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " HALF " 7 value 1", {Y, LSE}},
+      {{Q, K, V, "i64[]", "i64[]", "i64[2,4,3,1]"}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " HALF " 7 value 1", {Y, LSE}},
+      {{Q, K, V, "i64[1]", "i64[]", "i64[2,4,1,1]"}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " HALF " 7 value 1", {Y, LSE}},
       {{QB, KB, KB}, "attention", "", YB, "1 1 4 2 3 3 2 0 0 value 1", {YB, LSE}},
       {{QB, KB, KB}, "attention", "", YB, "1 1 4 2 3 1 -2 0 0 value 1", {YB, LSE}},
       {{QB, KB, KB}, "attention", "", YB, "1 1 4 0 3 1 2 0 0 value 1", {YB, LSE}},

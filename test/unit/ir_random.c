@@ -8,7 +8,7 @@
 
 enum { GRAPHS = 300 };
 static const uint64_t seeds_mean =
-    0x2b1173ff7dde7c1b; /* after a change of recipes, what the failure says */
+    0xed5c8e90360200e; /* after a change of recipes, what the failure says */
 
 static const Tensor *leaf(const Node *node, void *context) {
   Tensor *tensor = tensor_new(context, node->type);
