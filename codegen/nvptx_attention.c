@@ -7,6 +7,7 @@
 #include "codegen/nvptx_waits.h"
 #include "codegen/nvptx_wgmma.h"
 #include "passes/attention.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -102,10 +103,10 @@ static int find_wide(const Attention *a) {
 static void describe_attention(Attention *a) {
   const Node *node = a->node;
   a->first = node->op == OP_ATTENTION_GRAD;
-  a->mask = a->first ? 6 : 3;
   a->dtype = node->input[a->first]->type.dtype;
   a->form = attention_form(node);
-  if (node->input_count > a->mask)
+  a->mask = a->form.mask;
+  if (a->mask >= 0)
     a->mask_kind = node->input[a->mask]->type.dtype == DT_BOOL ? 1 : 2;
   bool allows_tf32 = a->job->module->allows_tf32 || node_int(node, ATTR_TF32, 0);
   a->plain_unit = a->dtype == DT_BF16  ? UNIT_BF16
@@ -141,7 +142,7 @@ static int64_t shared_bytes(const Attention *a) {
 static bool is_for_wgmma(const Attention *a) {
   enum { LEAST_FEATURES = 48 };
   const Module *module = a->job->module;
-  if (strcmp(module->cpu, "sm_90a")) return false;
+  if (strcmp(module->cpu, "sm_90a") || a->form.draws >= 0) return false;
   if (a->bytes != 2 || a->wide != 8 || module_leaves_out(module, "attention_wgmma")) return false;
   return module->only_tile || (a->form.features >= LEAST_FEATURES && attention_is_long(&a->form));
 }
@@ -287,6 +288,7 @@ static int kind_of_adding(const Attention *a) {
 }
 
 static void nvptx_attention_define_constants(Attention *a) {
+  double share = node_float(a->node, ATTR_DROPOUT, 0);
   const Constant constants[] = {
       {"attention_heads", a->form.heads},
       {"attention_groups", a->form.groups},
@@ -312,7 +314,10 @@ static void nvptx_attention_define_constants(Attention *a) {
       {"attention_tile", a->cut.tile},
       {"attention_split", split(&a->cut)},
       {"attention_row_panels", row_panels(a)},
-      {"attention_keeps", a->cut.keeps && !a->mask_kind}, /* a mask needs registers */
+      {"attention_keeps", a->cut.keeps && !a->mask_kind && a->form.draws < 0}, /* a mask needs registers */
+      {"attention_drop_below", a->form.draws < 0 ? 0 : (int64_t)ceil((double)(float)share * 0x1p24)},
+      {"attention_drop_gain", float_bits(1 / (1 - share))},
+      {"attention_stream", node_int(a->node, ATTR_STREAM, 0)},
       {"attention_stages", a->cut.stages},
       {"attention_places", a->cut.places},
       {"attention_items", part_items(a)},
@@ -352,6 +357,8 @@ static void define_tensors(Attention *a) {
   callback_pointer(a->job, a->suffix, "attention_bases", a->first ? behind : 0,
                    a->first ? number_bytes(a) : 0);
   callback_pointer(a->job, a->suffix, "attention_mask_bytes", a->mask_kind ? a->mask : 0, 0);
+  static const char *const drawn_from[] = {"attention_seed", "attention_step", "attention_first"};
+  for (int i = 0; i < 3; i++) callback_pointer(a->job, a->suffix, drawn_from[i], a->form.draws < 0 ? 0 : a->form.draws + i, 0);
   callback_pointer(a->job, a->suffix, "attention_lists", has_lists(a) ? behind : 0, a->lists);
   callback_pointer(a->job, a->suffix, "attention_first_map", first_map, 0);
   callback_pointer(a->job, a->suffix, "attention_second_map", first_map ? first_map + 1 : 0, 0);

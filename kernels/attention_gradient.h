@@ -72,15 +72,15 @@ ALWAYS void pull_rows(float s[MAX_ROWS][MAX_COLUMNS], float slope[MAX_ROWS][MAX_
     for (int j = 0; j < columns_each(); j++) s[i][j] *= slope[i][j] - delta[i];
 }
 
-ALWAYS void scale_sums(float x[MAX_ROWS][MAX_COLUMNS]) {
+ALWAYS void scale_sums(float x[MAX_ROWS][MAX_COLUMNS], float by) {
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each(); i++)
 #pragma clang loop unroll(full)
-    for (int j = 0; j < features_each(); j++) x[i][j] *= scale();
+    for (int j = 0; j < features_each(); j++) x[i][j] *= by;
 }
 
 ALWAYS void finish_queries(const Here *w, float dq[MAX_ROWS][MAX_COLUMNS], Panel panel) {
-  scale_sums(dq);
+  scale_sums(dq, scale());
   stage_sums(panel, dq, w->lane, w->warp);
   store_rows(rows_of_query_grad(w->args, w->batch, w->head), panel, w->first, attention_queries(),
              w->lane, w->warp);
@@ -129,12 +129,13 @@ ALWAYS void pull_columns(float s[MAX_ROWS][MAX_COLUMNS], float slope[MAX_ROWS][M
 }
 
 ALWAYS void finish_keys(const Here *w, float dk[MAX_ROWS][MAX_COLUMNS], Panel panel) {
-  scale_sums(dk);
+  scale_sums(dk, scale());
   stage_sums(panel, dk, w->lane, w->warp);
   store_rows(rows_of_key_grad(w->args, w->batch, w->group), panel, w->first, attention_keys(),
              w->lane, w->warp);
 }
 ALWAYS void finish_values(const Here *w, float dv[MAX_ROWS][MAX_COLUMNS], Panel panel) {
+  if (attention_drop_below()) scale_sums(dv, drop_gain());
   stage_sums(panel, dv, w->lane, w->warp);
   store_rows(rows_of_value_grad(w->args, w->batch, w->group), panel, w->first, attention_keys(),
              w->lane, w->warp);

@@ -24,6 +24,7 @@
 #else
 #include "kernels/attention_fma.h"
 #endif
+#include "kernels/attention_draws.h"
 #include "kernels/attention_gradient.h"
 
 /* Starts the copies of tile t of keys and values to its stage. */
@@ -64,6 +65,9 @@ __attribute__((always_inline)) void attention_forward(void *const *args, SHARED 
     bend(s, gain);
     hide(&w, s, t * attention_tile(), 0);
     weigh(&f, s, correction);
+    Drawn drawn;
+    draw_tile(&w, &drawn, t * attention_tile(), 0);
+    keep_drawn(&drawn, s, s, 1);
     correct(&f, correction);
     accumulate(f.out, s, stream_panel(memory, t % 2, 1), scratch(memory, w.warp), w.lane);
     arrive();
@@ -102,6 +106,9 @@ __attribute__((always_inline)) void attention_backward(void *const *args, SHARED
     clear(slope, columns_each());
     multiply(slope, rows_panel(memory, 1), 0, value, w.lane, w.warp);
     weigh_rows(s, gain, base);
+    Drawn drawn;
+    draw_tile(&w, &drawn, t * attention_tile(), 0);
+    keep_drawn(&drawn, slope, slope, drop_gain());
     pull_rows(s, slope, delta);
     accumulate(sum, s, key, scratch(memory, w.warp), w.lane);
     arrive();
@@ -155,7 +162,8 @@ __attribute__((always_inline)) void attention_backward_keys(void *const *args, S
   arrive();
 #pragma clang loop unroll(disable)
   for (int t = 0; t < share * count; t++) {
-    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS];
+    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS], gain[MAX_ROWS][MAX_COLUMNS], kept[MAX_ROWS][MAX_COLUMNS];
+    Drawn drawn;
     Panel query = stream_panel(memory, t % 2, 0), dy = stream_panel(memory, t % 2, 1);
     Floats numbers = statistics(memory, t % 2);
     if (t + 1 < share * count) stream_queries(&w, memory, t + 1, start, count);
@@ -166,9 +174,12 @@ __attribute__((always_inline)) void attention_backward_keys(void *const *args, S
     bend(s, gain);
     hide(&w, s, (start + tile_of(t, count)) * attention_tile(), 1);
     weigh_columns(s, gain, numbers, w.lane);
-    accumulate(dv, s, dy, scratch(memory, w.warp), w.lane);
+    draw_tile(&w, &drawn, (start + tile_of(t, count)) * attention_tile(), 1);
+    keep_drawn(&drawn, kept, s, 1);
+    accumulate(dv, drops() ? kept : s, dy, scratch(memory, w.warp), w.lane);
     clear(slope, columns_each());
     multiply(slope, rows_panel(memory, 1), 0, dy, w.lane, w.warp);
+    keep_drawn(&drawn, slope, slope, drop_gain());
     if (caps()) copy_scores(s, gain);
     round_weights(s); /* so that only the rounded weights stay live over the product */
     pull_columns(s, slope, numbers + attention_tile(), w.lane);

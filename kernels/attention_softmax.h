@@ -43,6 +43,9 @@ enum { ADDS_EARLY = 1, ADDS_LATE };
 int attention_has_bits(void), attention_adds(void);
 int attention_mask_batch(void), attention_mask_head(void), attention_mask_row(void);
 float attention_mask_element(void *const *args, int index);
+/* Dropout (attention_draws.h): a weight is dropped if its draw, a number of 24 bits, is below this, 0 where there is no dropout; the bits of the
+ * f32 that the others are multiplied by. */
+int attention_drop_below(void), attention_drop_gain(void);
 
 #define LOG2_E 1.44269504088896340736f
 #define LN_2 0.69314718055994530942f
@@ -68,6 +71,7 @@ ALWAYS float scale(void) { return __builtin_bit_cast(float, attention_scale()); 
  * there on the cap is what the scale is otherwise. */
 ALWAYS int caps(void) { return attention_softcap() != 0; }
 ALWAYS float cap(void) { return __builtin_bit_cast(float, attention_softcap()); }
+ALWAYS float drop_gain(void) { return __builtin_bit_cast(float, attention_drop_gain()); }
 ALWAYS float scale_of_scores(void) { return caps() ? cap() : scale(); }
 
 /* Exponentials are powers of two: e^x = 2^(x log2 e). Where no mask is added and the scale is
@@ -235,7 +239,7 @@ ALWAYS void finish_forward(const Here *w, Forward *f, Panel panel) {
                       (w->batch * attention_heads() + w->head) * attention_queries();
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each(); i++) {
-    float sum = sum_of_row(f->sum[i]), share = sum == 0 ? 0.0f : 1.0f / sum;
+    float sum = sum_of_row(f->sum[i]), share = sum == 0 ? 0.0f : drop_gain() / sum;
     int row = w->first + w->warp * attention_micro() + own_row(w->lane, i);
     if (w->lane % ROW_LANES == 0 && row < attention_queries())
       lse[row] =

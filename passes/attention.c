@@ -161,14 +161,13 @@ static bool becomes_narrow(const PassContext *context, const Node *old) {
 }
 
 /* The most features of a head for which the target has a kernel. Heads of more than 128 are for the tensor cores of
- * Hopper, which take rows of whole 16 bytes. */
+ * Hopper, which take rows of whole 16 bytes, and have no dropout. */
 static int most_features(const PassContext *context, const Node *old) {
   enum { PIECE = 8 };
   AttentionForm form = attention_form(old);
-  if (context->for_gpu && form.draws >= 0) return 0;
   bool is_hopper = context->multiplies_float8 == FLOAT8_ALONG_K && !pass_is_listed(context->left_out, "attention_wgmma");
   if (!context->for_gpu) return ATTENTION_MOST;
-  if (!is_hopper || form.features % PIECE || !attention_is_long(&form)) return ATTENTION_MOST_GPU;
+  if (!is_hopper || form.draws >= 0 || form.features % PIECE || !attention_is_long(&form)) return ATTENTION_MOST_GPU;
   return becomes_narrow(context, old) ? ATTENTION_MOST : ATTENTION_MOST_GPU;
 }
 

@@ -170,7 +170,7 @@ block Attention()(x: [B, T, D]) {
   q = rope(rearrange(q, "b t (h d) -> b h t d", %s))
   k = rope(rearrange(k, "b t (h d) -> b h t d", %s))
   v = rearrange(v, "b t (h d) -> b h t d", %s)
-  y = rearrange(attention(q, k, v, causal=true), "b h t d -> b t (h d)")
+  y = rearrange(attention(q, k, v, causal=true, dropout=0.1), "b h t d -> b t (h d)")
   return Linear(D, bias=false, name="out")(y)
 }
 block FeedForward()(x: [B, T, D]) {

@@ -65,3 +65,11 @@ defect("attention-drop-written", "passes/attention.c", "make_dot(w->graph, in_gr
 defect("attention-drop-body", "runtime/execute/body_attention.c", "(uint64_t)first.i + (uint64_t)(i * f->keys + j)", "(uint64_t)first.i + (uint64_t)j", "unit codegen_body")
 defect("attention-drop-plan", "plan/plan_window.c", "(!drops || (a->share > 0 && a->share < 1))", "(!drops || a->share > 0)", "unit codegen_body")
 defect("attention-drop-shrink", "passes/shrink.c", "      tie_dim(t, form.draws, d, d);", "      keep_input(t, form.draws, d);", "py test/e2e/shrink.py")
+DG, DN = "kernels/attention_draws.h", "py test/num/attention_dropout.py"
+defect("attention-draws-bit", DG, "lane % 2 * 2 + j % 2;", "j % 2;", DN)
+defect("attention-draws-turn", DG, "is_transposed ? j % 4 : j / 2 % 2", "is_transposed ? j / 2 % 2 : j / 2 % 2", DN)
+defect("attention-draws-query", DG, "+ lane / 4 % 2 + lane / 8 % 2 * 8 :", "+ lane / 4 % 2 :", DN)
+defect("attention-draws-aligned", DG, " && draws.first % 4 == 0)", ")", "unit codegen_flash")
+defect("attention-draws-values", "kernels/attention_gradient.h", "  if (attention_drop_below()) scale_sums(dv, drop_gain());\n", "", DN)
+defect("attention-draws-slopes", "kernels/attention_ptx.h", "    keep_drawn(&drawn, slope, slope, drop_gain());\n    if (caps())", "    if (caps())", DN)
+defect("attention-draws-hopper", "codegen/nvptx_attention.c", "|| a->form.draws >= 0) return false;", ") return false;", DN)

@@ -141,6 +141,12 @@ static void forms(void **state) {
       {"bf16", 1, 4, 2, 70, 70, 64, true, NULL, false, JOINED, -0.9},
       {"f16", 2, 2, 1, 40, 70, 32, false, "bool[2,1,40,70]", false, APART, -70},
       {"bf16", 1, 2, 2, 40, 70, 80, false, "f32[1,1,40,70]", false, APART, 0.9},
+      /* dropout: the first head's numbers begin with a block of four, and lanes share blocks if keys are a multiple of four */
+      {"bf16", 2, 4, 2, 70, 132, 64, true, NULL, false, BESIDE, 0, 0.2},
+      {"tf32", 1, 5, 5, 70, 36, 40, false, "f32[1,5,70,36]", false, APART, 2, 0.5},
+      {"f32", 1, 4, 1, 66, 68, 20, true, NULL, false, APART, 0, 0.1},
+      {"f16", 2, 3, 3, 33, 33, 20, true, NULL, false, JOINED, -0.9, 0.3},
+      {"f16", 1, 1, 1, 130, 68, 128, false, "bool[1,1,130,68]", false, APART, 0, 0.6},
   };
   check_all(list, sizeof list / sizeof *list);
 }
