@@ -18,6 +18,8 @@
  * graph stays as it is: kernels/rounded_x86.c, or rounded_ptx.c, packs the weights to 4 or 8 bits, from which it has the same values
  * (--disable=rounded leaves that out).
  *
+ * What stays a rounded value loses what a straight-through gradient has left of itself.
+ *
  * Training is left as it is: its gradients need the rounded values in f32. A product of integers of more steps
  * than there is room for, or whose sums might not fit, is none (passes/integers.h). */
 #include "passes/integers.h"
@@ -293,9 +295,36 @@ static bool *mark_weights(const Graph *graph, Arena *arena) {
   return is_weight;
 }
 
+/* ── values that no product takes as integers ───────────────────────────────────────────────── */
+/* Is it what fake_quant's gradients go through, where(inside, x, 0) + scale where(inside, n - v, n)? Within the range x is finite, and n is; beyond
+ * it n is the end of the range. So it is finite, unless n or n scale is not. */
+static bool is_slope(const Node *slope, const Rounded *r) {
+  const Node *n = r->whole, *rounded = n->input[2]->input[2], *v = rounded->input[0];
+  if (slope->op != OP_ADD || slope->input[0]->op != OP_SELECT || slope->input[1]->op != OP_MUL || v->op != OP_MUL) return false;
+  const Node *x = slope->input[0], *inside = x->input[0];
+  if (!match_value(x->input[2], 0) || inside->op != OP_EQ || inside->input[0] != n || inside->input[1] != rounded ||
+      (x->input[1] != v->input[0] && x->input[1] != v->input[1]))
+    return false;
+  for (int i = 0; i < 2; i++) {
+    const Node *part = slope->input[1]->input[i];
+    if (part->op == OP_SELECT && part->input[0] == inside && part->input[1]->op == OP_SUB && part->input[1]->input[0] == n &&
+        part->input[1]->input[1] == v && part->input[2] == n)
+      return scale_base(slope->input[1]->input[1 - i]) == scale_base(r->scale);
+  }
+  return false;
+}
+
+/* n s, for n s + (slope - slope): nothing is left of it but the arithmetic. */
+static Node *without_slope(Node **inputs) {
+  Rounded r;
+  bool is_rest = inputs[1]->op == OP_SUB && inputs[1]->input[0] == inputs[1]->input[1] && inputs[0]->op == OP_MUL;
+  return is_rest && match_rounded(inputs[0], &r) && is_slope(inputs[1]->input[0], &r) ? inputs[0] : NULL;
+}
+
 static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   IntegersPass *pass = context;
   Rounded r[2];
+  if (old->op == OP_ADD) return without_slope(inputs);
   if (old->op == OP_POOL_MAX) return pool_sums_first(pass, fresh, old, inputs[0]);
   if ((old->op != OP_DOT && old->op != OP_CONV) || old->type.dtype != DT_F32 ||
       node_attr(old, ATTR_INTEGERS))

@@ -583,5 +583,11 @@ defect("grouped-dilation", W, "across = p->dilation_width * p->ins", "across = p
 defect("grouped-step", W, "if (step == GROUPED_LANES) ", "if (p->stride_width == 1) ", WT)
 defect("grouped-room", "kernels/grouped_host.h", "  return grouped_room(p) <= most;", "  return grouped_room(p) <= 4 * most;", "py test/e2e/deploy.py")
 
+# ── kernels/integer_tiles.h ──
+W, WT = "kernels/integer_tiles.h", "py test/num/integers.py"
+defect("integer-rest-of-tile", W, "if (here.rest) here.rest += row;", "if (here.rest) here.rest += row / 2;", WT)
+defect("integer-fault-of-column", W, "Lanes fault = lanes_load(f->fault + j * INTEGER_LANES);", "Lanes fault = lanes_load(f->fault);", WT)
+defect("integer-not-a-slope", "passes/integers.c", "match_rounded(inputs[0], &r) && is_slope(inputs[1]->input[0], &r) ?", "match_rounded(inputs[0], &r) ?", WT)
+
 import defects_attention  # noqa: E402,F401: adds those of attention
 import defects_float8  # noqa: E402,F401: and those of 8-bit floats

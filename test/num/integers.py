@@ -214,6 +214,23 @@ class Integers(support.Case):
         got = self.predict(artifact, {"x": x, "y": y}, {"f.max_abs": numpy.zeros(1, "f4"), "g.max_abs": numpy.zeros(1, "f4")}, ["p"])["p"]
         numpy.testing.assert_array_equal(got, x.astype("i8") @ y.astype("i8"))
 
+    def test_no_product(self):
+        """Rounded values that no product takes: number times scale, and a difference that is NaN stays where it is not what a gradient goes through."""
+        x = random.normal(0, 3, (BATCH, 5, 37)).astype("f4")
+        x[0, 2, :12] = 0, -0.0, numpy.nan, numpy.inf, -numpy.inf, 3e38, -3e38, 1e-42, 0.125, 0.375, 31.75, 32
+        s = numpy.array([0.25, 3e-3, 1, 1e-30, 0.5], "f4")
+        weights = {"s": s, "f.max_abs": numpy.array([2.5], "f4"), "g.max_abs": numpy.zeros(1, "f4"), "h.max_abs": numpy.array([7.25], "f4")}
+        lines = ["a = fake_quant(x, 0.25)", "b = fake_quant(x, s, axis=1, bits=5)", 'c = FakeQuant(name="f")(x)', 'd = FakeQuant(name="g")(x)',
+                 'e = relu(FakeQuant(name="h", signed=false)(x) * 2 + 1)', "h = clamp(round(x * 4), -128, 127) * 0.25 + (x - x)"]
+        artifact = self.compiled([("x", (5, 37))], lines + [f"output {name}" for name in "abcdeh"], [("s", (5,))])
+        with numpy.errstate(all="ignore"):
+            fake = lambda scale, bits, signed: (rounded(x, scale, bits, signed) * scale).astype("f4")
+            wanted = {"a": fake(numpy.float32(0.25), 8, True), "b": fake(s[:, None], 5, True), "c": fake(numpy.float32(2.5) / numpy.float32(127), 8, True), "d": x}
+            e = fake(numpy.float32(7.25) / numpy.float32(255), 8, False) * numpy.float32(2) + numpy.float32(1)
+            wanted |= {"e": numpy.where(e > 0, e, numpy.where(numpy.isnan(e), e, 0)), "h": wanted["a"] + (x - x)}
+        for name, y in self.predict(artifact, {"x": x}, weights, list(wanted)).items():
+            numpy.testing.assert_array_equal(y, wanted[name], err_msg=name)
+
     def test_limits(self):
         """Sums next to 2^31, in one product and, where rows are few, in parts; and those of long rows are exact."""
         lines, inputs, params, values, weights, wanted = [], [], [], {}, {}, {}
