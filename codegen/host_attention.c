@@ -4,7 +4,6 @@
 #include "codegen/host_gemm.h"
 #include "kernels/attention_host.h"
 #include "passes/attention.h"
-#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -37,7 +36,7 @@ static void host_attention_drops(const Node *node, const AttentionForm *f, Atten
   if (f->draws < 0) return;
   p->arg_draws = f->draws;
   p->stream = node_int(node, ATTR_STREAM, 0);
-  p->drop_below = (int64_t)ceil((double)(float)share * 0x1p24);
+  p->drop_below = attention_least_kept(node);
   p->gain = 1 / (1 - share);
 }
 

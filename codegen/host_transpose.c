@@ -10,18 +10,14 @@
 
 enum { SHORTEST = TRANSPOSE_BLOCK, SMALL_TILE = 32, LARGE_TILE = 64 };
 
-static int64_t digits_behind(const HostTurn *turn, int d) {
-  int64_t behind = 1;
-  for (int i = d + 1; i < turn->count; i++) behind *= turn->extent[i];
-  return behind;
-}
-
 /* The digit that a transpose of this shape reads neighbours along; -1: none of these. */
 static int digit_of_row(const HostTurn *turn, const TurnShape *shape) {
-  int64_t behind = 1;
-  for (int i = shape->row + 1; i < shape->rank; i++) behind *= shape->extent[i];
-  for (int d = turn->count - 2; d >= 0; d--)
-    if (digits_behind(turn, d) == behind) return d;
+  int64_t wanted = 1, behind = 1;
+  for (int i = shape->row + 1; i < shape->rank; i++) wanted *= shape->extent[i];
+  for (int d = turn->count - 1; d > 0; d--) {
+    behind *= turn->extent[d];
+    if (behind == wanted) return d - 1;
+  }
   return -1;
 }
 

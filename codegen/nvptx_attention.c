@@ -7,7 +7,6 @@
 #include "codegen/nvptx_waits.h"
 #include "codegen/nvptx_wgmma.h"
 #include "passes/attention.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -315,7 +314,7 @@ static void nvptx_attention_define_constants(Attention *a) {
       {"attention_split", split(&a->cut)},
       {"attention_row_panels", row_panels(a)},
       {"attention_keeps", a->cut.keeps && !a->mask_kind && a->form.draws < 0}, /* a mask needs registers */
-      {"attention_drop_below", a->form.draws < 0 ? 0 : (int64_t)ceil((double)(float)share * 0x1p24)},
+      {"attention_drop_below", attention_least_kept(a->node)},
       {"attention_drop_gain", float_bits(1 / (1 - share))},
       {"attention_stream", node_int(a->node, ATTR_STREAM, 0)},
       {"attention_stages", a->cut.stages},

@@ -13,6 +13,8 @@ bool attention_is_whole(const Node *node, int most) {
   return dtype != DT_F64 && f.features == f.values && f.features >= 1 && f.features <= most;
 }
 
+int64_t attention_least_kept(const Node *node) { return (int64_t)ceil((double)(float)node_float(node, ATTR_DROPOUT, 0) * 0x1p24); }
+
 bool attention_is_long(const AttentionForm *form) {
   enum { LEAST = 128 };
   return form->rows >= LEAST && form->keys >= LEAST;
