@@ -180,34 +180,36 @@ ALWAYS float sum_of_row(float x) {
 /* ── forward ─────────────────────────────────────────────────────────────────────────────────── */
 
 typedef struct {
-  float most[MAX_ROWS], sum[MAX_ROWS]; /* of scores so far; the sum: this lane's part of it */
+  float base[MAX_ROWS], sum[MAX_ROWS]; /* the largest score so far times `factor`; of weights, this lane's part */
   float out[MAX_ROWS][MAX_COLUMNS];
 } Forward;
 
 ALWAYS void begin_forward(Forward *f) {
   clear(f->out, features_each());
 #pragma clang loop unroll(full)
-  for (int i = 0; i < rows_each(); i++) f->most[i] = -infinity, f->sum[i] = 0;
+  for (int i = 0; i < rows_each(); i++) f->base[i] = -infinity, f->sum[i] = 0;
 }
 
 /* Replaces scores by weights relative to the largest score so far; `correct` then rescales the sums
- * of the tiles before. */
+ * of the tiles before. What weights are relative to is rounded once, and kept: from the unrounded
+ * product with the factor (fma), a tile that changes nothing would rescale the sums by its rounding
+ * error, 2^-18 for a score of 100. */
 ALWAYS void weigh(Forward *f, float s[MAX_ROWS][MAX_COLUMNS], float correction[MAX_ROWS]) {
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each(); i++) {
-    float most = f->most[i];
+    float most = s[i][0];
 #pragma clang loop unroll(full)
-    for (int j = 0; j < columns_each(); j++) most = __builtin_fmaxf(most, s[i][j]);
-    most = largest_of_row(most);
-    float base = most == -infinity ? 0.0f : most * factor(); /* nothing seen: all weights are 0 */
-    correction[i] = exp2_of(f->most[i] * factor() - base);
+    for (int j = 1; j < columns_each(); j++) most = __builtin_fmaxf(most, s[i][j]);
+    float base = __builtin_fmaxf(f->base[i], largest_of_row(most) * factor());
+    float from = base == -infinity ? 0.0f : base; /* nothing seen: all weights are 0 */
+    correction[i] = exp2_of(f->base[i] - from);
     float sum = f->sum[i] * correction[i];
 #pragma clang loop unroll(full)
     for (int j = 0; j < columns_each(); j++) {
-      s[i][j] = exp2_of(s[i][j] * factor() - base);
+      s[i][j] = exp2_of(s[i][j] * factor() - from);
       sum += s[i][j];
     }
-    f->most[i] = most;
+    f->base[i] = base;
     f->sum[i] = sum;
   }
 }
@@ -243,7 +245,7 @@ ALWAYS void finish_forward(const Here *w, Forward *f, Panel panel) {
     int row = w->first + w->warp * attention_micro() + own_row(w->lane, i);
     if (w->lane % ROW_LANES == 0 && row < attention_queries())
       lse[row] =
-          sum == 0 ? -infinity : (f->most[i] * factor() + __nvvm_lg2_approx_ftz_f(sum)) * LN_2;
+          sum == 0 ? -infinity : (f->base[i] + __nvvm_lg2_approx_ftz_f(sum)) * LN_2;
 #pragma clang loop unroll(full)
     for (int j = 0; j < features_each(); j++) f->out[i][j] *= share;
   }

@@ -73,3 +73,5 @@ defect("attention-draws-aligned", DG, " && draws.first % 4 == 0)", ")", "unit co
 defect("attention-draws-values", "kernels/attention_gradient.h", "  if (attention_drop_below()) scale_sums(dv, drop_gain());\n", "", DN)
 defect("attention-draws-slopes", "kernels/attention_ptx.h", "    keep_drawn(&drawn, slope, slope, drop_gain());\n    if (caps())", "    if (caps())", DN)
 defect("attention-draws-hopper", "codegen/nvptx_attention.c", "|| a->form.draws >= 0) return false;", ") return false;", DN)
+defect("attention-drift", "kernels/attention_softmax.h", "correction[i] = exp2_of(f->base[i] - from);", "correction[i] = exp2_of(f->base[i] - from * 1.0000001f);",
+       "py test/num/attention.py")
