@@ -29,13 +29,12 @@ static void host_attention_find_places(const Node *node, AttentionProblem *p) {
   p->dv = host_operand_place(place[TENSOR_VALUE_GRAD]);
 }
 
-/* Dropout; args has seed, step and the numbers of heads' first elements from p->arg_draws on. */
+/* Dropout; args has seed, step, the numbers of heads' first elements and the stream from p->arg_draws on. */
 static void host_attention_drops(const Node *node, const AttentionForm *f, AttentionProblem *p) {
   double share = node_float(node, ATTR_DROPOUT, 0);
   p->gain = 1;
   if (f->draws < 0) return;
   p->arg_draws = f->draws;
-  p->stream = node_int(node, ATTR_STREAM, 0);
   p->drop_below = attention_least_kept(node);
   p->gain = 1 / (1 - share);
 }

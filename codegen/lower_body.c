@@ -53,18 +53,15 @@ static void set_window_ints(Values *values, PlanOp *op, const Node *node) {
 }
 
 static void set_attention(Values *values, PlanOp *op, const Node *node) {
-  int64_t ints[ATTENTION_INTS + 3] = {node_int(node, ATTR_CAUSAL, 0),
+  int64_t ints[ATTENTION_INTS + 2] = {node_int(node, ATTR_CAUSAL, 0),
                                       node_attr(node, ATTR_HEADS) != NULL};
   double cap = node_float(node, ATTR_SOFTCAP, 0), share = node_float(node, ATTR_DROPOUT, 0);
   int more = ATTENTION_INTS;
   take_ints(node, ATTR_HEADS, 3, 0, ints + 2);
   take_ints(node, ATTR_START, 3, 0, ints + 5);
   ints[8] = node_int(node, ATTR_JOINED, 0);
-  if (cap > 0) memcpy(&ints[more++], &cap, sizeof cap);
-  if (share > 0) {
-    memcpy(&ints[more++], &share, sizeof share);
-    ints[more++] = node_int(node, ATTR_STREAM, 0);
-  }
+  if (cap > 0 || share > 0) memcpy(&ints[more++], &cap, sizeof cap);
+  if (share > 0) memcpy(&ints[more++], &share, sizeof share);
   op->value = node_float(node, ATTR_SCALE, 1);
   set_ints(values, op, &(Attr){.count = more, .ints = ints}, NULL);
 }

@@ -109,7 +109,6 @@ static bool standalone_equal(const Node *a, const Node *b) {
          node_float(a, ATTR_SCALE, 1) == node_float(b, ATTR_SCALE, 1) &&
          node_float(a, ATTR_SOFTCAP, 0) == node_float(b, ATTR_SOFTCAP, 0) &&
          node_float(a, ATTR_DROPOUT, 0) == node_float(b, ATTR_DROPOUT, 0) &&
-         node_int(a, ATTR_STREAM, 0) == node_int(b, ATTR_STREAM, 0) &&
          !node_attr(a, ATTR_KIND) == !node_attr(b, ATTR_KIND) &&
          node_int(a, ATTR_TF32, 0) == node_int(b, ATTR_TF32, 0) &&
          node_int(a, ATTR_GROUPS, 1) == node_int(b, ATTR_GROUPS, 1) &&

@@ -316,7 +316,6 @@ static void nvptx_attention_define_constants(Attention *a) {
       {"attention_keeps", a->cut.keeps && !a->mask_kind && a->form.draws < 0}, /* a mask needs registers */
       {"attention_drop_below", attention_least_kept(a->node)},
       {"attention_drop_gain", float_bits(1 / (1 - share))},
-      {"attention_stream", node_int(a->node, ATTR_STREAM, 0)},
       {"attention_stages", a->cut.stages},
       {"attention_places", a->cut.places},
       {"attention_items", part_items(a)},
@@ -356,8 +355,8 @@ static void define_tensors(Attention *a) {
   callback_pointer(a->job, a->suffix, "attention_bases", a->first ? behind : 0,
                    a->first ? number_bytes(a) : 0);
   callback_pointer(a->job, a->suffix, "attention_mask_bytes", a->mask_kind ? a->mask : 0, 0);
-  static const char *const drawn_from[] = {"attention_seed", "attention_step", "attention_first"};
-  for (int i = 0; i < 3; i++) callback_pointer(a->job, a->suffix, drawn_from[i], a->form.draws < 0 ? 0 : a->form.draws + i, 0);
+  static const char *const drawn_from[] = {"attention_seed", "attention_step", "attention_first", "attention_stream"};
+  for (int i = 0; i < 4; i++) callback_pointer(a->job, a->suffix, drawn_from[i], a->form.draws < 0 ? 0 : a->form.draws + i, 0);
   callback_pointer(a->job, a->suffix, "attention_lists", has_lists(a) ? behind : 0, a->lists);
   callback_pointer(a->job, a->suffix, "attention_first_map", first_map, 0);
   callback_pointer(a->job, a->suffix, "attention_second_map", first_map ? first_map + 1 : 0, 0);

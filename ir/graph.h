@@ -172,6 +172,8 @@ typedef struct {
   bool is_beside;
 } AttentionForm;
 AttentionForm attention_form(const Node *node);
+/* Does it have dropout and draw for itself, from operands that are seed, step, first and stream? */
+bool attention_draws_itself(const Node *node);
 /* The operand that is the step for which the node draws random numbers; -1: it draws none. */
 int node_step_operand(const Node *node);
 /* Where the heads of its tensors lie: elements from the tensor's beginning, and from one to the

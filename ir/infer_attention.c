@@ -7,12 +7,15 @@
 
 enum { B, H, T, D };
 
-/* The operands that tell what is drawn for dropout: the last ones. */
-static int count_draws(bool drops, bool has_stream) { return !drops ? 0 : has_stream ? 3 : 1; }
+/* The operands that tell what is drawn for dropout, the last of `behind` ones behind q, k, v and what backward reads besides. */
+static int count_draws(bool drops, int behind) {
+  enum { OWN = 4 }; /* seed, step, first, stream */
+  return !drops ? 0 : behind >= OWN ? OWN : 1;
+}
 
 AttentionForm attention_form(const Node *node) {
   int at = node->op == OP_ATTENTION_GRAD, mask_at = at ? 6 : 3;
-  int draws = count_draws(node_attr(node, ATTR_DROPOUT) != NULL, node_attr(node, ATTR_STREAM) != NULL);
+  int draws = count_draws(node_attr(node, ATTR_DROPOUT) != NULL, node->input_count - mask_at);
   const Shape *q = &node->input[at]->type.shape, *k = &node->input[at + 1]->type.shape;
   const Attr *heads = node_attr(node, ATTR_HEADS), *start = node_attr(node, ATTR_START);
   AttentionForm f = {.batch = q->dim[B], .is_beside = heads != NULL};
@@ -33,10 +36,15 @@ AttentionForm attention_form(const Node *node) {
   return f;
 }
 
+bool attention_draws_itself(const Node *node) {
+  AttentionForm form = attention_form(node);
+  return form.draws >= 0 && node->input_count - form.draws > 1;
+}
+
 int node_step_operand(const Node *node) {
   if (node->op == OP_RANDOM) return 1;
   bool is_attention = node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD;
-  return is_attention && node_attr(node, ATTR_STREAM) ? attention_form(node).draws + 1 : -1;
+  return is_attention && attention_draws_itself(node) ? attention_form(node).draws + 1 : -1;
 }
 
 static HeadPlace head_place(const AttentionForm *f, int argument, const Type *type, int64_t start) {
@@ -97,7 +105,7 @@ static DType type_of_scores(const Infer *in, int q) {
 
 /* The draws, or from what they are drawn. */
 static bool check_draws(Infer *in, int at, int count, double share, const Shape *scores) {
-  Type want[] = {{DT_I64, shape_scalar()}, {DT_I64, shape_scalar()}, {DT_I64, *scores}};
+  Type want[] = {{DT_I64, shape_scalar()}, {DT_I64, shape_scalar()}, {DT_I64, *scores}, {DT_I64, shape_scalar()}};
   if (count == 1) want[0] = (Type){DT_F32, *scores};
   want[2].shape.dim[T] = want[2].shape.dim[D] = 1;
   if (!(share > 0 && share < 1))
@@ -113,9 +121,7 @@ static bool check_draws(Infer *in, int at, int count, double share, const Shape 
 static bool check_mask(Infer *in, int q, const Shape *scores) {
   int at = q ? 6 : 3;
   const Attr *dropout = infer_attr(in, ATTR_DROPOUT);
-  if (!dropout && infer_attr(in, ATTR_STREAM))
-    return infer_fail(in, "'stream' of %s needs the attribute 'dropout'", in->name);
-  int draws = count_draws(dropout != NULL, infer_attr(in, ATTR_STREAM) != NULL), left = in->input_count - draws;
+  int draws = count_draws(dropout != NULL, in->input_count - at), left = in->input_count - draws;
   if (left < at || left > at + 1)
     return infer_fail(in, "%s cannot have %d operands", in->name, in->input_count);
   if (draws && !check_draws(in, left, draws, dropout->f, scores)) return false;

@@ -16,8 +16,7 @@ typedef struct {
   AttentionForm form;
   Place q, k, v;
   const Tensor *mask;
-  const Tensor *draws[3]; /* NULL: none; the draws; or seed, step and the number of each head's first */
-  uint32_t stream;
+  const Tensor *draws[4]; /* NULL: none; the draws; or seed, step, the number of each head's first, and stream */
   bool causal;
   double scale, cap; /* cap 0: none */
   double share;      /* that dropout leaves out; draws are compared with it in f32 */
@@ -34,15 +33,14 @@ static Place interp_operand_place(const AttentionForm *f, const Tensor *x, int64
 static Attention attention_of(const Eval *eval, int at) {
   AttentionForm f = attention_form(eval->node);
   const Node *node = eval->node;
-  bool has_stream = node_attr(node, ATTR_STREAM) != NULL;
+  bool draws_itself = attention_draws_itself(node);
   return (Attention){.form = f,
                      .q = interp_operand_place(&f, eval->in[at], f.start[0]),
                      .k = interp_operand_place(&f, eval->in[at + 1], f.start[1]),
                      .v = interp_operand_place(&f, eval->in[at + 2], f.start[2]),
                      .mask = f.mask >= 0 ? eval->in[f.mask] : NULL,
-                     .draws = {f.draws >= 0 ? eval->in[f.draws] : NULL, has_stream ? eval->in[f.draws + 1] : NULL,
-                               has_stream ? eval->in[f.draws + 2] : NULL},
-                     .stream = (uint32_t)node_int(node, ATTR_STREAM, 0),
+                     .draws = {f.draws >= 0 ? eval->in[f.draws] : NULL, draws_itself ? eval->in[f.draws + 1] : NULL,
+                               draws_itself ? eval->in[f.draws + 2] : NULL, draws_itself ? eval->in[f.draws + 3] : NULL},
                      .causal = node_int(node, ATTR_CAUSAL, 0),
                      .scale = node_float(node, ATTR_SCALE, 1),
                      .cap = node_float(node, ATTR_SOFTCAP, 0),
@@ -96,7 +94,7 @@ static double interp_kept(const Attention *a, int64_t b, int64_t h, int64_t i, i
   int64_t head = b * f->heads + h, at = i * f->keys + j;
   double draw;
   if (a->draws[1])
-    draw = interp_draw((uint64_t)a->draws[0]->i[0], (uint64_t)a->draws[1]->i[0], a->stream,
+    draw = interp_draw((uint64_t)a->draws[0]->i[0], (uint64_t)a->draws[1]->i[0], (uint32_t)a->draws[3]->i[0],
                        (uint64_t)(a->draws[2]->i[head] + at));
   else
     draw = a->draws[0]->f[head * f->rows * f->keys + at];

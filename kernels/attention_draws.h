@@ -4,9 +4,8 @@
 #define FT_KERNELS_ATTENTION_DRAWS_H
 #include "kernels/attention_softmax.h"
 
-void *attention_seed(void *const *args), *attention_step(void *const *args); /* i64 */
+void *attention_seed(void *const *args), *attention_step(void *const *args), *attention_stream(void *const *args); /* i64 */
 void *attention_first(void *const *args); /* i64 [batch][heads]: the number of a head's first element */
-int attention_stream(void);
 
 ALWAYS int drops(void) { return attention_drop_below() != 0; }
 
@@ -17,12 +16,12 @@ typedef struct {
 
 typedef struct {
   uint64_t seed, first;
-  unsigned step;
+  unsigned step, stream;
 } Draws;
 
 /* Bit k: is number k of the block of four not dropped? */
 ALWAYS unsigned draw_four(const Draws *draws, uint64_t block) {
-  unsigned a = (unsigned)block, b = (unsigned)(block >> 32), c = draws->step, d = (unsigned)attention_stream();
+  unsigned a = (unsigned)block, b = (unsigned)(block >> 32), c = draws->step, d = draws->stream;
   unsigned key_a = (unsigned)draws->seed, key_b = (unsigned)(draws->seed >> 32), below = (unsigned)attention_drop_below();
 #pragma clang loop unroll(full)
   for (int round = 0; round < 10; round++) {
@@ -86,7 +85,8 @@ ALWAYS void draw_tile(const Here *w, Drawn *drawn, int column0, int is_transpose
   if (!drops()) return;
   const GLOBAL uint64_t *first = (const GLOBAL uint64_t *)attention_first(w->args);
   Draws draws = {*(const GLOBAL uint64_t *)attention_seed(w->args), first[w->batch * attention_heads() + w->head],
-                 (unsigned)*(const GLOBAL uint64_t *)attention_step(w->args)};
+                 (unsigned)*(const GLOBAL uint64_t *)attention_step(w->args),
+                 (unsigned)*(const GLOBAL uint64_t *)attention_stream(w->args)};
   int row0 = w->first + w->warp * attention_micro();
   if (ROW_LANES == 4 && attention_keys() % 4 == 0 && draws.first % 4 == 0)
     draw_shared(&draws, drawn, row0, column0, is_transposed, w->lane);

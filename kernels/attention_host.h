@@ -27,8 +27,8 @@ typedef struct {
   AttentionPlace dy, dq, dk, dv;           /* of the gradient */
   int64_t shares, arg_partial;             /* of the gradient: see below */
   /* Dropout (kernels/attention_drop.h): a weight is dropped if its draw, a number of 24 bits, is below drop_below, 0 where there is no dropout. In
-   * args from arg_draws on: seed, step, and the number of each head's first element, [batch, heads]; all i64. */
-  int64_t arg_draws, stream, drop_below;
+   * args from arg_draws on: seed, step, the number of each head's first element, [batch, heads], and stream; all i64. */
+  int64_t arg_draws, drop_below;
   double scale, cap; /* a scaled score s becomes cap * tanh(s / cap); 0: it stays */
   double gain;       /* what dropout multiplies the other weights by */
 } AttentionProblem;

@@ -191,14 +191,14 @@ static Node *first_of_heads(Graph *graph, const Node *draws) {
 /* The attention that draws for itself, in place of reading what was drawn. */
 static Node *with_own_draws(Graph *fresh, const Node *old, Node **inputs, Writing *writing, int at) {
   const Node *draws = inputs[at];
-  Node *operands[10], **first = &writing->first[old->input[at]->id];
+  Node *operands[11], **first = &writing->first[old->input[at]->id];
   if (!*first) *first = first_of_heads(fresh, draws);
   for (int i = 0; i < at; i++) operands[i] = inputs[i];
   operands[at] = draws->input[0], operands[at + 1] = draws->input[1], operands[at + 2] = *first;
+  operands[at + 3] = make_const(fresh, DT_I64, shape_scalar(), (double)node_int(draws, ATTR_STREAM, 0));
   Node changed = *old;
-  changed.input_count = at + 3;
-  Attr stream = attr_int(ATTR_STREAM, node_int(draws, ATTR_STREAM, 0));
-  return graph_copy_with(fresh, &changed, operands, &old->type, &stream, 1);
+  changed.input_count = at + 4;
+  return graph_copy_with(fresh, &changed, operands, &old->type, NULL, 0);
 }
 
 static Node *attention_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
@@ -207,7 +207,7 @@ static Node *attention_visit(Graph *fresh, const Node *old, Node **inputs, void 
     return writing->results[old->input[0]->id][node_int(old, ATTR_INDEX, 0)];
   bool is_backward = old->op == OP_ATTENTION_GRAD;
   if (old->op != OP_ATTENTION && !is_backward) return NULL;
-  if (node_attr(old, ATTR_STREAM)) return NULL; /* it was found to have a kernel */
+  if (attention_draws_itself(old)) return NULL; /* it was found to have a kernel */
   int draws = attention_form(old).draws;
   bool is_known = draws < 0 || inputs[draws]->op == OP_RANDOM;
   if (is_known && !writing->context->is_plain && attention_is_whole(old, most_features(writing->context, old)))

@@ -171,26 +171,25 @@ static void find_gradient_heads(const PlanOp *op, const Type *const *in, PlanAtt
 /* What is told behind the first numbers. */
 static bool attention_tells_more(const PlanOp *op, PlanAttention *a) {
   int more = op->int_count - ATTENTION_INTS;
-  bool has_cap = more & 1, drops = more & 2;
   const int64_t *at = op->ints + ATTENTION_INTS;
-  if (more < 0 || more > 3) return false;
-  if (has_cap) memcpy(&a->cap, at, sizeof a->cap);
-  if (drops) memcpy(&a->share, at + has_cap, sizeof a->share);
-  if (drops) a->stream = (uint32_t)at[has_cap + 1];
-  return (!has_cap || (a->cap > 0 && isfinite(a->cap))) && (!drops || (a->share > 0 && a->share < 1));
+  if (more < 0 || more > 2) return false;
+  if (more > 0) memcpy(&a->cap, at, sizeof a->cap);
+  if (more > 1) memcpy(&a->share, at + 1, sizeof a->share);
+  bool has_no_cap = more == 0 || (more == 2 && a->cap == 0);
+  return (has_no_cap || (a->cap > 0 && isfinite(a->cap))) && (more < 2 || (a->share > 0 && a->share < 1));
 }
 
 static bool draws_fit(const Type *const *in, const PlanAttention *a) {
   const Shape first = {4, {a->batch, a->heads, 1, 1}};
-  return a->draws < 0 || (in[0]->dtype == DT_I64 && in[1]->dtype == DT_I64 && in[2]->dtype == DT_I64 && in[0]->shape.rank == 0 &&
-                          in[1]->shape.rank == 0 && shape_equal(&in[2]->shape, &first));
+  return a->draws < 0 || (in[0]->dtype == DT_I64 && in[1]->dtype == DT_I64 && in[2]->dtype == DT_I64 && in[3]->dtype == DT_I64 && in[0]->shape.rank == 0 &&
+                          in[1]->shape.rank == 0 && shape_equal(&in[2]->shape, &first) && in[3]->shape.rank == 0);
 }
 
 bool plan_attention_form(const PlanOp *op, const Type *const *in, PlanAttention *out) {
   int first = op->op == OP_ATTENTION_GRAD, mask = first ? 6 : 3;
   *out = (PlanAttention){.first = first, .mask = -1, .draws = -1, .is_grad = first, .result_count = 2};
   if (!attention_tells_more(op, out)) return false;
-  int count = op->input_count - (out->share > 0 ? 3 : 0);
+  int count = op->input_count - (out->share > 0 ? 4 : 0);
   if (count != mask && count != mask + 1) return false;
   if (out->share > 0) out->draws = count;
   bool is_beside = op->ints[1] != 0, is_joined = op->ints[8] != 0;

@@ -4,8 +4,8 @@
  *   convolutions   stride (2), padding (4), dilation (2), groups, is it nhwc?
  *   pooling        kernel (2), stride (2), padding (4), is it nhwc?, counts it the padding?
  *   attention      causal?, heads side by side?, heads, groups, features, start (3), joined?; value: the scale;
- *                  with softcap, the bits of that double in one number more; with dropout, the bits of its share
- *                  and the stream in two more */
+ *                  with softcap, the bits of that double in one number more; with dropout in two more, the bits of
+ *                  the softcap, of 0 where there is none, and of the share that is dropped */
 #ifndef FT_PLAN_PLAN_WINDOW_H
 #define FT_PLAN_PLAN_WINDOW_H
 #include "plan/plan.h"
@@ -33,12 +33,11 @@ typedef struct {
   int64_t batch, heads, groups, rows, keys, features, values;
   PlanHeads q, k, v, out, dq, dk, dv;      /* in their tensors */
   int64_t mask_batch, mask_head, mask_row; /* from one to the next */
-  int first, mask, draws;                  /* operands: q; -1: there is none; seed, and behind it step and the heads' first */
+  int first, mask, draws;                  /* operands: q; -1: there is none; seed, and behind it step, the heads' first, stream */
   int result_count, dk_result, dv_result;
   bool is_causal, is_grad;
   double cap; /* a scaled score s becomes cap * tanh(s / cap); 0: it stays */
   double share; /* of the softmax's results that dropout makes 0 */
-  uint32_t stream;
 } PlanAttention;
 /* in: the operands' types, as many as the op has. */
 bool plan_attention_form(const PlanOp *op, const Type *const *in, PlanAttention *out);

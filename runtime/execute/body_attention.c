@@ -13,7 +13,7 @@ typedef struct {
 } Attend;
 
 enum { Q, K, V, SLOPE, OUT, LSE }; /* what an operand is */
-enum { MOST_OPERANDS = 10 };
+enum { MOST_OPERANDS = 11 };
 
 static int operand_of(const Attend *a, int what) {
   static const int backward[] = {1, 2, 3, 0, 4, 5};
@@ -87,13 +87,13 @@ static double score_with(Attend *a, int64_t h, int64_t i, int64_t j, double *slo
 /* What dropout multiplies the share of key j in row i by. */
 static double attend_kept(Attend *a, int64_t h, int64_t i, int64_t j) {
   const PlanAttention *f = &a->form;
-  Scalar seed, step, first;
+  Scalar seed, step, first, stream;
   if (f->draws < 0) return 1;
   const int *operand = a->op->inputs + f->draws;
   a->is_known = a->is_known && body_value(a->body, operand[0], 0, &seed) && body_value(a->body, operand[1], 0, &step) &&
-                body_value(a->body, operand[2], a->b * f->heads + h, &first);
+                body_value(a->body, operand[2], a->b * f->heads + h, &first) && body_value(a->body, operand[3], 0, &stream);
   if (!a->is_known) return 0;
-  double draw = body_draw((uint64_t)seed.i, (uint64_t)step.i, f->stream, (uint64_t)first.i + (uint64_t)(i * f->keys + j));
+  double draw = body_draw((uint64_t)seed.i, (uint64_t)step.i, (uint32_t)stream.i, (uint64_t)first.i + (uint64_t)(i * f->keys + j));
   return draw >= (float)f->share ? 1 / (1 - f->share) : 0;
 }
 

@@ -28,7 +28,7 @@ static inline const char *attention_type(const AttentionCase *c) {
 /* The operands are inputs of their own, so that both nodes can be tried alone. */
 static inline char *attention_text(Arena *arena, const AttentionCase *c) {
   enum { GAP = 8 };
-  const char *type = attention_type(c), *m = arena_printf(arena, "%s%s", c->mask ? ", %m" : "", c->dropout > 0 ? ", %seed, %time, %first" : "");
+  const char *type = attention_type(c), *m = arena_printf(arena, "%s%s", c->mask ? ", %m" : "", c->dropout > 0 ? ", %seed, %time, %first, %number" : "");
   int rows = c->heads * c->features, keys = c->groups * c->features;
   bool is_one = c->layout == PARTS || c->layout == JOINED;
   const char *q, *k, *whole, *place = "", *joined = "";
@@ -55,7 +55,7 @@ static inline char *attention_text(Arena *arena, const AttentionCase *c) {
                                    c->features > 128  ? 0.1
                                    : c->features > 32 ? 0.3
                                                       : 0.6,
-                                   cap, c->dropout > 0 ? arena_printf(arena, ", dropout=%.17g, stream=%d", c->dropout, c->keys) : "",
+                                   cap, c->dropout > 0 ? arena_printf(arena, ", dropout=%.17g", c->dropout) : "",
                                    c->type[0] == 't' ? ", tf32=true" : "", place);
   const char *operands = is_one ? "%q, %q, %q" : "%q, %k, %v";
   const char *inputs =
@@ -67,7 +67,7 @@ static inline char *attention_text(Arena *arena, const AttentionCase *c) {
   const char *mask = c->mask ? arena_printf(arena, "%%m = input {name=\"m\"} : %s\n", c->mask) : "";
   if (c->dropout > 0)
     mask = arena_printf(arena, "%s%%seed = input {name=\"seed\"} : i64[]\n%%time = input {name=\"time\"} : i64[]\n"
-                               "%%first = input {name=\"first\"} : i64[%d,%d,1,1]\n", mask, c->batch, c->heads);
+                               "%%first = input {name=\"first\"} : i64[%d,%d,1,1]\n%%number = input {name=\"number\"} : i64[]\n", mask, c->batch, c->heads);
   const char *others = c->layout == JOINED
                            ? ""
                            : arena_printf(arena,
@@ -108,7 +108,8 @@ static inline bool attention_hides(const Shape *shape, int64_t element) {
   return key > (plane % 3 + 1) % 3 * keys / 3;
 }
 
-/* What is drawn for dropout: heads' numbers of any remainder by 4, of which some are about to become too large for 32 bits. */
+/* What is drawn for dropout: heads' numbers of any remainder by 4, of which some are about to become too large for
+ * 32 bits; so is the number of the stream, which has 32. */
 static inline int64_t attention_draws_from(char name, int64_t head) {
   return name == 's' ? 0x7edcba9876543210 : name == 't' ? 0x500000003 : ((int64_t)1 << 34) - 100 + head * 50021;
 }

@@ -6,7 +6,7 @@
 #include "runtime/execute/body.h"
 #include <math.h>
 
-enum { MOST_OPERANDS = 10, MOST_ELEMENTS = 2000 };
+enum { MOST_OPERANDS = 11, MOST_ELEMENTS = 2000 };
 
 typedef struct {
   const char *operand[MOST_OPERANDS]; /* types */
@@ -170,7 +170,7 @@ static void check_case(const Case *c) {
 #define LSE "f64[2,4,3,1]"
 #define TWO "4611686018427387904" /* the bits of 2 */
 #define HALF "4602678819172646912"
-#define DRAWS "i64[]", "i64[]", "i64[2,4,1,1]"
+#define DRAWS "i64[]", "i64[]", "i64[2,4,1,1]", "i64[]"
 #define BESIDE "heads=[4,2,3], start=[1,2,0]"
 #define QB "f64[2,3,14]"
 #define KB "f64[2,3,8]"
@@ -305,21 +305,21 @@ static const Case cases[] = {
      {JOINED}},
     {{Q, K, V, DRAWS},
      "attention",
-     "causal=true, scale=0.5, dropout=0.5, stream=7",
+     "causal=true, scale=0.5, dropout=0.5",
      Y,
-     "1 0 0 0 0 0 0 0 0 " HALF " 7 value 0.5",
+     "1 0 0 0 0 0 0 0 0 0 " HALF " value 0.5",
      {Y, LSE}},
     {{Y, Q, K, V, Y, LSE, "bool[2,1,3,3]", DRAWS},
      "attention_grad",
-     "scale=0.5, softcap=2, dropout=0.5, stream=3",
+     "scale=0.5, softcap=2, dropout=0.5",
      Q,
-     "0 0 0 0 0 0 0 0 0 " TWO " " HALF " 3 value 0.5",
+     "0 0 0 0 0 0 0 0 0 " TWO " " HALF " value 0.5",
      {Q, K, V}},
     {{YB, QB, KB, KB, YB, LSE, DRAWS},
      "attention_grad",
-     BESIDE ", joined=true, scale=0.5, dropout=0.5, stream=0",
+     BESIDE ", joined=true, scale=0.5, dropout=0.5",
      JOINED,
-     "0 1 4 2 3 1 2 0 1 " HALF " 0 value 0.5",
+     "0 1 4 2 3 1 2 0 1 0 " HALF " value 0.5",
      {JOINED}},
 };
 
@@ -353,14 +353,16 @@ static void test_refusals(void **state) {
       {{Q, K, V, "bool[2,1,3,4]"}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 value 1", {Y, LSE}},
       {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 0 value 1", {Y, LSE}},
       {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 -1 value 1", {Y, LSE}},
+      {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 0 value 1", {Y, LSE}},
       {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " TWO " 0 value 1", {Y, LSE}},
       {{Q, K, V, DRAWS}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 value 1", {Y, LSE}},
-      {{Q, K, V, DRAWS}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " TWO " 7 value 1", {Y, LSE}},
-      {{Q, K, V, DRAWS}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " HALF " " HALF " 7 7 value 1", {Y, LSE}},
-      {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " HALF " 7 value 1", {Y, LSE}},
-      {{Q, K, V, "i64[]", "i64[]"}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " HALF " 7 value 1", {Y, LSE}},
-      {{Q, K, V, "i64[]", "i64[]", "i64[2,4,3,1]"}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " HALF " 7 value 1", {Y, LSE}},
-      {{Q, K, V, "i64[1]", "i64[]", "i64[2,4,1,1]"}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 " HALF " 7 value 1", {Y, LSE}},
+      {{Q, K, V, DRAWS}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 0 " TWO " value 1", {Y, LSE}},
+      {{Q, K, V, DRAWS}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 0 " HALF " 7 value 1", {Y, LSE}},
+      {{Q, K, V}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 0 " HALF " value 1", {Y, LSE}},
+      {{Q, K, V, "i64[]", "i64[]", "i64[2,4,1,1]"}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 0 " HALF " value 1", {Y, LSE}},
+      {{Q, K, V, "i64[]", "i64[]", "i64[2,4,3,1]", "i64[]"}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 0 " HALF " value 1", {Y, LSE}},
+      {{Q, K, V, "i64[]", "i64[]", "i64[2,4,1,1]", "i64[1]"}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 0 " HALF " value 1", {Y, LSE}},
+      {{Q, K, V, "i64[1]", "i64[]", "i64[2,4,1,1]", "i64[]"}, "attention", "", Y, "0 0 0 0 0 0 0 0 0 0 " HALF " value 1", {Y, LSE}},
       {{QB, KB, KB}, "attention", "", YB, "1 1 4 2 3 3 2 0 0 value 1", {YB, LSE}},
       {{QB, KB, KB}, "attention", "", YB, "1 1 4 2 3 1 -2 0 0 value 1", {YB, LSE}},
       {{QB, KB, KB}, "attention", "", YB, "1 1 4 0 3 1 2 0 0 value 1", {YB, LSE}},

@@ -152,10 +152,11 @@ static const char *const wrong[][2] = {
      "operand 3 of attention must be f32[2,4,3,3], not f32[2,4,3,5]"},
     {"%q = input {name=\"q\"} : f32[2,4,3,3] %r = attention %q, %q, %q, %q {scale=1, dropout=1} : f32[2,4,3,3]",
      "'dropout' of attention is 1, not between 0 and 1"},
-    {"%q = input {name=\"q\"} : f32[2,4,3,3] %r = attention %q, %q, %q {scale=1, stream=1} : f32[2,4,3,3]",
-     "'stream' of attention needs the attribute 'dropout'"},
     {"%q = input {name=\"q\"} : f32[2,4,3,5] %s = input {name=\"s\"} : i64[] "
-     "%r = attention %q, %q, %q, %s, %s, %s {scale=1, dropout=0.1, stream=1} : f32[2,4,3,5]",
+     "%r = attention %q, %q, %q, %s, %s, %s {scale=1, dropout=0.1} : f32[2,4,3,5]",
+     "attention cannot have 6 operands"},
+    {"%q = input {name=\"q\"} : f32[2,4,3,5] %s = input {name=\"s\"} : i64[] "
+     "%r = attention %q, %q, %q, %s, %s, %s, %s {scale=1, dropout=0.1} : f32[2,4,3,5]",
      "operand 5 of attention must be i64[2,4,1,1], not i64[]"},
     {"%q = input {name=\"q\"} : f32[4,3,5] %r = attention %q, %q, %q {scale=1} : f32[4,3,5]",
      "attention needs q, k and v of four dimensions"},
