@@ -3,6 +3,7 @@
 #ifndef FT_KERNELS_ATTENTION_DRAWS_H
 #define FT_KERNELS_ATTENTION_DRAWS_H
 #include "kernels/attention_softmax.h"
+#include "kernels/philox.h"
 
 void *attention_seed(void *const *args), *attention_step(void *const *args), *attention_stream(void *const *args); /* i64 */
 void *attention_first(void *const *args); /* i64 [batch][heads]: the number of a head's first element */
@@ -21,19 +22,11 @@ typedef struct {
 
 /* Bit k: is number k of the block of four not dropped? */
 ALWAYS unsigned draw_four(const Draws *draws, uint64_t block) {
-  unsigned a = (unsigned)block, b = (unsigned)(block >> 32), c = draws->step, d = draws->stream;
-  unsigned key_a = (unsigned)draws->seed, key_b = (unsigned)(draws->seed >> 32), below = (unsigned)attention_drop_below();
+  unsigned bits[4], kept = 0;
+  philox_block(draws->seed, draws->step, draws->stream, block, bits);
 #pragma clang loop unroll(full)
-  for (int round = 0; round < 10; round++) {
-    uint64_t left = (uint64_t)a * 0xd2511f53u, right = (uint64_t)c * 0xcd9e8d57u;
-    a = (unsigned)(right >> 32) ^ b ^ key_a;
-    b = (unsigned)right;
-    c = (unsigned)(left >> 32) ^ d ^ key_b;
-    d = (unsigned)left;
-    key_a += 0x9e3779b9u;
-    key_b += 0xbb67ae85u;
-  }
-  return (unsigned)(a >> 8 >= below) | (unsigned)(b >> 8 >= below) << 1 | (unsigned)(c >> 8 >= below) << 2 | (unsigned)(d >> 8 >= below) << 3;
+  for (int k = 0; k < 4; k++) kept |= (unsigned)(bits[k] >> 8 >= (unsigned)attention_drop_below()) << k;
+  return kept;
 }
 
 /* Lanes that have elements of one block of four draw different blocks, and tell each other. Rows of numbers begin with a block then. */

@@ -4,6 +4,7 @@
 #define FT_KERNELS_ATTENTION_DROP_H
 #include "kernels/attention_host.h"
 #include "kernels/lanes_x86.h"
+#include "kernels/philox.h"
 
 /* What is drawn for one head: the first row of numbers begins at `first`. */
 typedef struct {
@@ -53,20 +54,6 @@ ALWAYS void draw_blocks(const Draws *draws, uint64_t block, uint32_t *to) {
   }
 }
 
-/* One block of four numbers. */
-static void draw_one_block(const Draws *draws, uint64_t block, uint32_t to[4]) {
-  uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = draws->step, d = draws->stream;
-  uint32_t key_a = (uint32_t)draws->seed, key_b = (uint32_t)(draws->seed >> 32);
-  for (int round = 0; round < 10; round++, key_a += 0x9e3779b9u, key_b += 0xbb67ae85u) {
-    uint64_t left = (uint64_t)a * 0xd2511f53u, right = (uint64_t)c * 0xcd9e8d57u;
-    a = (uint32_t)(right >> 32) ^ b ^ key_a;
-    b = (uint32_t)right;
-    c = (uint32_t)(left >> 32) ^ d ^ key_b;
-    d = (uint32_t)left;
-  }
-  to[0] = a, to[1] = b, to[2] = c, to[3] = d;
-}
-
 /* A row of a block: its numbers are word[0], word[1] and on, up to 64 of them. */
 typedef struct {
   _Alignas(64) uint32_t room[DRAWN_AT_ONCE + 4];
@@ -82,7 +69,7 @@ static __attribute__((noinline)) void draw_row(const AttentionProblem *p, const 
   row->below = (uint32_t)p->drop_below;
   if (keys <= 0) return;
   draw_blocks(draws, first >> 2, row->room);
-  if (within + keys > DRAWN_AT_ONCE) draw_one_block(draws, (first >> 2) + DRAWN_AT_ONCE / 4, row->room + DRAWN_AT_ONCE);
+  if (within + keys > DRAWN_AT_ONCE) philox_block(draws->seed, draws->step, draws->stream, (first >> 2) + DRAWN_AT_ONCE / 4, row->room + DRAWN_AT_ONCE);
 }
 
 /* x, or `instead` where elements [j, j + 16) of the row are dropped. */

@@ -547,30 +547,11 @@ MATH float ft_rsqrt_f32(float x) { return 1.0f / __builtin_sqrtf(x); }
 MATH double ft_rsqrt_f64(double x) { return 1.0 / __builtin_sqrt(x); }
 
 /* ── random numbers ──────────────────────────────────────────────────────────────────────────── */
-
-MATH void ft_philox_block(uint64_t seed, uint64_t step, uint32_t stream, uint64_t block,
-                          uint32_t bits[4]) {
-  uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)step, d = stream;
-  uint32_t key_a = (uint32_t)seed, key_b = (uint32_t)(seed >> 32);
-#pragma GCC unroll 10
-  for (int round = 0; round < 10; round++) {
-    uint64_t left = (uint64_t)a * 0xd2511f53u, right = (uint64_t)c * 0xcd9e8d57u;
-    a = (uint32_t)(right >> 32) ^ b ^ key_a;
-    b = (uint32_t)right;
-    c = (uint32_t)(left >> 32) ^ d ^ key_b;
-    d = (uint32_t)left;
-    key_a += 0x9e3779b9u;
-    key_b += 0xbb67ae85u;
-  }
-  bits[0] = a;
-  bits[1] = b;
-  bits[2] = c;
-  bits[3] = d;
-}
+#include "kernels/philox.h"
 
 MATH uint32_t ft_philox_bits(uint64_t seed, uint64_t step, uint32_t stream, uint64_t index) {
   uint32_t bits[4];
-  ft_philox_block(seed, step, stream, index >> 2, bits);
+  philox_block(seed, (uint32_t)step, stream, index >> 2, bits);
   uint32_t low = index & 1 ? bits[1] : bits[0], high = index & 1 ? bits[3] : bits[2];
   return index & 2 ? high : low;
 }

@@ -62,9 +62,6 @@ double ft_round_e5m2_f64(double x);
 uint32_t ft_philox_bits(uint64_t seed, uint64_t step, uint32_t stream, uint64_t index);
 /* The same as a uniform number in [0, 1): (bits >> 8) * 2^-24. */
 float ft_random_f32(int64_t seed, int64_t step, int64_t stream, int64_t element);
-/* All four lanes of one counter at once: what elements 4 * block ... 4 * block + 3 get. */
-void ft_philox_block(uint64_t seed, uint64_t step, uint32_t stream, uint64_t block,
-                     uint32_t bits[4]);
 
 /* Storage formats; to the narrow one rounds half to even, NaN stays NaN. */
 float ft_f32_from_f16(uint16_t half);
