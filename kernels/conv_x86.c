@@ -27,7 +27,7 @@ ALWAYS void window_tile(int rows, int vectors, const float *restrict a, int64_t 
     } while (--k);
     a += segment;
   } while (--segments);
-  tile_end(rows, vectors, sum, tile, stride);
+  tile_end(rows, vectors, sum, tile, stride, false);
 }
 
 /* Those that gemm_choose can choose; ld drops what an artifact does not use. */

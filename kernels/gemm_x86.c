@@ -31,9 +31,8 @@ ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const fl
                      int64_t stride, bool adds, const GemmAhead *ahead) {
   TileSums sum;
   tile_begin(rows, vectors, sum);
-  if (adds) tile_resume(rows, vectors, sum, tile, stride);
   WITH_LINES(k, ahead, tile_add(rows, vectors, sum, a, a_row, b); a += a_k; b += b_k;)
-  tile_end(rows, vectors, sum, tile, stride);
+  tile_end(rows, vectors, sum, tile, stride, adds);
 }
 
 /* The same of a packed a, [k][LEFT_STEP]. A processor that shares its core with another program is short of instructions rather
@@ -63,7 +62,6 @@ ALWAYS void sum_packed(int rows, int vectors, const float *restrict a, const flo
                        float *restrict tile, int64_t stride, bool adds, const GemmAhead *ahead) {
   TileSums sum;
   tile_begin(rows, vectors, sum);
-  if (adds) tile_resume(rows, vectors, sum, tile, stride);
   const float *twin = a;
   for (; k % UNROLL; k--) {
     add_packed(rows, vectors, sum, a, a, b);
@@ -72,7 +70,7 @@ ALWAYS void sum_packed(int rows, int vectors, const float *restrict a, const flo
   WITH_LINES(k / UNROLL, ahead, UNKNOWN(a); UNKNOWN(twin); UNKNOWN(b); _Pragma("clang loop unroll(full)") for (int i = 0; i < UNROLL; i++)
                  add_packed(rows, vectors, sum, a + i * LEFT_STEP, twin + i * LEFT_STEP, b + i * vectors * GEMM_LANES);
              a += UNROLL * LEFT_STEP; twin += UNROLL * LEFT_STEP; b += UNROLL * vectors * GEMM_LANES;)
-  tile_end(rows, vectors, sum, tile, stride);
+  tile_end(rows, vectors, sum, tile, stride, adds);
 }
 
 /* Those that gemm_choose can choose; ld drops what an artifact does not use. */

@@ -99,7 +99,6 @@ ALWAYS DPBF16 void dpbf16_tile(int rows, int vectors, const PairStrip *s, int64_
   const uint32_t *left = s->left + row * s->pitch, *right = s->right + column;
   float *sums = s->sums + row * across + column;
   tile_begin(rows, vectors, sum);
-  if (s->adds) tile_resume(rows, vectors, sum, sums, across);
 #pragma clang loop unroll(disable)
   do {
     __m512bh by[GEMM_MAX_VECTORS];
@@ -114,7 +113,7 @@ ALWAYS DPBF16 void dpbf16_tile(int rows, int vectors, const PairStrip *s, int64_
     left++;
     right += s->width;
   } while (--words);
-  tile_end(rows, vectors, sum, sums, across);
+  tile_end(rows, vectors, sum, sums, across, s->adds);
 }
 
 /* All rows of `vectors` vectors of columns, and as many beyond them as a multiple of four has: the last tile is not much smaller

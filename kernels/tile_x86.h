@@ -14,16 +14,6 @@ ALWAYS void tile_begin(int rows, int vectors, TileSums sum) {
     for (int j = 0; j < vectors; j++) sum[i][j] = (Lanes)0.0f;
 }
 
-/* Goes on with the sums at `tile`, whose rows are `stride` apart. */
-ALWAYS void tile_resume(int rows, int vectors, TileSums sum, const float *restrict tile,
-                        int64_t stride) {
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows; i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < vectors; j++)
-      sum[i][j] = *(const LooseLanes *)(tile + i * stride + j * GEMM_LANES);
-}
-
 /* The vectors of b in a step of k. */
 ALWAYS void tile_right(int vectors, const float *restrict b, Lanes right[GEMM_MAX_VECTORS]) {
 #pragma clang loop unroll(full)
@@ -43,13 +33,16 @@ ALWAYS void tile_add(int rows, int vectors, TileSums sum, const float *restrict 
   }
 }
 
-ALWAYS void tile_end(int rows, int vectors, const TileSums sum, float *restrict tile,
-                     int64_t stride) {
+/* Stores the sums, rows `stride` apart, or with `adds` adds them to those of earlier parts of k: sums of sums have smaller errors
+ * than one that goes on. */
+ALWAYS void tile_end(int rows, int vectors, const TileSums sum, float *restrict tile, int64_t stride, bool adds) {
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows; i++)
 #pragma clang loop unroll(full)
-    for (int j = 0; j < vectors; j++)
-      *(LooseLanes *)(tile + i * stride + j * GEMM_LANES) = sum[i][j];
+    for (int j = 0; j < vectors; j++) {
+      LooseLanes *to = (LooseLanes *)(tile + i * stride + j * GEMM_LANES);
+      *to = adds ? *to + sum[i][j] : sum[i][j];
+    }
 }
 
 /* A tile that no epilogue takes goes to where the result has it: rows `pitch` apart. */
