@@ -1,10 +1,11 @@
 """llama.cpp for bench/llama/run, by llama-cpp-python's functions of its C API:
 
-    write W.safetensors OUT.gguf HEADS     weights of examples/gpt2.ft as a GGUF file of the architecture gpt2
-    quantise IN.gguf OUT.gguf TYPE         bf16, q8_0 or q4_0; the table of tokens in 8 bits, where others have 8 or 4
-    run MODEL.gguf TOKENS THREADS PROMPT…  prints tokens a second after the first, then the likeliest tokens
+    write W.safetensors OUT.gguf HEADS                      weights of examples/gpt2.ft as a GGUF file of the architecture gpt2
+    quantise IN.gguf OUT.gguf TYPE                          bf16, q8_0 or q4_0; the table of tokens in 8 bits, where others have 8 or 4
+    run MODEL.gguf TOKENS THREADS LENGTH READS PROMPT…      prints what own.py does
 """
 import json
+import statistics
 import struct
 import sys
 import time
@@ -70,28 +71,37 @@ def quantise(source, path, name):
         sys.exit(f"llama.cpp cannot make {name}")
 
 
-def run(path, tokens, threads, prompt):
+def run(path, tokens, threads, length, reads, *prompt):
     llama_cpp = library()
     llama_cpp.llama_backend_init()
     model = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
-    params = llama_cpp.llama_context_default_params()
-    params.n_ctx, params.n_batch, params.n_threads, params.n_threads_batch = 1024, 64, threads, threads
+    params = llama_cpp.llama_context_default_params()  # which read up to 512 tokens at once
+    params.n_ctx, params.n_batch, params.n_threads, params.n_threads_batch = 1024, 1024, threads, threads
     context = llama_cpp.llama_init_from_model(model, params)
     count = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
-    out = []
 
     def take(given):
         room = (llama_cpp.llama_token * len(given))(*given)  # a batch does not keep it
         if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(room, len(given))):
             sys.exit("llama_decode failed")
-        scores = numpy.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), (count,))
-        out.append(int(scores.argmax()))
+        return int(numpy.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), (count,)).argmax())
 
-    take(prompt)
+    def begin_text():
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+        return time.perf_counter()
+
+    spent = []
+    for i in range(1 + reads):
+        text = numpy.random.default_rng(i).integers(0, count, length).tolist()
+        begin = begin_text()
+        take(text)
+        spent.append(time.perf_counter() - begin)
+    begin_text()
+    out = [take(prompt)]
     begin = time.perf_counter()
     for _ in range(tokens - 1):
-        take(out[-1:])
-    print((tokens - 1) / (time.perf_counter() - begin), *out)
+        out.append(take(out[-1:]))
+    print(length / statistics.median(spent[1:]), (tokens - 1) / (time.perf_counter() - begin), *out)
 
 
 if __name__ == "__main__":
@@ -101,4 +111,4 @@ if __name__ == "__main__":
     elif verb == "quantise":
         quantise(*words)
     else:
-        run(words[0], int(words[1]), int(words[2]), [int(word) for word in words[3:]])
+        run(words[0], *map(int, words[1:]))

@@ -15,6 +15,8 @@ struct Decoder {
   int position;        /* the state of that name */
   int64_t first, done; /* text[first .. first + done) is remembered */
   bool is_moved;       /* the graphs count on from elsewhere */
+  bool has_ahead;      /* positions behind the text were computed, too: of tokens that are not there */
+  bool is_careful;     /* this is not to be done */
   void *slot;
 };
 
@@ -137,14 +139,14 @@ void decoder_free(Decoder *decoder) {
 }
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
-/* Tokens [at, at + count) of each text, `stride` places apart. */
+/* Tokens [at, at + count) of each text, `stride` places apart; the last one again up to `width`. */
 static Status decoder_run(Decoder *decoder, ExecGraph graph, const int64_t *const *text,
-                          int64_t texts, int64_t at, int64_t count, int64_t stride) {
+                          int64_t texts, int64_t at, int64_t count, int64_t width, int64_t stride) {
   char *tokens = (char *)decoder->slot + decoder->input->offset;
   STATUS_TRY(exec_sync(decoder->exec)); /* the slot may still be read */
   for (int64_t t = 0; t < texts; t++)
-    for (int64_t i = 0; i < count; i++) {
-      int64_t token = text[t][at + i];
+    for (int64_t i = 0; i < width; i++) {
+      int64_t token = text[t][at + (i < count ? i : count - 1)];
       if (decoder->input->type.dtype == DT_I32)
         ((int32_t *)(void *)tokens)[t * stride + i] = (int32_t)token;
       else
@@ -179,6 +181,7 @@ static Status forget(Decoder *decoder, int64_t first) {
    * number */
   STATUS_TRY(exec_clear(decoder->exec, FOR_TEXT));
   decoder->first = first;
+  decoder->has_ahead = false;
   return set_position(decoder, 0);
 }
 
@@ -190,32 +193,62 @@ void decoder_restart(Decoder *decoder, int64_t same) {
   }
 }
 
-/* What takes the next tokens of `left`: the last one is the last run's, which has scores. */
-static const PlanRun *next_run(const Decoder *decoder, int64_t left) {
+/* What takes the next tokens of the first `seen`, and at which position it begins: the last token is the last run's, which has
+ * scores. A run that is wider than what is left before it begins earlier, and computes a few positions again; or, of a short
+ * text, goes beyond it, over what comes later. Of very few tokens each is read alone, which takes less time. */
+static const PlanRun *next_run(const Decoder *decoder, int64_t seen, int64_t *at) {
+  enum { WORTH = 5 }; /* tokens that take as long as this many times the width */
   const PlanProgramme *generate = decoder->generate;
-  int run = 0;
-  while (run + 1 < generate->runs.count && generate->runs.at[run].positions >= left) run++;
-  return &generate->runs.at[run];
+  int64_t done = decoder->done, end = seen - 1, left = end - done;
+  *at = done;
+  for (int i = 0; i + 1 < generate->runs.count; i++) {
+    const PlanRun *run = &generate->runs.at[i];
+    int64_t width = run->positions;
+    if (left < width && left * WORTH < width) continue;
+    if (left < width && end >= width) *at = end - width;
+    if (left >= width || end >= width || (done + width <= decoder->window && !decoder->is_careful)) return run;
+  }
+  return &generate->runs.at[generate->runs.count - 1];
+}
+
+static Status decoder_read(Decoder *decoder, const int64_t *const *text, int64_t texts, int64_t seen) {
+  while (decoder->done < seen) {
+    int64_t at, last = decoder->generate->runs.count - 1;
+    const PlanRun *next = next_run(decoder, seen, &at);
+    int64_t width = next->positions, there = next == &decoder->generate->runs.at[last] ? 1 : seen - 1 - at;
+    int64_t count = there < width ? there : width;
+    if (decoder->is_moved || at != decoder->done) STATUS_TRY(set_position(decoder, at));
+    ExecGraph graph = exec_graph_of(exec_plan(decoder->exec), next);
+    STATUS_TRY(decoder_run(decoder, graph, text, texts, decoder->first + at, count, width, width));
+    decoder->done = at + count;
+    decoder->is_moved = count < width;
+    decoder->has_ahead |= decoder->is_moved;
+  }
+  return STATUS_OK;
+}
+
+static bool has_nan(const float *x, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    if (x[i] != x[i]) return true;
+  return false;
 }
 
 Status decoder_scores(Decoder *decoder, const int64_t *const *text, int64_t texts, int64_t count,
                       float *score) {
   int64_t seen = decoder_seen(decoder->window, count), first = count - seen;
   if (!decoder->generate) {
-    STATUS_TRY(decoder_run(decoder, decoder->eval, text, texts, first, seen, decoder->window));
+    STATUS_TRY(decoder_run(decoder, decoder->eval, text, texts, first, seen, seen, decoder->window));
     return decoder_read_scores(decoder, texts, seen - 1, decoder->window, score);
   }
   if (decoder->done >= seen) decoder_restart(decoder, count - 1); /* these scores again */
-  if (!decoder->done || first != decoder->first)
-    STATUS_TRY(forget(decoder, first));
-  else if (decoder->is_moved)
-    STATUS_TRY(set_position(decoder, decoder->done));
-  while (decoder->done < seen) {
-    const PlanRun *next = next_run(decoder, seen - decoder->done);
-    ExecGraph graph = exec_graph_of(exec_plan(decoder->exec), next);
-    STATUS_TRY(decoder_run(decoder, graph, text, texts, first + decoder->done, next->positions,
-                           next->positions));
-    decoder->done += next->positions;
-  }
-  return decoder_read_scores(decoder, texts, 0, 1, score);
+  if (!decoder->done || first != decoder->first) STATUS_TRY(forget(decoder, first));
+  STATUS_TRY(decoder_read(decoder, text, texts, seen));
+  STATUS_TRY(decoder_read_scores(decoder, texts, 0, 1, score));
+  if (!decoder->has_ahead || !has_nan(score, texts * decoder->output->type.shape.dim[2])) return STATUS_OK;
+  /* perhaps of positions that are not there, see forget */
+  STATUS_TRY(forget(decoder, first));
+  decoder->is_careful = true;
+  Status status = decoder_read(decoder, text, texts, seen);
+  decoder->is_careful = false;
+  return status == STATUS_OK ? decoder_read_scores(decoder, texts, 0, 1, score) : status;
 }

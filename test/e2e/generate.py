@@ -69,7 +69,22 @@ class Generate(support.Case):
         self.weights(self.bytes_shapes(32, 1), 2)
         artifact = self.compile(gpt.BYTES, "-D", "D=32", "-D", "L=1", "-D", "T=150", "--set", "train.batch=1")
         self.assertIn("prefill:", support.run("ftrun", "info", artifact).stdout)
-        self.same(artifact, [64, 65, 129, 149, 151, 400], 6, "--temperature", "0")
+        self.same(artifact, [13, 14, 63, 64, 65, 66, 100, 129, 149, 151, 400], 6, "--temperature", "0")
+
+    def test_a_short_prompt_does_not_meet_what_comes_later(self):
+        """A short prompt is read with positions behind it. If what is computed there is no number, it is read again without them."""
+        made = self.weights(gpt.gpt2_shapes(256, 150, 32, 1), 9)
+        flags = [flag for size in ("V=256", "positions=150", "D=32", "L=1", "heads=4") for flag in ("-D", size)] + ["--set", "train.batch=1"]
+        alone = self.compile(gpt.GPT2, *flags, "-D", "T=100")  # too short a window to be read in pieces
+        artifact = self.compile(gpt.GPT2, *flags, "-D", "T=150", name="pieces.so")
+        random = numpy.random.RandomState(3)
+        for row, bad in ((None, 0), (45, numpy.nan), (63, numpy.inf)):
+            if row:
+                made["wpe.weight"][row] = bad
+            support.write_safetensors(self.path("w.safetensors"), made)
+            for length in (13, 30, 43):
+                prompt = random.randint(0, 256, length)
+                self.assertEqual(*(self.generate(one, prompt, 2, "--temperature", "0")[0] for one in (artifact, alone)))
 
     def test_same_tokens_in_bf16(self):
         self.weights(self.bytes_shapes(32, 1), 3)
