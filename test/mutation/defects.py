@@ -126,6 +126,14 @@ defect("pooled-negative", "passes/integers.c", "return is_inverse && is_not_nega
 defect("pooled-row-of-floats", "kernels/integer_x86.c", "place.y = at->y * p->pool_height + i;", "place.y = at->y;", "py test/num/integers.py")
 defect("pooled-line", "kernels/integer_x86.c", "item->first * p->pool_height * p->stride_height - p->pad_top", "item->first * p->stride_height - p->pad_top", "py test/num/integers.py")
 
+# ── the end of a prompt ──
+D, DT = "runtime/execute/decoder.c", "py test/e2e/generate.py"
+defect("prompt-earlier", D, "*at = end - width;", "*at = end - width - 1;", DT)
+defect("prompt-beyond", D, "decoder->is_moved = count < width;", "decoder->is_moved = false;", DT)
+defect("prompt-number", D, "if (!decoder->has_ahead || !has_nan(", "if (true || !has_nan(", DT)
+defect("prompt-careful", D, "&& !decoder->is_careful)) return run;", ")) return run;", DT)
+defect("prompt-last", D, "? 1 : seen - 1 - at;", "? 1 : seen - at;", DT)
+
 # ── rounded weights ──
 R = "py test/num/rounded.py"
 defect("rounded-across", "passes/integers.c", "if (!is_inner || !run || !f.k) return 0;", "if (!run || !f.k) return 0;", R)
