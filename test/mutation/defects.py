@@ -131,9 +131,7 @@ D, DT = "runtime/execute/decoder.c", "py test/e2e/generate.py"
 defect("prompt-earlier", D, "decoder->is_moved || at != decoder->done)", "decoder->is_moved)", DT)
 defect("prompt-beyond", D, "decoder->is_moved = count < width;", "decoder->is_moved = false;", DT)
 defect("prompt-number", D, "if (!decoder->has_ahead || !has_nan(", "if (true || !has_nan(", DT)
-defect("prompt-careful", D, "&& !decoder->is_careful)) return run;", ")) return run;", DT)
 defect("prompt-last", D, "? 1 : seen - 1 - at;", "? 1 : seen - at;", DT)
-
 # ── rounded weights ──
 R = "py test/num/rounded.py"
 defect("rounded-across", "passes/integers.c", "if (!is_inner || !run || !f.k) return 0;", "if (!run || !f.k) return 0;", R)
