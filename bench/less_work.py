@@ -23,6 +23,11 @@ PRUNE = {
     "2:4": 'magnitude(structure="2:4", begin=200)',
     "channel": "magnitude(sparsity=0.5, structure=channel, every=20) on rank >= 2 and not \"head.*\"",
 }
+FREEZE = {
+    "freeze from 0.5 on": 'after(0.5, "stem.*", "block.0.*"RATE)',
+    "freeze layer by layer": '(after(0.4, "stem.*"RATE), after(0.5, "block.0.*"RATE), after(0.7, "block.1.*"RATE))',
+}
+RATES = {"": "", ", rates to 0": ", rate=cosine", ", scaled rates to 0": ", rate=scaled_cosine"}
 # way: file, what the recipe says besides
 WAYS = {
     "images": ("growing.ft", COSINE),
@@ -34,8 +39,7 @@ WAYS = {
     "sam": ("faster.ft", COSINE + "; sharpness = sam(rho=0.05)"),
     "sam, every second step": ("faster.ft", COSINE + "; sharpness = sam(rho=0.05, every=2)"),
     "asam": ("faster.ft", COSINE + "; sharpness = asam(rho=0.5)"),
-    "freeze from 0.5 on": ("faster.ft", COSINE + "; freeze = after(0.5, \"stem.*\", \"block.0.*\")"),
-    "freeze layer by layer": ("faster.ft", COSINE + "; freeze = (after(0.4, \"stem.*\"), after(0.5, \"block.0.*\"), after(0.7, \"block.1.*\"))"),
+    **{way + words: ("faster.ft", f"{COSINE}; freeze = {freeze.replace('RATE', rate)}") for way, freeze in FREEZE.items() for words, rate in RATES.items()},
     "dense": ("faster.ft", COSINE),
     **{way: ("faster.ft", f"{COSINE}; prune = {prune}") for way, prune in PRUNE.items()},
     "rows": ("gpt_bytes.ft", ""),

@@ -200,6 +200,7 @@ typedef struct Builder {
   Loc number_loss;           /* where loss is a number so far, or nowhere */
   VEC(GroupRule) group_rules;
   int rest_count;              /* groups of freeze = after(...) */
+  const char *rest_rate;       /* and the rate that the first of them names, as it is written */
   double rest_factor[2];       /* of lr and weight_decay where no rule applies */
   bool prune_has_rule;         /* `prune = ... on` says which parameters */
   const Node *prune_before;    /* the last param of rank >= 2 of prune_graph, if it is pruned; NULL */

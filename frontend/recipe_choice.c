@@ -50,6 +50,12 @@ static const Choice sharpnesses[] = {
     {"asam", "rho eta every", "train.sharpness."},
     {0},
 };
+static const Choice rest_rates[] = {
+    {"constant", "", "train.freeze.rate."},
+    {"cosine", "final", "train.freeze.rate."},
+    {"scaled_cosine", "final", "train.freeze.rate."},
+    {0},
+};
 static const Choice averages[] = {
     {"ema", "decay:ema", "train."},
     {"swa", "start every", "train.average."},
@@ -58,14 +64,15 @@ static const Choice averages[] = {
 enum { MOST_ARGUMENTS = 12, MOST_CHOICES = 12 };
 
 const Choice *recipe_choices(const char *key) {
-  return !strcmp(key, "optimizer")   ? optimizers
-         : !strcmp(key, "schedule")  ? schedules
-         : !strcmp(key, "precision") ? precisions
-         : !strcmp(key, "recompute") ? recomputes
-         : !strcmp(key, "prune")     ? prunes
-         : !strcmp(key, "sharpness") ? sharpnesses
-         : !strcmp(key, "average")   ? averages
-                                     : NULL;
+  return !strcmp(key, "optimizer")     ? optimizers
+         : !strcmp(key, "schedule")    ? schedules
+         : !strcmp(key, "precision")   ? precisions
+         : !strcmp(key, "recompute")   ? recomputes
+         : !strcmp(key, "prune")       ? prunes
+         : !strcmp(key, "sharpness")   ? sharpnesses
+         : !strcmp(key, "average")     ? averages
+         : !strcmp(key, "freeze.rate") ? rest_rates
+                                       : NULL;
 }
 
 static bool set_betas(Builder *b, const Ast *ast) {

@@ -159,9 +159,24 @@ static bool is_after(const Ast *ast) {
   return ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME && !strcmp(ast->kid[0]->name, "after");
 }
 
-/* after(0.3, "stem.*", ...), after(200 steps, ...): one more word of train.freeze. */
+/* rate=cosine, which all after(...) of a recipe share. NULL: this one, the number `rest`, says nothing. */
+static bool freeze_rate(Builder *b, const Ast *call, const Ast *rate, int rest) {
+  static const char *const names[] = {"rate"};
+  if (rate && strcmp(rate->name, "rate") != 0)
+    return builder_fail(b, rate->loc, "after has no argument '%s'%s", rate->name, builder_hint(b, rate->name, names, 1));
+  const char *text = rate ? ast_to_text(b->arena, rate->kid[0]) : "constant";
+  if (rest == 1) b->rest_rate = text;
+  if (strcmp(b->rest_rate, text) != 0)
+    return builder_fail(b, rate ? rate->loc : call->loc, "all after(...) of a recipe have one rate, and this one's is %s in place of %s", text,
+                        b->rest_rate);
+  return rest > 1 || !rate || recipe_choice(b, "freeze.rate", rate->kid[0]);
+}
+
+/* after(0.3, "stem.*", ...), after(200 steps, ..., rate=cosine): one more word of train.freeze. */
 static bool freeze_after(Builder *b, const Ast *call, int rest, Text *when) {
-  if (call->count < 3)
+  const Ast *last = call->kid[call->count - 1], *rate = last->kind == AST_KEYWORD ? last : NULL;
+  int count = rate ? call->count - 1 : call->count;
+  if (count < 3)
     return builder_fail(b, call->loc, "after says when and which: after(0.3, \"stem.*\"), after(200 steps, \"stem.*\")");
   Value v = eval(b, call->kid[1]);
   bool is_steps = v.kind == VALUE_DURATION && !strcmp(v.unit, "step"), fine = true;
@@ -178,8 +193,8 @@ static bool freeze_after(Builder *b, const Ast *call, int rest, Text *when) {
     text_printf(when, " %.17g", value_number(&v));
   else
     text_printf(when, " %lld", (long long)v.i);
-  for (int i = 2; i < call->count; i++) fine = add_freeze(b, call->kid[i], rest) && fine;
-  return fine;
+  for (int i = 2; i < count; i++) fine = add_freeze(b, call->kid[i], rest) && fine;
+  return freeze_rate(b, call, rate, rest) && fine;
 }
 
 /* A condition, after(...), or several of both. */
@@ -212,7 +227,15 @@ bool recipe_check_freeze(Builder *b) {
   if (rule.count != b->rest_count)
     return builder_fail(b, loc, "%s = %s says when %d group%s of parameters come%s to rest, and the recipe's freeze = after(...) has %d",
                         rest_key, text, rule.count, rule.count == 1 ? "" : "s", rule.count == 1 ? "s" : "", b->rest_count);
+  const char *rate = setting_text(settings, rest_rate_key);
+  bool is_constant = !strcmp(rate, "constant");
+  if (!rule.count && !is_constant)
+    return builder_fail(b, setting_loc(settings, rest_rate_key), "%s = %s is the rate of groups that come to rest, and the recipe has no freeze = after(...)",
+                        rest_rate_key, rate);
   if (!rule.count) return true;
+  if (!is_constant && !strcmp(setting_text(settings, "train.schedule"), "onecycle"))
+    return builder_fail(b, setting_loc(settings, rest_rate_key), "rate = %s falls from the first step on, or from its warmup on, and schedule = onecycle "
+                        "rises first: say schedule = cosine(warmup=...) or leave out the rate", rate);
   const char *other = setting_pipeline(settings) > 1           ? "distributed.pipeline"
                       : setting_tensor(settings) > 1           ? "distributed.tensor"
                       : strcmp(setting_text(settings, recipe_prune_key), "none") ? "prune"

@@ -13,7 +13,7 @@ bool statistics_only(const Builder *b) { return setting_number(b->program->setti
 /* What the pass has instead of what the recipe says; of settings of ftrun only if the command line says nothing. */
 void statistics_settle(Builder *b) {
   static const char *const off[] = {
-      "train.accumulate", "train.prune", "train.sharpness", "train.freeze", "train.grow", "train.ema", "train.average", "train.recompute", "train.schedule",
+      "train.accumulate", "train.prune", "train.sharpness", "train.freeze", "train.freeze.rate", "train.grow", "train.ema", "train.average", "train.recompute", "train.schedule",
       "train.clip", "train.clip_value", "train.log.grad_norm", "distributed.zero", "train.epochs", "train.steps", "train.checkpoint.dir",
       "train.checkpoint.best", "train.stop.metric", "train.stop.reached", "train.log.jsonl", "train.log.csv", "train.log.tensorboard",
       "train.log.samples", "train.log.prompt", "train.log.layers"};

@@ -13,6 +13,7 @@
 typedef struct {
   int64_t begin, end;
   double lr_factor, decay_factor;
+  int rest;       /* the group of freeze = after(...), whose rate falls by itself; 0: the schedule's rate */
   bool is_matrix; /* its params are trained as matrices */
   bool is_cut;    /* ranks have a part of each of its params (distributed.tensor) */
 } Segment;
@@ -64,6 +65,8 @@ void update_assign(Update *u, const char *target, Node *value);
 
 /* ── the learning rate (optimizer_schedule.c) ── */
 Node *update_rate(Update *u);
+/* That of the group `rest` of freeze = after(...), from 1, with a rate that falls until it rests. */
+Node *update_rest_rate(Update *u, int rest);
 
 /* ── parameter groups (optimizer_groups.c) ── */
 /* Fills segments from the params of the graph, rates and decays from the settings. */

@@ -4,7 +4,9 @@
  * runs' ends: that takes no memory, and one comparison for each further group. */
 #include "passes/messages.h"
 #include "passes/optimizer.h"
+#include "plan/step_form.h"
 #include <stdlib.h>
+#include <string.h>
 
 static int by_begin(const void *a, const void *b) {
   const Segment *x = a, *y = b;
@@ -12,7 +14,7 @@ static int by_begin(const void *a, const void *b) {
 }
 
 static bool groups_is_alike(const Segment *a, const Segment *b) {
-  return a->lr_factor == b->lr_factor && a->decay_factor == b->decay_factor &&
+  return a->lr_factor == b->lr_factor && a->decay_factor == b->decay_factor && a->rest == b->rest &&
          a->is_matrix == b->is_matrix && a->is_cut == b->is_cut;
 }
 
@@ -20,6 +22,7 @@ static bool groups_is_alike(const Segment *a, const Segment *b) {
  */
 static void find_segments(Update *u) {
   Arena *arena = u->graph->arena;
+  bool has_rates = strcmp(setting_text(u->settings, rest_rate_key), "constant") != 0;
   VEC(Segment) all = {0};
   for (int i = 0; i < u->graph->nodes.count; i++) {
     const Node *param = u->graph->nodes.at[i];
@@ -28,6 +31,7 @@ static void find_segments(Update *u) {
     Segment one = {.begin = node_int(param, ATTR_OFFSET, 0),
                    .lr_factor = node_float(param, ATTR_LR_FACTOR, 1),
                    .decay_factor = node_float(param, ATTR_DECAY_FACTOR, 1),
+                   .rest = has_rates ? (int)node_int(param, ATTR_REST, 0) : 0,
                    .is_matrix = node_int(param, ATTR_AS_MATRIX, 0) != 0,
                    .is_cut = node_attr(param, ATTR_CUT) != NULL};
     u->has_padding |= one.is_cut && node_attr(param, ATTR_CUT)->count == 3;
@@ -43,17 +47,21 @@ static void find_segments(Update *u) {
         i + 1 < u->segments.count ? u->segments.at[i + 1].begin : shape_elements(&u->flat.shape);
 }
 
-/* base times the factor of each segment; segments of one factor share one node. */
+/* base times the factor of each segment; segments of one factor share one node. Of a rate the base may be that of a group
+ * that comes to rest. */
 static Node **by_segment(Update *u, Node *base, bool is_rate) {
   Node **out = ARENA_ARRAY(u->graph->arena, Node *, u->segments.count);
   for (int i = 0; i < u->segments.count; i++) {
     const Segment *s = &u->segments.at[i];
     double factor = is_rate ? s->lr_factor : s->decay_factor;
+    int rest = is_rate ? s->rest : 0;
     for (int k = 0; k < i && !out[i]; k++) {
       const Segment *other = &u->segments.at[k];
-      if ((is_rate ? other->lr_factor : other->decay_factor) == factor) out[i] = out[k];
+      if ((is_rate ? other->lr_factor : other->decay_factor) == factor && (is_rate ? other->rest : 0) == rest) out[i] = out[k];
     }
-    if (!out[i]) out[i] = factor == 1 ? base : update_mul(u, base, update_number(u, factor));
+    if (out[i]) continue;
+    Node *whole = rest ? update_rest_rate(u, rest) : base;
+    out[i] = factor == 1 ? whole : update_mul(u, whole, update_number(u, factor));
   }
   return out;
 }

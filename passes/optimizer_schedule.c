@@ -2,6 +2,7 @@
  * counter and the settings. docs/language.md states each formula; those that PyTorch has too
  * (StepLR, ExponentialLR, OneCycleLR, ReduceLROnPlateau) give its numbers. */
 #include "passes/optimizer.h"
+#include "plan/step_form.h"
 #include <string.h>
 
 static const double pi = 3.141592653589793;
@@ -111,15 +112,42 @@ static Node *for_batch(Update *u, Node *lr) {
   return update_mul(u, lr, factor);
 }
 
-/* lr (t+1)/warmup for the first `warmup` steps, then lr times the schedule's factor. */
+/* lr (t+1)/warmup for the first `warmup` steps, then lr times the factor; NULL: 1. */
+static Node *warmed_up(Update *u, Node *lr, Node *warmup, Node *factor) {
+  Node *one = update_number(u, 1);
+  Node *rise = update_div(u, update_add(u, u->step, one), at_least_one(u, warmup));
+  Node *is_warm = update_op(u, OP_GE, u->step, warmup);
+  return update_mul(u, lr, make_select(u->graph, is_warm, factor ? factor : one, rise));
+}
+
+static Node *after_warmup(Update *u, Node *warmup) { return most(u, update_sub(u, u->step, warmup), update_number(u, 0)); }
+
 Node *update_rate(Update *u) {
   const char *kind = setting_text(u->settings, "train.schedule");
   Node *lr = for_batch(u, update_setting(u, "train.lr"));
   if (strcmp(kind, "onecycle") == 0) return update_mul(u, lr, one_cycle(u));
-  Node *warmup = of(u, "warmup"), *one = update_number(u, 1);
-  Node *after = most(u, update_sub(u, u->step, warmup), update_number(u, 0));
-  Node *factor = decay(u, kind, after, warmup);
-  Node *rise = update_div(u, update_add(u, u->step, one), at_least_one(u, warmup));
-  Node *is_warm = update_op(u, OP_GE, u->step, warmup);
-  return update_mul(u, lr, make_select(u->graph, is_warm, factor ? factor : one, rise));
+  Node *warmup = of(u, "warmup");
+  return warmed_up(u, lr, warmup, decay(u, kind, after_warmup(u, warmup), warmup));
+}
+
+/* Brock et al., FreezeOut (2017): half a cosine from the warm-up, or the first step, to 0 (here: final) at the step t_i at which the
+ * group comes to rest, in place of the schedule's. scaled_cosine: times T / t_i, so that the area below the rates of all groups is the
+ * same. Of a share of all steps, where nobody has said how many there are, there is no such step, and the rate is the schedule's. */
+Node *update_rest_rate(Update *u, int rest) {
+  RestRule rule;
+  Node *one = update_number(u, 1), *zero = update_number(u, 0), *total = total_steps(u);
+  if (!rest_read(setting_text(u->settings, rest_key), &rule) || rest > rule.count) return u->rate;
+  update_at(u, rest_rate_key);
+  Node *end = update_number(u, rule.at[rest - 1]);
+  if (rule.is_share) end = make_unary(u->graph, OP_FLOOR, update_add(u, update_mul(u, end, total), update_number(u, 0.5)));
+  Node *warmup = of(u, "warmup"), *last = update_setting(u, "train.freeze.rate.final");
+  Node *share = update_div(u, after_warmup(u, warmup), at_least_one(u, update_sub(u, end, warmup)));
+  Node *factor = between(u, last, one, half_cosine(u, least(u, share, one)));
+  Node *lr = for_batch(u, update_setting(u, "train.lr"));
+  if (!strcmp(setting_text(u->settings, rest_rate_key), "scaled_cosine"))
+    lr = update_mul(u, lr, at_least_one(u, update_div(u, total, at_least_one(u, end))));
+  Node *rate = warmed_up(u, lr, warmup, factor);
+  if (rule.is_share) rate = make_select(u->graph, update_op(u, OP_GT, total, zero), rate, u->rate);
+  update_at(u, "train.optimizer");
+  return rate;
 }

@@ -69,6 +69,7 @@ static const struct {
     {"train.prune.every", 1, 9007199254740992.0},
     {"train.prune.average", 0, 1},
     {"train.sharpness.every", 1, 9007199254740992.0},
+    {"train.freeze.rate.final", 0, 1},
     {"train.sharpness.rho", 0, INFINITY},
     {"train.sharpness.eta", 0, INFINITY},
     {"train.grow.share", 0, 1},
@@ -126,6 +127,7 @@ static const struct {
     {"train.prune", "none magnitude movement gradient zeros"},
     {"train.prune.scope", "layer global"},
     {"train.sharpness", "none sam asam"},
+    {"train.freeze.rate", "constant cosine scaled_cosine"},
     {"train.average", "ema swa"},
     {"train.muon.adjust", "match_rms_adamw original"},
     {"train.eval.unit", "epoch step"},
@@ -204,6 +206,7 @@ const char *setting_needs(const SettingValue *values, int index) {
   } groups[] = {{"train.prune", "none", "train.prune=magnitude"},
                 {"train.grow", "", "train.grow=batch(16)"},
                 {"train.sharpness", "none", "train.sharpness=sam"},
+                {"train.freeze.rate", "constant", "train.freeze.rate=cosine"},
                 {"train.average", "ema", "train.average=swa"}};
   for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
     size_t length = strlen(groups[i].group);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 const char rest_key[] = "train.freeze";
+const char rest_rate_key[] = "train.freeze.rate";
 const char rest_usage[] = "\"share 0.3 0.5\" or \"step 200 500\", with up to 6 numbers that rise";
 
 static const char *rest_skip(const char *at) { return at + strspn(at, " \t"); }

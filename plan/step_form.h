@@ -15,6 +15,8 @@ typedef struct {
   bool is_share;
 } RestRule;
 extern const char rest_key[], rest_usage[];
+/* The setting that says how the rate of a group goes until then: constant, that of the schedule, or falling to 0. */
+extern const char rest_rate_key[];
 /* False: it is no such text. The empty text: nothing rests. */
 bool rest_read(const char *text, RestRule *out);
 

@@ -60,7 +60,7 @@ static void set_setting(Plan *plan, const char *key, double value) {
 static void hold_schedule(FindLr *find) {
   static const char *const ones[] = {"train.schedule.final", "train.schedule.gamma",
                                      "train.schedule.div_factor",
-                                     "train.schedule.final_div_factor"};
+                                     "train.schedule.final_div_factor", "train.freeze.rate.final"};
   set_setting(find->plan, "train.schedule.warmup", 0);
   for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) set_setting(find->plan, ones[i], 1);
   exec_set_derived(find->exec, "train.total_steps", (double)find->steps);

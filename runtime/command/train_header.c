@@ -40,6 +40,8 @@ static void header_say_rests(const Training *training) {
                   resting > 1 ? "s rest" : " rests", (long long)step + 1);
     said = resting;
   }
+  const char *rate = setting_text(settings, rest_rate_key);
+  if (text.count && strcmp(rate, "constant") != 0) text_printf(&text, "; until then rate = %s", rate);
   if (text.count) log_say(training->log, "freeze: %s", text_cstr(&text));
   text_free(&text);
 }

@@ -90,7 +90,7 @@ class Statistics(support.Case):
         update_bn(self.batches(), net)
         for recipe, static in (
             ("", ()), ("ema = 0.9", ()), ("accumulate = 2", ()), ("", ("--disable=fuse",)), ("recompute = block", ()), ("clip = norm(1.0)", ()),
-            ("prune = magnitude(sparsity=0.5)", ()), ('freeze = after(0.3, "c1.*")', ()), ("sharpness = sam(rho=0.1)", ()), ("grow = batch(4, 8)", ()),
+            ("prune = magnitude(sparsity=0.5)", ()), ('freeze = after(0.3, "c1.*", rate=cosine)', ()), ("sharpness = sam(rho=0.1)", ()), ("grow = batch(4, 8)", ()),
             ('optimizer = muon(lr=0.01) on "fc*.weight"; schedule = plateau', ()), ("lr = 0.1x on \"fc*\"; weight_decay = 0.1 on rank >= 2", ()),
         ):
             self.check(self.anew(recipe, static=static), net, recipe)

@@ -52,27 +52,28 @@ def groups_of(settings):
 
 
 def places(settings):
-    """Where autodiff puts each parameter: alike ones together, Muon's last and by shape."""
-    groups = groups_of(settings)
+    """Where autodiff puts each parameter: alike ones together, those that come to rest behind the others, the first of them last, Muon's last and by shape."""
+    groups, rests = groups_of(settings), settings.get("rests", {})
 
     def key(name):
         lr, decay, is_muon = groups[name]
-        return (is_muon, lr, decay, SHAPES[name] if is_muon else (), list(SHAPES).index(name))
+        return (-rests.get(name, 99), is_muon, lr, decay, SHAPES[name] if is_muon else (), list(SHAPES).index(name))
 
     return {name: 16 * i for i, name in enumerate(sorted(SHAPES, key=key))}
 
 
 def steps_of(settings):
-    return SCHEDULED if "schedule" in settings else STEPS
+    return SCHEDULED if "schedule" in settings or "rests" in settings else STEPS
 
 
 def run(settings, seed):
     """One dictionary a step: (kind, name) -> its numbers as text. The seed makes the first step's number."""
-    flags = [f"--seed={seed}"] + [f for key, value in settings.items() if key != "groups"
+    flags = [f"--seed={seed}"] + [f for key, value in settings.items() if key not in ("groups", "rests")
                                   for f in ("--set", f"train.{key}={value}")]
     texts = []
-    for lr, decay, is_muon in groups_of(settings).values():
-        texts.append(f", lr_factor={lr}, decay_factor={decay}" + (", as_matrix=true" if is_muon else ""))
+    for name, (lr, decay, is_muon) in groups_of(settings).items():
+        rest = settings.get("rests", {}).get(name)
+        texts.append(f", lr_factor={lr}, decay_factor={decay}" + (", as_matrix=true" if is_muon else "") + (f", rest={rest}" if rest else ""))
     done = subprocess.run([FTOPT, "-", "--passes=autodiff,sharpness,optimizer,simplify2,cse2,dce2", "--interp", "--all-values",
                            f"--steps={steps_of(settings)}", "--set", f"train.total_steps={TOTAL}"] + flags, input=GRAPH % tuple(texts), capture_output=True, text=True)
     if done.returncode:
@@ -127,6 +128,18 @@ def rate(settings, t, state):
     if kind == "plateau":
         return max(final, settings["schedule.gamma"] ** numbers(state, "state", "@plateau")[0])
     return 1
+
+
+def rest_rate(settings, t, number):
+    """That of the group with this number, as documented; FreezeOut's own where there is no warm-up and final is 0."""
+    unit, *ends = settings["freeze"].split()
+    end = float(ends[number - 1]) if unit == "step" else math.floor(float(ends[number - 1]) * TOTAL + 0.5)
+    scale = max(TOTAL / max(end, 1), 1) if settings["freeze.rate"] == "scaled_cosine" else 1
+    warmup, final = settings.get("schedule.warmup", 0), settings.get("freeze.rate.final", 0)
+    if t < warmup:
+        return scale * (t + 1) / warmup
+    done = min(1, (t - warmup) / max(end - warmup, 1))
+    return scale * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * done)))
 
 
 class Lion(torch.optim.Optimizer):
@@ -188,7 +201,7 @@ def make(settings, values):
     eps, momentum = settings.get("eps", 1e-8), settings.get("momentum", 0)
 
     def group(is_muon):
-        return [dict(params=[values[name]], factor=lr, weight_decay=decay * d)
+        return [dict(params=[values[name]], factor=lr, rest=settings.get("rests", {}).get(name), weight_decay=decay * d)
                 for name, (lr, d, m) in groups_of(settings).items() if m == is_muon]
 
     rest, nesterov = group(False), settings.get("nesterov") == "true"
@@ -281,7 +294,8 @@ def check(settings, seed):
             lr *= settings.get("batch", 32) / settings["lr_per"]
         worst = numpy.maximum(worst, abs(numbers(step, "rate", "@lr")[0] - lr) / max(lr, 1e-12))
         for group in optimizer.param_groups:
-            group["lr"] = lr * group["factor"]
+            falls = group["rest"] and settings.get("freeze.rate", "constant") != "constant"
+            group["lr"] = (settings["lr"] * rest_rate(settings, t, group["rest"]) if falls else lr) * group["factor"]
         loss = loss_of(x, values)
         optimizer.zero_grad()
         loss.backward()
@@ -352,6 +366,13 @@ def cases():
         yield {"optimizer": kind, "lr": 0.002, "momentum": 0.5, "sharpness": sharpness, "sharpness.rho": rho, "sharpness.eta": 0.1, **more}
     yield {"optimizer": "adamw", "lr": 0.002, "weight_decay": 0.1, "clip": 0.5, "ema": 0.9, "sharpness": "sam", "sharpness.rho": 0.2, "groups": groups}
     yield {"optimizer": "sgd", "lr": 0.002, "sharpness": "asam", "sharpness.rho": 0, "sharpness.eta": 0}
+    rests = {"w": 2, "v": 1, "b": 1}
+    for kind, rates, when in itertools.product(("sgd", "adam", "adamw", "lion", "adagrad", "rmsprop"), ("cosine", "scaled_cosine"), ("share 0.313 0.62", "step 100 400")):
+        more = {"schedule": "cosine", "schedule.warmup": 20, "freeze.rate.final": 0.1} if rates == "cosine" else {"groups": groups}
+        yield {"optimizer": kind, "lr": 0.002, "weight_decay": 0.1, "momentum": 0.5, "eps": 0.001, "freeze": when, "freeze.rate": rates, "rests": rests, **more}
+    yield {"optimizer": "adamw", "lr": 0.002, "schedule": "linear", "schedule.warmup": 150, "freeze": "share 0.3 0.5", "freeze.rate": "scaled_cosine", "rests": rests}
+    yield {"optimizer": "adamw", "lr": 0.002, "freeze": "share 0 0.5", "freeze.rate": "scaled_cosine", "rests": {"w": 1}}
+    yield {"optimizer": "adamw", "lr": 0.002, "schedule": "cosine", "freeze": "share 0.3 0.5", "rests": rests, "groups": groups}
 
 
 passed = failed = 0
