@@ -39,18 +39,6 @@ defect("host-turn-room", H, "emit_index_const(e, turn->columns.room), columns, r
 defect("host-turn-parts", "codegen/host_loop.c", "    return items;\n  }\n  own_items", "    return turn.items;\n  }\n  own_items", HT)
 defect("turn-8", "kernels/transpose_x86.c", "TRANSPOSE(8, 16, 4)", "TRANSPOSE(8, 16, 3)", HT)
 
-# ── passes/optimizer_schedule.c, optimizer_groups.c: rates of what comes to rest ──
-R, RT = "passes/optimizer_schedule.c", "py test/num/optimizer.py"
-defect("rest-rate-progress", R, "at_least_one(u, update_sub(u, end, warmup)));", "at_least_one(u, end));", RT)
-defect("rest-rate-whole-steps", R, "update_add(u, update_mul(u, end, total), update_number(u, 0.5)));", "update_mul(u, end, total));", RT)
-defect("rest-rate-scale", R, "lr = update_mul(u, lr, at_least_one(u, update_div(u, total, at_least_one(u, end))));",
-       "lr = update_mul(u, lr, update_div(u, total, at_least_one(u, end)));", RT)
-defect("rest-rate-unknown", R, "  if (rule.is_share) rate = make_select", "  if (!rule.is_share) rate = make_select", "py test/e2e/freeze_after.py")
-defect("rest-rate-alike", "passes/optimizer_groups.c", "a->rest == b->rest &&\n         a->is_matrix", "\n         a->is_matrix", RT)
-defect("rest-rate-shared", "passes/optimizer_groups.c", "&& (is_rate ? other->rest : 0) == rest) out[i]", ") out[i]", RT)
-defect("rest-rate-held", "runtime/command/find_lr.c", ", \"train.freeze.rate.final\"", "", "py test/e2e/freeze_after.py")
-defect("rest-rate-one", "frontend/recipe_groups.c", "  if (rest == 1) b->rest_rate = text;", "  if (rest) b->rest_rate = text;", "py test/e2e/freeze_after.py")
-
 # ── kernels/approximate.h ──
 A, AT = "kernels/approximate.h", "py test/e2e/approximate.py"
 defect("approximate-overflow", A, "y > 129.0f ? 129.0f : y;", "y > 127.0f ? 127.0f : y;", AT)
@@ -609,3 +597,4 @@ defect("integer-not-a-slope", "passes/integers.c", "match_rounded(inputs[0], &r)
 
 import defects_attention  # noqa: E402,F401: adds those of attention
 import defects_float8  # noqa: E402,F401: and those of 8-bit floats
+import defects_less_work  # noqa: E402,F401: of rates of what freezes, and of factors that weights take in
