@@ -6,7 +6,7 @@
 #include "codegen/host_private.h"
 #include <stdio.h>
 
-enum { BLOCK = 512, UNROLL = 4, MAX_PARTS = 64, PART_ELEMENTS = 16384, ENOUGH_ITEMS = 16 };
+enum { BLOCK = 512, UNROLL = 4, MAX_PARTS = 64, PART_ELEMENTS = 16384, ENOUGH_ITEMS = 16, CHUNK_ROWS = 256 };
 
 typedef struct {
   HostKernel *kernel;
@@ -168,6 +168,31 @@ static void column_accumulate(Column *column, int pass, LLVMValueRef from, LLVMV
   rows_loop(column, pass, whole, to, 1);
 }
 
+static void make_buffers(Column *column) {
+  for (int i = 0; i < column->reductions.count; i++)
+    column->buffer[i] = host_alloca(
+        column->kernel, emit_memory_type(&column->kernel->emitter, column->reductions.at[i].dtype),
+        min64(column->inner, BLOCK));
+}
+
+/* Many rows in chunks, whose sums are then added: the error of a sum grows with the number of its terms. */
+static void accumulate_chunks(Column *column, LLVMValueRef from, LLVMValueRef to) {
+  HostKernel *kernel = column->kernel;
+  Emitter *e = &kernel->emitter;
+  Column chunk = *column;
+  make_buffers(&chunk);
+  HostLoop chunks = host_loop_open(kernel, from, to, CHUNK_ROWS, NULL, 0);
+  clear_buffers(&chunk);
+  column_accumulate(&chunk, 1, chunks.counter, emit_min(e, emit_add(e, chunks.counter, emit_index_const(e, CHUNK_ROWS)), to));
+  HostLoop places = host_loop_open(kernel, emit_index_const(e, 0), column->size, 1, NULL, 0);
+  for (int i = 0; i < column->reductions.count; i++) {
+    LLVMValueRef sum = load_buffer(column, i, places.counter), more = load_buffer(&chunk, i, places.counter);
+    store_buffer(column, i, places.counter, reduction_step(e, &column->reductions.at[i], sum, more));
+  }
+  host_loop_close(kernel, &places, NULL);
+  host_loop_close(kernel, &chunks, NULL);
+}
+
 /* ── results ────────────────────────────────────────────────────────────────────────────────── */
 static void host_column_store_reduced(Column *column) {
   HostKernel *kernel = column->kernel;
@@ -252,13 +277,6 @@ static LLVMValueRef open_item(Column *column, LLVMValueRef item, int64_t parts) 
   return value[count];
 }
 
-static void make_buffers(Column *column) {
-  for (int i = 0; i < column->reductions.count; i++)
-    column->buffer[i] = host_alloca(
-        column->kernel, emit_memory_type(&column->kernel->emitter, column->reductions.at[i].dtype),
-        min64(column->inner, BLOCK));
-}
-
 static void emit_main(Column *column, Kernel *out) {
   HostKernel *kernel = column->kernel;
   Emitter *e = &kernel->emitter;
@@ -273,8 +291,10 @@ static void emit_main(Column *column, Kernel *out) {
     from = emit_mul(e, part, column->part_rows);
     to = emit_min(e, emit_add(e, from, emit_index_const(e, column->part_rows)), to);
   }
-  for (int pass = 1; pass <= column->reductions.stages; pass++)
-    column_accumulate(column, pass, from, to);
+  if (column->reductions.stages == 1 && column->part_rows > CHUNK_ROWS)
+    accumulate_chunks(column, from, to);
+  else
+    for (int pass = 1; pass <= column->reductions.stages; pass++) column_accumulate(column, pass, from, to);
   if (is_cut)
     save_part(column, part);
   else
