@@ -1,6 +1,7 @@
 """Defects that scripts/mutate plants in the compiler and the runtime, one at a time: a text that stands exactly once in a
 file, what replaces it, and the test of `scripts/test --quick` that must notice. Each is a mistake that somebody could make
 and that still builds: an index map or an operand order changed, a guard removed, a bound off by one, a wait left out."""
+import os
 from collections import namedtuple
 
 Defect = namedtuple("Defect", "name file old new test")
@@ -595,6 +596,6 @@ defect("integer-rest-of-tile", W, "if (here.rest) here.rest += row;", "if (here.
 defect("integer-fault-of-column", W, "Lanes fault = lanes_load(f->fault + j * INTEGER_LANES);", "Lanes fault = lanes_load(f->fault);", WT)
 defect("integer-not-a-slope", "passes/integers.c", "match_rounded(inputs[0], &r) && is_slope(inputs[1]->input[0], &r) ?", "match_rounded(inputs[0], &r) ?", WT)
 
-import defects_attention  # noqa: E402,F401: adds those of attention
-import defects_float8  # noqa: E402,F401: and those of 8-bit floats
-import defects_less_work  # noqa: E402,F401: of rates of what freezes, and of factors that weights take in
+for path in sorted(os.listdir(os.path.dirname(__file__) or ".")):  # those of one kind each
+    if path.startswith("defects_"):
+        __import__(path[: -len(".py")])
