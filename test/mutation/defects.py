@@ -596,6 +596,5 @@ defect("integer-rest-of-tile", W, "if (here.rest) here.rest += row;", "if (here.
 defect("integer-fault-of-column", W, "Lanes fault = lanes_load(f->fault + j * INTEGER_LANES);", "Lanes fault = lanes_load(f->fault);", WT)
 defect("integer-not-a-slope", "passes/integers.c", "match_rounded(inputs[0], &r) && is_slope(inputs[1]->input[0], &r) ?", "match_rounded(inputs[0], &r) ?", WT)
 
-for path in sorted(os.listdir(os.path.dirname(__file__) or ".")):  # those of one kind each
-    if path.startswith("defects_"):
-        __import__(path[: -len(".py")])
+for path in sorted(name for name in os.listdir(os.path.dirname(os.path.abspath(__file__))) if name.startswith("defects_")):  # those of one kind each
+    __import__(path[: -len(".py")])
