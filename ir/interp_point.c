@@ -130,7 +130,7 @@ static void philox(uint32_t counter[4], uint32_t key0, uint32_t key1) {
 
 double interp_draw(uint64_t seed, uint64_t step, uint32_t stream, uint64_t element) {
   uint64_t block = element / 4;
-  uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step, stream};
+  uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step, stream + (uint32_t)(step >> 32)};
   philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
   return ldexp(counter[element % 4] >> 8, -24);
 }

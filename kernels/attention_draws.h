@@ -77,9 +77,9 @@ ALWAYS void draw_each(const Draws *draws, Drawn *drawn, int row0, int column0, i
 ALWAYS void draw_tile(const Here *w, Drawn *drawn, int column0, int is_transposed) {
   if (!drops()) return;
   const GLOBAL uint64_t *first = (const GLOBAL uint64_t *)attention_first(w->args);
-  Draws draws = {*(const GLOBAL uint64_t *)attention_seed(w->args), first[w->batch * attention_heads() + w->head],
-                 (unsigned)*(const GLOBAL uint64_t *)attention_step(w->args),
-                 (unsigned)*(const GLOBAL uint64_t *)attention_stream(w->args)};
+  uint64_t step = *(const GLOBAL uint64_t *)attention_step(w->args);
+  Draws draws = {*(const GLOBAL uint64_t *)attention_seed(w->args), first[w->batch * attention_heads() + w->head], (unsigned)step,
+                 (unsigned)*(const GLOBAL uint64_t *)attention_stream(w->args) + (unsigned)(step >> 32)};
   int row0 = w->first + w->warp * attention_micro();
   if (ROW_LANES == 4 && attention_keys() % 4 == 0 && draws.first % 4 == 0)
     draw_shared(&draws, drawn, row0, column0, is_transposed, w->lane);

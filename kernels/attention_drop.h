@@ -19,7 +19,7 @@ enum { DRAWN_AT_ONCE = 64 };
 static Draws attention_draws_of(const AttentionProblem *p, void *const *args, int64_t b, int64_t h) {
   if (!p->drop_below) return (Draws){0, 0, 0, 0};
   const uint64_t *const *numbers = (const uint64_t *const *)(args + p->arg_draws);
-  return (Draws){numbers[0][0], numbers[2][b * p->heads + h], (uint32_t)numbers[1][0], (uint32_t)numbers[3][0]};
+  return (Draws){numbers[0][0], numbers[2][b * p->heads + h], (uint32_t)numbers[1][0], (uint32_t)numbers[3][0] + (uint32_t)(numbers[1][0] >> 32)};
 }
 
 /* to[64]: the numbers of sixteen blocks from `block` on. */

@@ -558,7 +558,7 @@ MATH uint32_t ft_philox_bits(uint64_t seed, uint64_t step, uint32_t stream, uint
 
 MATH float ft_random_f32(int64_t seed, int64_t step, int64_t stream, int64_t element) {
   uint32_t bits =
-      ft_philox_bits((uint64_t)seed, (uint64_t)step, (uint32_t)stream, (uint64_t)element);
+      ft_philox_bits((uint64_t)seed, (uint64_t)step, (uint32_t)stream + (uint32_t)((uint64_t)step >> 32), (uint64_t)element);
   return (float)(int32_t)(bits >> 8) * 0x1p-24f;
 }
 

@@ -60,7 +60,7 @@ double ft_round_e5m2_f64(double x);
 /* Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): key = seed,
  * counter = (index / 4 low, index / 4 high, step, stream), lane = index % 4. */
 uint32_t ft_philox_bits(uint64_t seed, uint64_t step, uint32_t stream, uint64_t index);
-/* The same as a uniform number in [0, 1): (bits >> 8) * 2^-24. */
+/* The same as a uniform number in [0, 1): (bits >> 8) * 2^-24; the stream is `stream` + step / 2^32. */
 float ft_random_f32(int64_t seed, int64_t step, int64_t stream, int64_t element);
 
 /* Storage formats; to the narrow one rounds half to even, NaN stays NaN. */

@@ -191,6 +191,7 @@ static void find_materialized(FusePlan *plan) {
       plan->is_unit[i] = true;
     for (int k = 0; needs_memory(node->op) && k < node->input_count; k++)
       materialize(plan, node->input[k]);
+    if (node->op == OP_RANDOM) materialize(plan, node->input[1]); /* passes/streams.c */
     if (node->op == OP_ASSIGN) plan->is_assigned[node_base(node->input[0])->id] = true;
   }
 }

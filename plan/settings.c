@@ -222,6 +222,8 @@ void setting_hint(const char *key, char *out, size_t size) {
   out[0] = 0;
   if (advice)
     snprintf(out, size, "; %s", advice);
+  else if (nearest && setting_info[setting_find(nearest)].when == WHEN_DERIVED)
+    snprintf(out, size, "; %s follows from how the run is started and from its data, and cannot be set", nearest);
   else if (nearest)
     snprintf(out, size, "; did you mean '%s'?", nearest);
 }

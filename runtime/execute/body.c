@@ -348,7 +348,7 @@ static bool gather_value(Body *body, const PlanOp *op, int value, int64_t elemen
 double body_draw(uint64_t seed, uint64_t step, uint32_t stream, uint64_t number) {
   uint64_t block = number / 4;
   uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, bits[4];
-  uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step, stream};
+  uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step, stream + (uint32_t)(step >> 32)};
   philox(key, counter, bits);
   return ldexp(bits[number % 4] >> 8, -24);
 }

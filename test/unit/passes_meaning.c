@@ -477,6 +477,7 @@ static void random_graphs(void **state) {
     Graph *written = pass_attention(&context, plain);
     assert_non_null(written);
     compare_roots(arena, &diag, plain, written, "attention");
+    compare_roots(arena, &diag, written, pass_streams(&context, written), "streams");
     arena_free(arena);
   }
 }

@@ -396,6 +396,11 @@ static void test_settings(void **state) {
   assert_string_equal(setting_nearest("train.bach"), "train.batch");
   assert_string_equal(setting_nearest("weight_deca"), "train.weight_decay");
   assert_null(setting_nearest("zzzzzzzzzzzzzzzzzzzz"));
+  char hint[200];
+  setting_hint("ranks", hint, sizeof hint);
+  assert_string_equal(hint, "; distributed.ranks follows from how the run is started and from its data, and cannot be set");
+  setting_hint("train.bach", hint, sizeof hint);
+  assert_string_equal(hint, "; did you mean 'train.batch'?");
   static const struct {
     const char *key, *value;
     bool is_good;
