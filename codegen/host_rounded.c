@@ -19,7 +19,8 @@ static RoundedProduct rounded_product_of(const HostKernel *kernel, const Node *d
                       .tb = f.tb,
                       .low = rounded[ROUNDED_LOW],
                       .high = rounded[ROUNDED_HIGH],
-                      .group = rounded[ROUNDED_GROUP]};
+                      .group = rounded[ROUNDED_GROUP],
+                      .may_be_vnni = !module_leaves_out(kernel->module, "vnni")};
   rounded_choose(&p, kernel->module->vector_bytes);
   return p;
 }

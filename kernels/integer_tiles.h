@@ -3,14 +3,7 @@
 #ifndef FT_KERNELS_INTEGER_TILES_H
 #define FT_KERNELS_INTEGER_TILES_H
 #include "kernels/integer_host.h"
-#include "kernels/lanes_x86.h"
-#if defined __AVX2__
-#include <cpuid.h>
-#include <immintrin.h>
-#endif
-
-typedef uint32_t WordLanes __attribute__((ext_vector_type(16)));
-typedef uint32_t LooseWords __attribute__((ext_vector_type(16), aligned(4)));
+#include "kernels/vnni_x86.h"
 
 /* ── the instructions ───────────────────────────────────────────────────────────────────────── */
 /* KIND_add adds to 16 sums the products of the bytes, or of the 16-bit halves, of their words. The first
@@ -18,46 +11,20 @@ typedef uint32_t LooseWords __attribute__((ext_vector_type(16), aligned(4)));
  * of them meets: itself, or the 16-bit halves of its lower or upper two bytes. */
 enum { vnni_PARTS = 1, pairs_PARTS = 2 };
 #if defined __AVX512BW__
-#define VNNI __attribute__((target("avx512vnni")))
-ALWAYS VNNI WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) {
-  return (WordLanes)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
-}
 ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
   return sum + (WordLanes)_mm512_madd_epi16((__m512i)a, (__m512i)b);
 }
-static bool find_vnni(void) { /* the level has AVX-512, so the system keeps its registers */
-  unsigned a, b, c, d;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c >> 11 & 1);
-}
 #elif defined __AVX2__
-#define VNNI __attribute__((target("avxvnni")))
-#define LOW_HALF(x) (__m256i) __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7)
-#define HIGH_HALF(x) (__m256i) __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15)
-typedef uint32_t HalfWords __attribute__((ext_vector_type(8)));
-ALWAYS WordLanes both_halves(__m256i low, __m256i high) {
-  return __builtin_shufflevector((HalfWords)low, (HalfWords)high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
-                                 11, 12, 13, 14, 15);
-}
-ALWAYS VNNI WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) {
-  return both_halves(_mm256_dpbusd_avx_epi32(LOW_HALF(sum), LOW_HALF(a), LOW_HALF(b)),
-                     _mm256_dpbusd_avx_epi32(HIGH_HALF(sum), HIGH_HALF(a), HIGH_HALF(b)));
-}
 ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
   return sum + both_halves(_mm256_madd_epi16(LOW_HALF(a), LOW_HALF(b)),
                            _mm256_madd_epi16(HIGH_HALF(a), HIGH_HALF(b)));
 }
-static bool find_vnni(void) { /* AVX-VNNI */
-  unsigned a, b, c, d;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
-}
 #else
-#define VNNI
 ALWAYS WordLanes pairs_add(WordLanes sum, WordLanes a, WordLanes b) {
   IntLanes x = (IntLanes)a, y = (IntLanes)b;
   IntLanes low = (x << 16 >> 16) * (y << 16 >> 16), high = (x >> 16) * (y >> 16);
   return sum + (WordLanes)low + (WordLanes)high;
 }
-ALWAYS WordLanes vnni_add(WordLanes sum, WordLanes a, WordLanes b) { return pairs_add(sum, a, b); }
 #endif
 ALWAYS WordLanes vnni_part(WordLanes word, int part) {
   (void)part;
@@ -68,21 +35,6 @@ ALWAYS WordLanes pairs_part(WordLanes word, int part) {
   IntLanes second = (IntLanes)(part ? word : word << 16) >> 24;
   return ((WordLanes)first & 0xffffu) | (WordLanes)second << 16;
 }
-
-#if defined __AVX2__
-/* Asked once: cpuid is slow in a virtual machine. */
-static bool has_vnni(const IntegerProduct *p) {
-  static _Atomic int known; /* 1: no, 2: yes */
-  int is = known;
-  if (!is) known = is = 1 + find_vnni();
-  return p->may_be_vnni && is == 2;
-}
-#else
-static bool has_vnni(const IntegerProduct *p) {
-  (void)p;
-  return false;
-}
-#endif
 
 /* ── register tiles ─────────────────────────────────────────────────────────────────────────── */
 /* sums[i][j] of rows of a, `row` bytes apart, by a strip: segments, `segment` bytes apart in a, of

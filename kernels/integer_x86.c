@@ -443,7 +443,7 @@ static void integer_rows(const IntegerProduct *p, void *const *args, const uint8
 
 static void integer_run_item(const IntegerProduct *p, void *const *args, int64_t number,
                              RowRoom *room) {
-  bool is_vnni = has_vnni(p);
+  bool is_vnni = p->may_be_vnni && has_vnni();
   IntegerItem item = integer_item(p, number);
   int64_t words = words_of(p->k);
   TileWalk walk = {.row = words * word_bytes(is_vnni), .segments = 1, .words = words};
@@ -482,7 +482,7 @@ static void pack_image(const IntegerProduct *p, void *const *args, bool is_vnni,
 
 static void integer_run_conv(const IntegerProduct *p, void *const *args, int64_t number,
                              RowRoom *room) {
-  bool is_vnni = has_vnni(p);
+  bool is_vnni = p->may_be_vnni && has_vnni();
   IntegerItem item = integer_item(p, number);
   int64_t size = is_vnni ? 1 : 2, bytes = integer_conv_width(p) / 2 * size;
   TileWalk walk = {.row = p->stride_width * p->channels * size,

@@ -10,7 +10,9 @@ enum {
   ROUNDED_FEW =
       4, /* so many rows are multiplied as weights are unpacked; more, by panels of them: */
   ROUNDED_DEPTH = 256, /* steps of k of a panel */
-  ROUNDED_BLOCK = 96   /* rows of a work item, at most */
+  ROUNDED_BLOCK = 96,  /* rows of a work item, at most */
+  ROUNDED_PIECE = 64,  /* steps of k, at most, that share a unit where one row is made of whole numbers */
+  ROUNDED_WHOLE = 1 << 15 /* steps of k of such a row, at most */
 };
 
 /* What ftc says of one product; codegen/host_rounded.c writes it field by field in this order. */
@@ -20,6 +22,7 @@ typedef struct {
   int64_t low, high;           /* the numbers of b are between these, of -128 to 127 */
   int64_t bits;                /* of a packed number: 4 or 8 */
   int64_t group;               /* steps of k that share a scale; a divisor of k */
+  int64_t may_be_vnni;         /* false: --disable=vnni */
   int64_t rows, vectors;       /* of a register tile; a strip of columns has so many vectors */
   int64_t arg_a, arg_b, arg_c; /* where in args; arg_c without an epilogue only */
   int64_t arg_packed;
@@ -32,10 +35,12 @@ static inline int64_t rounded_strips(const RoundedProduct *p) {
   return (p->n + rounded_width(p) - 1) / rounded_width(p);
 }
 
-/* A packed strip: for each group, a row for each step of k, or, of 4 bits, for two of them, the first in the low
- * halves of the bytes; a row has a byte for each column. Then, for each group, the scale of each column. */
+/* A packed strip: for each group, rows of words, one for each column, of a number for each of four steps of k, a byte each;
+ * of 4 bits, for eight, the first four in the low halves of the bytes. Zeros behind the group's last step. Then, for each group,
+ * the scale of each column. */
+static inline int64_t rounded_steps(const RoundedProduct *p) { return 32 / p->bits; } /* of a row */
 static inline int64_t rounded_group_bytes(const RoundedProduct *p) {
-  return (p->bits == 4 ? (p->group + 1) / 2 : p->group) * rounded_width(p);
+  return (p->group + rounded_steps(p) - 1) / rounded_steps(p) * rounded_width(p) * 4;
 }
 static inline int64_t rounded_data_bytes(const RoundedProduct *p) {
   return (p->k / p->group * rounded_group_bytes(p) + 63) / 64 * 64;

@@ -127,20 +127,6 @@ defect("pooled-negative", "passes/integers.c", "return is_inverse && is_not_nega
 defect("pooled-row-of-floats", "kernels/integer_x86.c", "place.y = at->y * p->pool_height + i;", "place.y = at->y;", "py test/num/integers.py")
 defect("pooled-line", "kernels/integer_x86.c", "item->first * p->pool_height * p->stride_height - p->pad_top", "item->first * p->stride_height - p->pad_top", "py test/num/integers.py")
 
-# ── the end of a prompt ──
-D, DT = "runtime/execute/decoder.c", "py test/e2e/generate.py"
-defect("prompt-earlier", D, "decoder->is_moved || at != decoder->done)", "decoder->is_moved)", DT)
-defect("prompt-beyond", D, "decoder->is_moved = count < width;", "decoder->is_moved = false;", DT)
-defect("prompt-number", D, "if (!decoder->has_ahead || !has_nan(", "if (true || !has_nan(", DT)
-defect("prompt-last", D, "? 1 : seen - 1 - at;", "? 1 : seen - at;", DT)
-# ── rounded weights ──
-R = "py test/num/rounded.py"
-defect("rounded-across", "passes/integers.c", "if (!is_inner || !run || !f.k) return 0;", "if (!run || !f.k) return 0;", R)
-defect("rounded-of-batch", "passes/integers.c", "&& pass->is_weight[old->input[1]->id]", "&& pass->is_weight", R)
-defect("rounded-folded", "passes/layout_choose.c", "if (rounded_in_groups(dot) || sparse_has_kernel(dot)) return (Fold){0};", "if (false) return (Fold){0};", R)
-defect("rounded-odd", "kernels/rounded_x86.c", "if (p->group % 2) {", "if (false) {", R)
-defect("rounded-block", "kernels/rounded_host.h", "return ROUNDED_BLOCK / p->rows * p->rows;", "return ROUNDED_BLOCK;", R)
-defect("rounded-any-scale", "kernels/rounded_x86.c", "if (is_scale(p, b, step, least)) return least;", "return least;", R)
 # ── matrices outside of layers that are rounded; products of few rows ──
 R = "py test/e2e/quantize_matrix.py"
 defect("matrix-axis", "frontend/quantize_matrix.c", "*axis = 1 - *axis;", "*axis = *axis;", R)

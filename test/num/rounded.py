@@ -109,6 +109,29 @@ class Rounded(support.Case):
             numpy.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
         self.assertTrue(numpy.isinf(want).any() and numpy.isnan(want).any())
 
+    def test_one_row(self):
+        """Of one row whole numbers are made, of 64 steps at most with a unit of their own: rows of which some numbers are large, or all are small,
+        or one is none."""
+        for bits, k, group in ((4, 96, 32), (8, 96, 32), (8, 130, 0), (4, 117, 9)):
+            w = random.integers(-span(bits)[1], span(bits)[1] + 1, (70, k)).astype("f4")
+            w[:, :: group or k] = span(bits)[1]
+            w[::2, 5] = 0
+            lines = [f'y = QuantLinear(70, bits={bits}, input_bits=none, group={group or k}, bias=false, name="f")(x)', "output y"]
+            artifact = self.compiled([("x", (k,))], lines, 1)
+            x = random.normal(0, 1, (7, k)).astype("f4")
+            x[1, 5], x[2, ::3] = 1e5, 0
+            x[3] *= 1e-28
+            x[4] *= 1e-34
+            x[5, 5], x[6, 70] = numpy.inf, numpy.nan
+            for i, row in enumerate(x):
+                got = self.predict_on_device(artifact, {"x": row[None]}, {"f.weight": w}, ["y"])["y"][0]
+                with numpy.errstate(invalid="ignore"):
+                    want, size = row.astype("f8") @ w.T, numpy.abs(row).astype("f8") @ numpy.abs(w).T
+                whole = numpy.isfinite(want)
+                numpy.testing.assert_array_equal(got[~whole], want[~whole])
+                most = numpy.abs(row).max() * numpy.abs(w).sum(1) * 2.0**-30 if i == 1 else 0
+                self.assertTrue(numpy.all(numpy.abs(got - want)[whole] <= (1e-6 * size + most)[whole]), f"row {i}, {bits} bits")
+
     def test_large(self):
         """Numbers whose product with a whole number is infinite, and with the weight is not."""
         for bits in (4, 8):
@@ -135,10 +158,11 @@ class Rounded(support.Case):
                  "y6 = transpose(transpose(c) @ transpose(x))", 'f = QuantLinear(6, bits=4, input_bits=none, group=9, bias=false, name="f")(flatten(MaxPool2d(2)(conv2d(i, k)), from=1))']
         lines += ["g = reshape(fake_quant(reshape(w, [200, 10]), a, bits=4, axis=0), [40, 50])", "y7 = x @ g"]  # groups across what is summed up
         w["a"] = random.uniform(0.2, 0.7, 200).astype("f4")
-        outputs = ["y1", "y2", "y3", "y4", "y5", "y6", "y7", "f"]
+        lines += ['y8 = rearrange(rearrange(u, "b e k -> e b k") @ transpose(fake_quant(e, 0.25, bits=4), [0, 2, 1]), "e b n -> b e n")']
+        outputs = ["y1", "y2", "y3", "y4", "y5", "y6", "y7", "y8", "f"]
         lines += [f"output {name}" for name in outputs]
         w |= {"k": random.normal(0, 1, (4, 3, 3, 3)).astype("f4"), "f.weight": random.normal(0, 1, (6, 36)).astype("f4")}
-        inputs = [("x", (40,)), ("z", (40, 7)), ("v", (3, 2, 40)), ("i", (3, 8, 8))]
+        inputs = [("x", (40,)), ("z", (40, 7)), ("v", (3, 2, 40)), ("i", (3, 8, 8)), ("u", (3, 40))]
         for batch in (1, 6):
             artifact = self.compiled(inputs, lines, batch, [(name, w[name].shape) for name in ("w", "s", "t", "e", "k", "a")])
             x = {name: random.normal(0, 1, (batch, *shape)).astype("f4") for name, shape in inputs}
@@ -151,6 +175,7 @@ class Rounded(support.Case):
             self.near(got["y5"], x["x"], p, p.sum(dtype="f8"))
             self.near(got["y3"], x["z"].swapaxes(1, 2), c)
             self.near(got["y4"], x["v"], rounded(w["e"], numpy.float32(0.25), 4).swapaxes(1, 2))
+            self.near(got["y8"][:, :, None], x["u"][:, :, None], rounded(w["e"], numpy.float32(0.25), 4).swapaxes(1, 2))
             self.assertTrue(numpy.all(numpy.isfinite(got["f"])))
             plain = self.compile_plain(artifact)
             numpy.testing.assert_allclose(got["f"], self.predict_on_device(plain, x, w, ["f"])["f"], rtol=1e-4, atol=1e-4)
@@ -169,6 +194,12 @@ class Rounded(support.Case):
 class RoundedOfAvx2(Rounded):
     turn = 0
     flags = ["--cpu", "x86-64-v3"]
+
+
+class RoundedWithoutVnni(Rounded):
+    """One row as several are."""
+
+    flags = ["--disable=vnni"]
 
 
 class RoundedPortable(Rounded):
