@@ -261,7 +261,7 @@ typedef struct {
 static int64_t pieces_of_group(const RoundedProduct *p) { return (p->group + ROUNDED_PIECE - 1) / ROUNDED_PIECE; }
 
 /* Of the piece's largest |a|; false: there is none, a is infinite or NaN. */
-static bool unit_of(const float *a, int64_t count, float *unit, float inverse[2]) {
+static bool piece_unit(const float *a, int64_t count, float *unit, float inverse[2]) {
   uint32_t most = 0;
   for (int64_t i = 0; i < count; i++) {
     uint32_t size = __builtin_bit_cast(uint32_t, a[i]) & 0x7fffffff;
@@ -303,14 +303,14 @@ static void make_digits(const float *a, int64_t count, const float inverse[2], i
 }
 
 /* false: a row that has no such form. */
-static bool make_whole(const RoundedProduct *p, const float *a, WholeRow *out) {
+static bool make_whole_row(const RoundedProduct *p, const float *a, WholeRow *out) {
   int64_t each = pieces_of_group(p), at = 0, piece = 0;
   if (p->k > ROUNDED_WHOLE) return false;
   for (int64_t g = 0; g < p->k / p->group; g++)
     for (int64_t i = 0; i < each; i++, piece++) {
       int64_t first = i * ROUNDED_PIECE, count = p->group - first < ROUNDED_PIECE ? p->group - first : ROUNDED_PIECE;
       float inverse[2];
-      if (!unit_of(a + g * p->group + first, count, &out->unit[piece], inverse)) return false;
+      if (!piece_unit(a + g * p->group + first, count, &out->unit[piece], inverse)) return false;
       make_digits(a + g * p->group + first, count, inverse, p->bits == 8 ? 128 : 8, at, out->begin[piece], out);
       at += (count + rounded_steps(p) - 1) / rounded_steps(p) * (rounded_steps(p) / 4);
     }
@@ -489,7 +489,7 @@ static __attribute__((noinline)) void rounded_run_row(const RoundedProduct *p, v
     const float *a = rounded_left(p, args, &item);
     uint8_t *strip = strip_of(p, args, item.batch * rounded_strips(p) + item.strip);
     if (item.batch != batch) {
-      is_whole = may_be_whole && make_whole(p, a, &row);
+      is_whole = may_be_whole && make_whole_row(p, a, &row);
       is_highest = p->bits == 8 && !is_whole && !has_small(a, p->k);
     }
     batch = item.batch;
