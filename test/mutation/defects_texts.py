@@ -19,7 +19,7 @@ defect("rounded-panel-end", "kernels/rounded_x86.c", "if (i < count) lanes_store
 defect("rounded-row-offset", "kernels/rounded_x86.c", "p->bits == 8 ? 128 : 8, at,", "p->bits == 8 ? 127 : 8, at,", R)
 defect("rounded-row-carry", "kernels/rounded_x86.c", "whole = (whole - digit) >> 8;", "whole = whole >> 8;", R)
 defect("rounded-row-piece", "kernels/rounded_x86.c", "at += (count + rounded_steps(p) - 1) / rounded_steps(p)", "at += count / rounded_steps(p)", R)
-defect("rounded-row-tiny", "kernels/rounded_x86.c", "exponent = -119; /*", "exponent = -90; /*", R)
+defect("rounded-row-tiny", "kernels/rounded_x86.c", "if (exponent < -119) exponent", "if (exponent < -90) exponent", R)
 defect("rounded-row-small", "kernels/rounded_x86.c", "&& !is_whole && !has_small(a, p->k);", "&& !is_whole;", R)
 defect("rounded-row-batch", "kernels/rounded_x86.c", "if (item.batch != batch) {", "if (batch < 0) {", R)
 defect("rounded-row-nan", "kernels/rounded_x86.c", "if (exponent > 128) return false;", "if (exponent > 128) exponent = 128;", R)
