@@ -351,6 +351,7 @@ bool quantize_refuse_scales(Builder *b, const Declared *scales);
 void quantize_list_matrices(Builder *b); /* after the evaluation graph: those that are tapped */
 /* ── what layers read and give, as outputs (taps.c) ── */
 void tap_layer(Builder *b, const Instance *instance, const Value *input, const Value *result);
+void folds_find(Builder *b); /* … of the layers that have them (folds.c) */
 bool taps_check(Builder *b); /* after the evaluation graph: does each pattern mean one? */
 /* The layer at work, and the round of a repeat in it: "h.3.attn"; "": the model itself. */
 const char *block_layer(Builder *b);

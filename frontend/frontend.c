@@ -451,6 +451,7 @@ static bool build_graphs(Builder *b, const Ast *model) {
   if (!b->program->eval || !same_declarations(b, train, train_count) || !has_evaluated(b) ||
       !recipe_check_rules(b) || !taps_check(b))
     return false;
+  folds_find(b);
   if (b->watch) return variants_build(b, model, train, train_count);
   sizes_note(b, model, b->program->train, true);
   sizes_note(b, model, b->program->eval, false);

@@ -63,6 +63,19 @@ typedef struct {
   int64_t stride[2], padding[2], dilation[2], groups[2]; /* of a convolution; groups twice; -1: no whole number */
 } LayerTap;
 
+/* Of a layer with a tap: which weights can take in a factor above 0 for each of its input features, and which layers read the same
+ * features, so that their weights have to undo it (folds.c). */
+typedef struct {
+  const char *name;
+  int axis; /* the dimension that is multiplied */
+} TapFoldWeight;
+typedef struct {
+  const char *path;
+  VEC(const char *) readers; /* the names of their weights [out, in, ...], the layer's own among them */
+  VEC(TapFoldWeight) weights;
+  const char *why; /* no weights can; NULL: these can */
+} TapFold;
+
 /* A matrix outside of layers that ftc --taps means: a parameter's name, which of its dimensions products sum over, and how many have their
  * input and result as outputs. */
 typedef struct {
@@ -96,6 +109,7 @@ typedef struct Program {
   VEC(TuneLine) tune; /* what the tune block says */
   VEC(LayerTap) taps;
   VEC(MatrixTap) matrix_taps;
+  VEC(TapFold) folds; /* of the layers with taps */
   Lookup *products; /* of fp8 with delayed scaling: their numbers, by layer and place in the text (tensor.c) */
   VEC(RepeatRound) rounds;
   VEC(GivenSize) sizes;

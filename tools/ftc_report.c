@@ -148,6 +148,13 @@ void report_taps(const Program *program, FILE *out) {
     for (int k = 0; k < 3; k++) fprintf(out, " %lld %lld", (long long)pairs[k][0], (long long)pairs[k][1]);
     fprintf(out, " %lld\n", (long long)tap->groups[0]);
   }
+  for (int i = 0; i < program->folds.count; i++) {
+    const TapFold *fold = &program->folds.at[i];
+    fprintf(out, "fold %s", fold->path);
+    for (int k = 0; !fold->why && k < fold->readers.count; k++) fprintf(out, " reader %s", fold->readers.at[k]);
+    for (int k = 0; !fold->why && k < fold->weights.count; k++) fprintf(out, " weight %s %d", fold->weights.at[k].name, fold->weights.at[k].axis);
+    fprintf(out, fold->why ? " none %s\n" : "\n", fold->why);
+  }
   for (int i = 0; i < program->matrix_taps.count; i++) {
     const MatrixTap *tap = &program->matrix_taps.at[i];
     fprintf(out, "matrix %s %d %d\n", tap->path, tap->axis, tap->products);

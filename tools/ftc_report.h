@@ -23,6 +23,7 @@ typedef struct {
 /* A line for each level of distributed.zero: what one of so many ranks needs. */
 void report_memory_by_zero(const ReportInput *input, int64_t ranks, FILE *out);
 /* --taps: a line for each application of a layer: "tap PATH BLOCK NUMBER", then of a convolution stride, padding, dilation (each of
- * two sides) and groups. Then a line for each matrix outside of layers: "matrix PARAMETER AXIS PRODUCTS" (frontend/program.h). */
+ * two sides) and groups. A line for each layer, which weights can take in factors of its input features, and which layers read the same
+ * features, by their weights: "fold PATH reader NAME ... weight NAME AXIS ...", or "fold PATH none WORDS". Then a line for each matrix outside of layers: "matrix PARAMETER AXIS PRODUCTS" (frontend/program.h). */
 void report_taps(const Program *program, FILE *out);
 #endif

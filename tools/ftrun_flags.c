@@ -212,6 +212,7 @@ static const Flag ftrun_flags[] = {
     {"--damping", FLAG_TEXT, QUANTIZE, "X", NULL, "--gptq: what the diagonal gets of its mean (0.01)"},
     {"--smooth", FLAG_TEXT, QUANTIZE, "ALPHA", NULL,
      "inputs are divided by a number for each feature, and weights multiplied (SmoothQuant): 0.5 is usual"},
+    {"--keep-factors", FLAG_SWITCH, QUANTIZE, NULL, NULL, "--smooth: inputs are divided as the network runs, though weights before them could take it in"},
     {"--structure", FLAG_TEXT, SENSITIVITY, "S", "element channel 2:4", "what is pruned together: element, channel, a block such as 4x8, 2:4"},
     {"--sparsity", FLAG_TEXT, SENSITIVITY, "LIST", NULL, "the shares that are tried (0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95)"},
     {"--on", FLAG_TEXT, SENSITIVITY | LOTTERY, "PATTERN", NULL, "only parameters of such names: \"h.*.weight\"; again for more"},

@@ -74,6 +74,7 @@ static int take_quantize_flag(QuantizeLine *line, const char *name, const char *
   if (!strcmp(name, "--allow-paths")) run->places.allow_paths = true;
   if (!strcmp(name, "--allow-commands")) run->places.allow_commands = true;
   if (!strcmp(name, "--gptq")) o->is_gptq = true;
+  if (!strcmp(name, "--keep-factors")) o->keeps_factors = true;
   if (!strcmp(name, "--act-order")) o->gptq.is_ordered = true;
   if (!strcmp(name, "--stay")) line->stay[o->stay_count++] = value;
   if (!strcmp(name, "--layers")) code = take_layers(line, value);
@@ -95,6 +96,7 @@ static int check_quantize(QuantizeLine *line) {
   if (line->percent && o->range != RANGE_PERCENTILE) return quantize_wrong(line, "%s", "--percentile is for --observer percentile");
   if ((line->damping || o->gptq.is_ordered) && !o->is_gptq)
     return quantize_wrong(line, "%s is for --gptq", line->damping ? "--damping" : "--act-order");
+  if (o->keeps_factors && !line->smooth) return quantize_wrong(line, "%s", "--keep-factors is for --smooth");
   if (line->smooth && o->range == RANGE_AVERAGE)
     return quantize_wrong(line, "%s", "--smooth changes the inputs, whose average over batches is not known then: take another --observer");
   if (o->samples < 1) return quantize_wrong(line, "%s", "--samples: calibration needs one");

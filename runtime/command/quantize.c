@@ -70,10 +70,10 @@ static Status find_ranges(Quantizing *q) {
     observer_new(&layer->observer, layer->features, ARENA_ARRAY(q->arena, float, layer->features));
   }
   STATUS_TRY(see_inputs(q, 0, q->layers.count, see_ranges));
+  quantize_smooth(q);
   for (int i = 0; i < q->layers.count; i++) {
     QuantLayer *layer = &q->layers.at[i];
     layer->form.is_unsigned = layer->form.input_bits && layer->observer.least >= 0;
-    quantize_smooth(q, layer);
     layer->observer.top = observer_largest(&layer->observer, layer->factor);
     if (counts && layer->form.input_bits) layer->observer.bin = ARENA_ARRAY(q->arena, int64_t, OBSERVER_BINS);
   }

@@ -18,7 +18,7 @@ typedef struct {
   RangeRule range;
   double percent, momentum, smooth; /* smooth < 0: no factors */
   ScaleRule scale;
-  bool is_gptq;
+  bool is_gptq, keeps_factors; /* keeps_factors: no weights take in those of smooth */
   GptqOptions gptq;
   int64_t samples;
 } QuantizeOptions;

@@ -34,6 +34,12 @@ static void read_tap(Quantizing *q, char *words) {
   if (strncmp(block, "Quant", 5) != 0) VEC_PUSH(q->arena, q->layers, layer);
 }
 
+static void read_fold_line(Quantizing *q, char *words) {
+  char *path = strtok_r(NULL, " ", &words);
+  QuantLayer *layer = path ? find_layer(q, path) : NULL;
+  if (layer) layer->fold = words;
+}
+
 static void read_matrix(Quantizing *q, char *words) {
   char *path = strtok_r(NULL, " ", &words), *axis = strtok_r(NULL, " ", &words), *products = strtok_r(NULL, " ", &words);
   if (!path || !axis || !products) return;
@@ -47,6 +53,7 @@ static Status read_taps(Quantizing *q) {
   for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
     char *words = NULL, *kind = strtok_r(line, " ", &words);
     if (kind && strcmp(kind, "tap") == 0) read_tap(q, words);
+    if (kind && strcmp(kind, "fold") == 0) read_fold_line(q, words);
     if (kind && strcmp(kind, "matrix") == 0) read_matrix(q, words);
   }
   if (q->layers.count) return STATUS_OK;

@@ -21,11 +21,22 @@ typedef struct {
   float *weight, *scales; /* as rounding has them */
   int64_t features;  /* of its input */
   Observer observer;
+  char *fold;        /* what could take in factors of its input, in ftc's words; NULL: it says nothing */
   float *factor;     /* of each input feature; NULL: none */
+  const char *why;   /* its input is multiplied by them, and no weights before it; NULL: these are */
+  const float *out;  /* what each of its outputs is multiplied by, for a layer behind it; NULL: nothing */
   float range;       /* the largest input that is not cut off */
   double *hessian;   /* while it is needed */
   double signal, noise; /* of its outputs, f32 and quantised */
 } QuantLayer;
+
+/* A weight that takes in the factors of layers behind it, along a dimension. */
+typedef struct {
+  const char *name;
+  int axis;
+  const float *factor;
+  int64_t features;
+} FoldedWeight;
 
 struct Quantizing {
   const QuantizeOptions *options;
@@ -33,6 +44,7 @@ struct Quantizing {
   WeightFiles weights;
   TapModel model;
   VEC(QuantLayer) layers;
+  VEC(FoldedWeight) folded;
   Text setting;
 };
 
@@ -41,7 +53,17 @@ int64_t quantize_place(const QuantLayer *layer, int64_t i);
 /* Which layers, with which forms, and their weights (quantize_layers.c). */
 STATUS_CHECKED Status quantize_find_layers(Quantizing *q);
 /* The factors of SmoothQuant, and the weights times what undoes them (quantize_smooth.c). */
-void quantize_smooth(Quantizing *q, QuantLayer *layer);
+void quantize_smooth(Quantizing *q);
+/* Of some layers that read the same features: the same ones. */
+void quantize_smooth_layers(Quantizing *q, QuantLayer *const *layers, int count);
+bool quantize_is_smoothed(const Quantizing *q, const QuantLayer *layer);
+/* Chooses which weights take in factors, those of which layers, and computes these factors (quantize_fold.c). */
+void quantize_fold(Quantizing *q);
+/* Multiplies a layer's own weight by what it takes in. */
+void quantize_fold_rows(Quantizing *q, QuantLayer *layer);
+/* Multiplies values, the weight of this name in the order of the file, by what it takes in. */
+void quantize_fold_into(const Quantizing *q, const char *name, const Shape *shape, float *values);
+void quantize_print_folds(const Quantizing *q);
 /* The sum of x xT of a layer's input, as the model has just made it. */
 STATUS_CHECKED Status quantize_add_inputs(QuantLayer *layer, const float *x, const Type *type);
 #endif

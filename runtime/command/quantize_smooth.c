@@ -1,5 +1,6 @@
 /* quantize_smooth: where few input features are far larger than the others, one scale for all leaves the others few numbers. Each
- * feature j is divided by s_j, and the weights that read it are multiplied by it, which changes no result:
+ * feature j is divided by s_j, by a product at run time or within the weights before it (quantize_fold.c), and the weights that read it are
+ * multiplied by it, which changes no result:
  *
  *   s_j = (largest |x_j|)^alpha / (largest |w_j|)^(1 - alpha)
  *
@@ -20,22 +21,44 @@ static void largest_weights(const QuantLayer *layer, float *out) {
   }
 }
 
-void quantize_smooth(Quantizing *q, QuantLayer *layer) {
+bool quantize_is_smoothed(const Quantizing *q, const QuantLayer *layer) {
   bool is_grouped = layer->is_conv && layer->groups != 1;
-  if (q->options->smooth < 0 || !layer->form.input_bits || is_grouped || !layer->features) return;
+  return q->options->smooth >= 0 && layer->form.input_bits && !is_grouped && layer->features;
+}
+
+void quantize_smooth_layers(Quantizing *q, QuantLayer *const *layers, int count) {
   double alpha = q->options->smooth;
-  layer->factor = ARENA_ARRAY(q->arena, float, layer->features);
-  float *largest = ARENA_ARRAY(q->arena, float, layer->features);
-  largest_weights(layer, largest);
-  for (int64_t j = 0; j < layer->features; j++) {
-    double x = layer->observer.largest[j], w = largest[j];
+  int64_t features = layers[0]->features;
+  float *factor = ARENA_ARRAY(q->arena, float, features), *weights = ARENA_ARRAY(q->arena, float, features);
+  for (int i = 0; i < count; i++) largest_weights(layers[i], weights);
+  for (int64_t j = 0; j < features; j++) {
+    double x = 0, w = weights[j];
+    for (int i = 0; i < count; i++) x = fmax(x, layers[i]->observer.largest[j]);
     double s = x > 0 && w > 0 ? pow(x, alpha) / pow(w, 1 - alpha) : 1;
-    layer->factor[j] = (float)(1 / fmin(fmax(s, 1e-5), 1e5));
+    factor[j] = (float)(1 / fmin(fmax(s, 1e-5), 1e5));
   }
+  for (int i = 0; i < count; i++) layers[i]->factor = factor;
+}
+
+/* What undoes the factors of the input. */
+static void undo_factors(QuantLayer *layer) {
   int64_t inside = layer->rounding.columns / layer->features;
   for (int64_t i = 0; i < layer->rounding.rows * layer->rounding.columns; i++)
     layer->weight[i] /= layer->factor[i % layer->rounding.columns / inside];
-  layer->form.has_factor = true;
+}
+
+/* All factors are of the weights as they are: what a row takes in changes no number that it is rounded to, where it has a scale of its own. */
+void quantize_smooth(Quantizing *q) {
+  quantize_fold(q);
+  for (int i = 0; i < q->layers.count; i++) {
+    QuantLayer *layer = &q->layers.at[i];
+    if (!quantize_is_smoothed(q, layer)) continue;
+    layer->form.has_factor = !layer->factor;
+    if (!layer->factor) quantize_smooth_layers(q, &layer, 1);
+  }
+  for (int i = 0; i < q->layers.count; i++)
+    if (q->layers.at[i].factor) undo_factors(&q->layers.at[i]);
+  for (int i = 0; i < q->layers.count; i++) quantize_fold_rows(q, &q->layers.at[i]);
 }
 
 /* ── the inputs of GPTQ ─────────────────────────────────────────────────────────────────────── */

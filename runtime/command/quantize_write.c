@@ -72,7 +72,7 @@ static void add_layer(Quantizing *q, TensorList *list, QuantLayer *layer) {
   Shape one = {.rank = 1, .dim = {1}}, features = {.rank = 1, .dim = {layer->features}};
   add_rounded_weight(q, list, layer);
   add_scales(q, list, layer);
-  if (layer->factor) add_floats(q, list, arena_printf(q->arena, "%s.input_factor", layer->path), &features, layer->factor);
+  if (layer->form.has_factor) add_floats(q, list, arena_printf(q->arena, "%s.input_factor", layer->path), &features, layer->factor);
   if (layer->form.input_bits) add_floats(q, list, arena_printf(q->arena, "%s.input.max_abs", layer->path), &one, &layer->range);
 }
 
@@ -82,7 +82,24 @@ static bool is_rounded(const Quantizing *q, const char *name) {
   return false;
 }
 
-/* What the program has and nothing rounds, as it is in the file. */
+/* As it is in the file, times the factors that it takes in. */
+static Status add_other(Quantizing *q, TensorList *list, const SafeTensor *tensor) {
+  bool is_folded = false;
+  for (int i = 0; i < q->folded.count; i++) is_folded |= !strcmp(q->folded.at[i].name, tensor->name);
+  if (!is_folded) {
+    VEC_PUSH(q->arena, *list, *tensor);
+    return STATUS_OK;
+  }
+  int64_t count = shape_elements(&tensor->shape);
+  float *values = ARENA_ARRAY(q->arena, float, count + 1);
+  if (element_convert(tensor->data, tensor->element, false, count, DT_F32, values) != count)
+    return status_fail(STATUS_USER, "%s: '%s' holds %s, which are no f32 weights", q->weights.named, tensor->name, element_text(tensor->element));
+  quantize_fold_into(q, tensor->name, &tensor->shape, values);
+  add_floats(q, list, tensor->name, &tensor->shape, values);
+  return STATUS_OK;
+}
+
+/* What the program has and nothing rounds. */
 static Status add_others(Quantizing *q, TensorList *list) {
   const Plan *plan = q->model.artifact->plan;
   for (int i = 0; i < plan->params.count + plan->states.count; i++) {
@@ -91,7 +108,7 @@ static Status add_others(Quantizing *q, TensorList *list) {
     if ((!is_param && (of->role != ROLE_MODEL || !of->is_saved)) || is_rounded(q, of->name)) continue;
     const SafeTensor *tensor = safetensors_find(&q->weights.all, of->name);
     if (!tensor) return status_fail(STATUS_USER, "%s has no tensor '%s'", q->weights.named, of->name);
-    VEC_PUSH(q->arena, *list, *tensor);
+    STATUS_TRY(add_other(q, list, tensor));
   }
   return STATUS_OK;
 }
@@ -111,9 +128,11 @@ static Status compare_layer(Quantizing *q, TapModel *rounded, QuantLayer *layer)
   for (int k = 0; k < layer->applications; k++) {
     STATUS_TRY(tap_read(&q->model, layer->path, k, "out", &x, &type));
     STATUS_TRY(tap_read(rounded, layer->path, k, "out", &y, &type));
+    int64_t inside = layer->is_conv ? type->shape.dim[2] * type->shape.dim[3] : 1;
     for (int64_t i = 0; i < shape_elements(&type->shape); i++) {
-      double difference = (double)x[i] - (double)y[i];
-      layer->signal += (double)x[i] * (double)x[i];
+      double wanted = (double)x[i] * (layer->out ? (double)layer->out[i / inside % layer->rounding.rows] : 1);
+      double difference = wanted - (double)y[i];
+      layer->signal += wanted * wanted;
       layer->noise += difference * difference;
     }
   }
@@ -148,6 +167,7 @@ static void print_layers(const Quantizing *q) {
   }
   printf("%-*s  %-8s  %-12s  %10s\n", width, "layer", "form", "inputs", "signal to noise of its outputs");
   for (int i = 0; i < q->layers.count; i++) print_layer(&q->layers.at[i], width);
+  quantize_print_folds(q);
   char before[32], after[32];
   printf("weights of these layers: %s in f32, %s as whole numbers with their scales\n", text_bytes(f32, before),
          text_bytes((bits + 7) / 8, after));

@@ -12,3 +12,18 @@ defect("rest-rate-alike", "passes/optimizer_groups.c", "a->rest == b->rest &&\n 
 defect("rest-rate-shared", "passes/optimizer_groups.c", "&& (is_rate ? other->rest : 0) == rest) out[i]", ") out[i]", RT)
 defect("rest-rate-held", "runtime/command/find_lr.c", ", \"train.freeze.rate.final\"", "", "py test/e2e/freeze_after.py")
 defect("rest-rate-one", "frontend/recipe_groups.c", "  if (rest == 1) b->rest_rate = text;", "  if (rest) b->rest_rate = text;", "py test/e2e/freeze_after.py")
+
+# ── frontend/folds.c, runtime/command/quantize_fold.c, quantize_smooth.c ──
+F, FT = "frontend/folds.c", "py test/e2e/quantize_fold.py"
+Q = "runtime/command/quantize_fold.c"
+defect("fold-other-readers", F, "      if (!is_fine_edge(f, f->graph->nodes.at[i], side)) return false;", "      is_fine_edge(f, f->graph->nodes.at[i], side);\n  f->fold->why = NULL;", FT)
+defect("fold-one-operand", F, "f->edges[node->id] >> side & 1) ||", "f->edges[node->id]) ||", FT)
+defect("fold-sign-alone", F, "return compares && match_value(node->input[1 - side], 0);", "return compares;", FT)
+defect("fold-constants", F, "if (match_value(node, 0)) return true;", "if (node->op == OP_BROADCAST || match_value(node, 0)) return true;", FT)
+defect("fold-roots", F, "if (f->axis[root->node->id] >= 0 && !is_tap)", "if (f->axis[root->node->id] >= 0 && false)", FT)
+defect("fold-training", F, "fold.why = trained.why;", "fold.why = NULL;", FT)
+defect("fold-axis", F, "if (there == before && to->dim[i] == from->dim[axis]) return i;", "if (to->dim[i] == from->dim[axis]) return i;", FT)
+defect("fold-common-weights", "runtime/command/quantize_smooth.c", "for (int i = 0; i < count; i++) largest_weights(layers[i], weights);", "largest_weights(layers[0], weights);", FT)
+defect("fold-not-smoothed", Q, "bool is_smoothed = reader && quantize_is_smoothed(q, reader) &&", "if (!reader) continue;\n      bool is_smoothed =", FT)
+defect("fold-rows", Q, "layer->weight[k] *= of->factor[k / layer->rounding.columns];", "layer->weight[k] *= of->factor[k % of->features];", FT)
+defect("fold-outputs", Q, "    layer->out = of->factor;\n", "", FT)
