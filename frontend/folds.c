@@ -220,7 +220,8 @@ static bool is_fine_edge(Folding *f, const Node *node, int side) {
   if (f->axis[x->id] < 0 || (f->axis[node->id] >= 0 && f->edges[node->id] >> side & 1) || asks_for_sign(node, side)) return true;
   const Node *weight = f->is_input[x->id] && summed_axis(node, side) == f->axis[x->id] ? read_weight(node, side) : NULL;
   if (weight) return add_reader(f, weight);
-  const char *where = node->origin.layer && *node->origin.layer ? node->origin.layer : node->origin.function ? node->origin.function : op_info[node->op].text;
+  const char *where = node->origin.function ? node->origin.function : op_info[node->op].text, *layer = node->origin.layer;
+  if (layer && *layer) where = arena_printf(f->b->arena, "%s of %s", where, layer);
   return fold_fail(f, arena_printf(f->b->arena, "%s reads %s, too", where, x->op == OP_PARAM ? node_str(x, ATTR_NAME) : "what is before it"));
 }
 

@@ -97,7 +97,7 @@ static void print_fold(const Quantizing *q, int first) {
 }
 
 void quantize_print_folds(const Quantizing *q) {
-  for (int i = 0; i < q->layers.count; i++) {
+  for (int i = 0; i < q->layers.count && !q->options->keeps_factors; i++) {
     const QuantLayer *layer = &q->layers.at[i];
     bool is_first = layer->factor != NULL;
     for (int k = 0; k < i; k++) is_first &= q->layers.at[k].factor != layer->factor;
