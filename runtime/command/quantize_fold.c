@@ -9,7 +9,7 @@
 enum { MOST_READERS = 64 };
 
 /* The next of the words; NULL: there are no more. */
-static char *next_word(char **at) { return strtok_r(NULL, " ", at); }
+static char *fold_word(char **at) { return strtok_r(NULL, " ", at); }
 
 static QuantLayer *layer_of_weight(Quantizing *q, const char *name) {
   for (int i = 0; i < q->layers.count; i++)
@@ -28,16 +28,16 @@ static const char *refuse_weight(const Quantizing *q, const FoldedWeight *weight
 static bool read_fold(Quantizing *q, QuantLayer *layer, QuantLayer **readers, int *count) {
   char *at = layer->fold;
   *count = 0;
-  for (char *kind = next_word(&at), *name; kind; kind = next_word(&at)) {
+  for (char *kind = fold_word(&at), *name; kind; kind = fold_word(&at)) {
     if (!strcmp(kind, "none")) return layer->why = at, false;
-    if (!(name = next_word(&at))) break;
+    if (!(name = fold_word(&at))) break;
     if (!strcmp(kind, "reader")) {
       QuantLayer *reader = layer_of_weight(q, name);
       bool is_smoothed = reader && quantize_is_smoothed(q, reader) && reader->features == layer->features && *count < MOST_READERS;
       if (!is_smoothed) return layer->why = arena_printf(q->arena, "%s reads the same and is not smoothed", name), false;
       readers[(*count)++] = reader;
     } else {
-      const char *axis = next_word(&at);
+      const char *axis = fold_word(&at);
       FoldedWeight weight = {name, axis ? (int)strtol(axis, NULL, 10) : -1, NULL, layer->features};
       if ((layer->why = refuse_weight(q, &weight))) return false;
       VEC_PUSH(q->arena, q->folded, weight);
