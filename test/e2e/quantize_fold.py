@@ -191,6 +191,8 @@ class QuantizeFold(support.Case):
             ("f = FC\n  z = OUT(relu(f(x))) + mean(f(2 * x), axis=1, keepdims=true)", "out", ""),
             ("h = layer_norm(x)\n  z = OUT(h)", "out", ""),
             ("h = FC(x)\n  z = OUT(reshape(reshape(h, [B, 4, 4]) * ones([1, 4, 1]), [B, 16]))", "out", ""),
+            ("h = FC(x)\n  z = OUT(reshape(relu(reshape(h, [16, B])), [B, 16]))", "out", "several dimensions"),
+            ("h = FC(x)\n  z = OUT(where(h > 1, h, 0.1 * h))", "out", "reads what is before it, too"),
             ("h = FC(x)\n  z = OUT(h * h)", "out", ""),
             ("h = FC(x)\n  z = OUT(softmax(h))", "out", ""),
             ("h = relu(FC(x))\n  z = OUT(h)\n  if training { z = z + 0.01 * mean(h) }", "out", "reads what is before it, too"),
