@@ -172,6 +172,16 @@ class Case(unittest.TestCase):
         run("ftc", source, "-o", self.path(name), *checks, *flags)
         return self.path(name)
 
+    def untrained(self, text, x, y):
+        """Writes a model, m.ft, and its data, and returns the weights that its training begins with."""
+        numpy.save(self.path("x.npy"), x.astype("f4"))
+        numpy.save(self.path("y.npy"), y.astype("i4"))
+        with open(self.path("m.ft"), "w") as file:
+            file.write(text)
+        run("ftc", self.path("m.ft"), "-o", self.path("m.so"))
+        run("ftrun", self.path("m.so"), "--data", self.folder, "--steps", 0, "--save", self.path("w.safetensors"))
+        return read_safetensors(self.path("w.safetensors"))
+
     def predict(self, artifact, inputs, weights, outputs, *flags):
         """ftrun predict by arrays: outputs by name."""
         write_safetensors(self.path("w.safetensors"), weights)

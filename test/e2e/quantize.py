@@ -96,13 +96,7 @@ class Quantize(support.Case):
     def model(self, text, x, classes=4):
         """Writes model and data, and random weights."""
         random = numpy.random.default_rng(5)
-        numpy.save(self.path("x.npy"), x.astype("f4"))
-        numpy.save(self.path("y.npy"), random.integers(0, classes, len(x)).astype("i4"))
-        with open(self.path("m.ft"), "w") as file:
-            file.write(text)
-        support.run("ftc", self.path("m.ft"), "-o", self.path("m.so"))
-        support.run("ftrun", self.path("m.so"), "--data", self.folder, "--steps", 0, "--save", self.path("w.safetensors"))
-        weights = support.read_safetensors(self.path("w.safetensors"))
+        weights = self.untrained(text, x, random.integers(0, classes, len(x)))
         for name, value in weights.items():
             weights[name] = (random.standard_normal(value.shape) * 0.4).astype("f4")
         support.write_safetensors(self.path("w.safetensors"), weights)

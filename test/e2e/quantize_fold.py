@@ -58,13 +58,7 @@ class QuantizeFold(support.Case):
         """Writes model and data, some features of which are large, and random weights."""
         random = numpy.random.default_rng(5)
         size = numpy.exp(random.standard_normal(shape[1:]) * 1.5)
-        numpy.save(self.path("x.npy"), (random.standard_normal(shape) * size).astype("f4"))
-        numpy.save(self.path("y.npy"), random.integers(0, 4, shape[0]).astype("i4"))
-        with open(self.path("m.ft"), "w") as file:
-            file.write(text)
-        support.run("ftc", self.path("m.ft"), "-o", self.path("m.so"))
-        support.run("ftrun", self.path("m.so"), "--data", self.folder, "--steps", 0, "--save", self.path("w.safetensors"))
-        weights = support.read_safetensors(self.path("w.safetensors"))
+        weights = self.untrained(text, random.standard_normal(shape) * size, random.integers(0, 4, shape[0]))
         for name, value in weights.items():
             if "num_batches" in name:
                 continue
