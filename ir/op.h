@@ -12,6 +12,14 @@ typedef enum {
   OP_COUNT
 } Op;
 
+/* The most inputs of an op that does not take any number of them: the longest member. */
+union OpMostInputs {
+#define OP(ID, TEXT, LEAST, MOST, ...) char of_##ID[(MOST) > 0 ? (MOST) : 1];
+#include "ir/ops.def"
+#undef OP
+};
+enum { MOST_INPUTS = sizeof(union OpMostInputs) };
+
 typedef enum {
   CLASS_LEAF,
   CLASS_POINTWISE,

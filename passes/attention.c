@@ -191,7 +191,7 @@ static Node *first_of_heads(Graph *graph, const Node *draws) {
 /* The attention that draws for itself, in place of reading what was drawn. */
 static Node *with_own_draws(Graph *fresh, const Node *old, Node **inputs, Writing *writing, int at) {
   const Node *draws = inputs[at];
-  Node *operands[11], **first = &writing->first[old->input[at]->id];
+  Node *operands[MOST_INPUTS], **first = &writing->first[old->input[at]->id];
   if (!*first) *first = first_of_heads(fresh, draws);
   for (int i = 0; i < at; i++) operands[i] = inputs[i];
   operands[at] = draws->input[0], operands[at + 1] = draws->input[1], operands[at + 2] = *first;

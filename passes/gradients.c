@@ -175,7 +175,7 @@ static void grad_dot(Gradient *g) {
  * again. */
 static void grad_attention(Gradient *g) {
   Node *out = make_result(g->graph, Y, 0), *lse = make_result(g->graph, Y, 1);
-  Node *inputs[10] = {DY, X(0), X(1), X(2), out, lse};
+  Node *inputs[MOST_INPUTS] = {DY, X(0), X(1), X(2), out, lse};
   int count = 6;
   if (attention_form(Y).mask >= 0 && g->needed[3])
     diag_error(g->diag, LOC,

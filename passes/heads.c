@@ -71,7 +71,7 @@ static Node *make_attention(Graph *graph, const Node *old, Node **inputs) {
   int at = old->op == OP_ATTENTION_GRAD;
   AttentionForm form = attention_form(old);
   int64_t heads[3] = {form.heads, form.groups, form.features}, start[3];
-  Node *operand[10];
+  Node *operand[MOST_INPUTS];
   for (int i = 0; i < old->input_count; i++) operand[i] = inputs[i];
   for (int i = 0; i < 3; i++)
     operand[at + i] = whole_rows(graph, heads_beside(graph, inputs[at + i]), form.features, &start[i]);

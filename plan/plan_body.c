@@ -168,11 +168,9 @@ static PlanBody *open_body(Words *words, PlanGraph *graph) {
 }
 
 /* ── checks ───────────────────────────────────────────────────────────────────────────────── */
-enum { MOST_CHECKED = 10 };
-
 typedef struct {
   const PlanOp *op;
-  const Type *in[MOST_CHECKED]; /* none of those that are told has more, but concat */
+  const Type *in[MOST_INPUTS]; /* those of concat, which takes any number, are not here */
 } Checked;
 
 static bool are_axes(const Checked *c) {
@@ -449,7 +447,7 @@ bool body_read_op(Words *words, PlanGraph *graph) {
 static Type body_result_type(const PlanGraph *graph, const PlanBody *body, int value, int result) {
   const PlanOp *op = value < body->input_count ? NULL : &body->ops.at[value - body->input_count];
   if (!op || !op_is_attention(op->op)) return *body_type(graph, body, value);
-  const Type *in[MOST_CHECKED];
+  const Type *in[MOST_INPUTS];
   PlanAttention form;
   for (int i = 0; i < op->input_count; i++) in[i] = body_type(graph, body, op->inputs[i]);
   if (!plan_attention_form(op, in, &form) || result >= form.result_count) return (Type){0};

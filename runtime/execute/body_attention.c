@@ -13,7 +13,6 @@ typedef struct {
 } Attend;
 
 enum { Q, K, V, SLOPE, OUT, LSE }; /* what an operand is */
-enum { MOST_OPERANDS = 11 };
 
 static int operand_of(const Attend *a, int what) {
   static const int backward[] = {1, 2, 3, 0, 4, 5};
@@ -105,9 +104,9 @@ static double score_of(Attend *a, int64_t h, int64_t i, int64_t j) {
 /* Which element of which result. Of keys and values h is the group and i the key. */
 static bool attend_find(Body *body, const PlanOp *op, int64_t element, Attend *a,
                         const PlanHeads **place) {
-  const Type *in[MOST_OPERANDS];
+  const Type *in[MOST_INPUTS];
   *a = (Attend){.body = body, .op = op, .is_known = true};
-  for (int i = 0; i < op->input_count && i < MOST_OPERANDS; i++) in[i] = body_type_of(body, op->inputs[i]);
+  for (int i = 0; i < op->input_count && i < MOST_INPUTS; i++) in[i] = body_type_of(body, op->inputs[i]);
   if (!plan_attention_form(op, in, &a->form) || body->result >= a->form.result_count) return false;
   const PlanAttention *f = &a->form;
   if (!f->is_grad && body->result == 1) {
@@ -138,9 +137,9 @@ static bool attend_find(Body *body, const PlanOp *op, int64_t element, Attend *a
 }
 
 Type body_attention_type(const Body *body, const PlanOp *op) {
-  const Type *in[MOST_OPERANDS];
+  const Type *in[MOST_INPUTS];
   PlanAttention form;
-  for (int i = 0; i < op->input_count && i < MOST_OPERANDS; i++) in[i] = body_type_of(body, op->inputs[i]);
+  for (int i = 0; i < op->input_count && i < MOST_INPUTS; i++) in[i] = body_type_of(body, op->inputs[i]);
   if (!plan_attention_form(op, in, &form) || body->result >= form.result_count) return op->type;
   return plan_attention_result(op, in, &form, body->result);
 }
