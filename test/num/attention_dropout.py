@@ -157,8 +157,8 @@ class Dropout(support.Case):
             self.one(number, "bf16", "--gpu", "sm_90a" if number in (1, 5, 6) else "sm_80", tolerance=0.02)
             self.one(number, "tf32", "--gpu", "sm_80", tolerance=0.01)
 
-    def ends(self, name, *flags):
-        artifact = self.compile(LAYERS, *flags)
+    def ends(self, name, *flags, mask="causal=true"):
+        artifact = self.compile(LAYERS.replace("causal=true", mask), *flags)
         support.run("ftrun", artifact, "--data", self.folder, "--save", self.path(name), "--steps", "3", "--no-shuffle")
         return support.read_safetensors(self.path(name))
 
@@ -174,6 +174,14 @@ class Dropout(support.Case):
             seen.append(kernels["h.1.qkv.weight"])
         self.assertGreater(numpy.abs(seen[1] - seen[0]).max(), 1e-4)
         self.assertLess(numpy.abs(seen[2] - seen[0]).max(), 2e-6)
+
+    def test_layers_with_a_mask(self):
+        """Its gradient has the most inputs that an op has."""
+        numpy.save(self.path("x.npy"), random.standard_normal((12, 35, 16)).astype("f4"))
+        mask = "mask=iota([1, T, T], axis=2) % 3 != iota([1, T, T], axis=1) % 4"
+        kernels, written = self.ends("a.safetensors", mask=mask), self.ends("b.safetensors", "--disable=attention", mask=mask)
+        for name, value in written.items():
+            self.assertLess(numpy.abs(kernels[name] - value).max(), 2e-6, name)
 
     def test_memory_grows_with_the_length_only(self):
         """Scores of one head are 1 MiB, and all of them 16 MiB."""
