@@ -41,19 +41,17 @@ ALWAYS Halves halves_load(const uint16_t *from) {
   __builtin_memcpy(&halves, from, sizeof halves);
   return halves;
 }
-ALWAYS Lanes pairs_load(const uint16_t *from) {
-  Lanes words;
-  __builtin_memcpy(&words, from, sizeof words);
-  return words;
+/* The first `count` of them, which may be any number, zeros behind; nothing else is read. */
+ALWAYS Halves halves_first(const uint16_t *from, int64_t count) {
+  __mmask32 mask = count >= 2 * GEMM_LANES ? ~0u : count > 0 ? (1u << count) - 1 : 0u;
+  return (Halves)_mm512_maskz_loadu_epi16(mask, from);
 }
 
-/* to[i] = the pair i of a run of `depth` neighbours, zeros behind. */
+/* to[i] = the pair i of a run of `depth` neighbours, zeros behind: `words` is a multiple of a vector's. */
 ALWAYS void copy_pairs(const uint16_t *from, int64_t depth, int64_t words, uint32_t *to) {
   int64_t whole = depth / (2 * GEMM_LANES) * GEMM_LANES;
-  for (int64_t i = 0; i < whole; i += GEMM_LANES) *(Lanes *)(to + i) = pairs_load(from + 2 * i);
-  for (int64_t i = whole; i < words; i++)
-    to[i] = (2 * i < depth ? from[2 * i] : 0u) |
-            (2 * i + 1 < depth ? (uint32_t)from[2 * i + 1] << 16 : 0u);
+  for (int64_t i = 0; i < whole; i += GEMM_LANES) *(Halves *)(to + i) = halves_load(from + 2 * i);
+  for (int64_t i = whole; i < words; i += GEMM_LANES) *(Halves *)(to + i) = halves_first(from + 2 * i, depth - 2 * i);
 }
 
 /* to[j] = (even[j], odd[j]) for j < count, zeros up to `width`. odd is NULL: zeros. Meanwhile what lies
@@ -72,16 +70,18 @@ ALWAYS void interleave(const uint16_t *even, const uint16_t *odd, int64_t ahead,
         CHOOSE(low, high, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56,
                25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63);
   }
-  for (; odd && j + GEMM_LANES <= count; j += GEMM_LANES)
-    *(Words *)(to + j) = __builtin_convertvector(*(const NarrowLanes *)(even + j), Words) |
-                         __builtin_convertvector(*(const NarrowLanes *)(odd + j), Words) << 16;
-  for (; j < width; j++) to[j] = j < count ? even[j] | (odd ? (uint32_t)odd[j] << 16 : 0u) : 0u;
+  for (; j < width; j += GEMM_LANES) { /* a vector of columns, or what there is of it */
+    int64_t left = count - j < GEMM_LANES ? count - j : GEMM_LANES;
+    Halves low = halves_first(even + j, left), high = halves_first(odd ? odd + j : even, odd ? left : 0);
+    *(Halves *)(to + j) =
+        CHOOSE(low, high, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10,
+               42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47);
+  }
 }
 
 /* to[word][width] of `count` columns, `pitch` apart, in each of which k is contiguous. */
 ALWAYS void pack_columns(const uint16_t *from, int64_t pitch, int64_t count, int64_t width,
                          const PairPart *part, uint32_t *to) {
-  _Alignas(64) uint32_t tail[GEMM_LANES][GEMM_LANES];
   int64_t whole = part->depth / (2 * GEMM_LANES) * GEMM_LANES;
   for (int64_t j = 0; j < width; j += GEMM_LANES)
     for (int64_t i = 0; i < part->words; i += GEMM_LANES) {
@@ -89,14 +89,13 @@ ALWAYS void pack_columns(const uint16_t *from, int64_t pitch, int64_t count, int
       bool is_whole = i < whole && j + GEMM_LANES <= count;
       if (is_whole) {
 #pragma clang loop unroll(full)
-        for (int r = 0; r < GEMM_LANES; r++) row[r] = pairs_load(from + (j + r) * pitch + 2 * i);
+        for (int r = 0; r < GEMM_LANES; r++) row[r] = (Lanes)halves_load(from + (j + r) * pitch + 2 * i);
       } else {
-        int64_t depth = part->depth - 2 * i < 2 * GEMM_LANES ? part->depth - 2 * i : 2 * GEMM_LANES;
-        for (int64_t r = 0; r < GEMM_LANES; r++)
-          copy_pairs(from + (j + r < count ? j + r : 0) * pitch + 2 * i, j + r < count ? depth : 0,
-                     GEMM_LANES, tail[r]);
 #pragma clang loop unroll(full)
-        for (int r = 0; r < GEMM_LANES; r++) row[r] = *(const Lanes *)tail[r];
+        for (int r = 0; r < GEMM_LANES; r++) {
+          bool is_there = j + r < count;
+          row[r] = (Lanes)halves_first(is_there ? from + (j + r) * pitch + 2 * i : from, is_there ? part->depth - 2 * i : 0);
+        }
       }
       transpose_rows(row, (float *)(to + i * width + j), width);
     }
@@ -148,7 +147,8 @@ typedef struct {
   const GemmProduct *p;
   void *const *args;
   int64_t batch, row, column, columns;
-  bool is_last; /* of the parts of k */
+  int64_t words; /* of k, without the zeros behind them */
+  bool is_last;  /* of the parts of k */
 } PairPlace;
 
 ALWAYS AMX void amx_strip(const PairPlace *at, const PairStrip *s) {
@@ -169,13 +169,22 @@ ALWAYS AMX void amx_strip(const PairPlace *at, const PairStrip *s) {
   }
 }
 
-ALWAYS DPBF16 void dpbf16_strip(const PairPlace *at, const PairStrip *s) {
-  if (s->width == GEMM_LANES)
-    dpbf16_rows(1, s, 0, s->width);
+/* Sums go where they belong: whole vectors of columns, and whole tiles of rows (dpbf16_rows). */
+static bool dpbf16_is_direct(const GemmProduct *p) { return !p->epilogue && p->m % 4 == 0 && p->n % GEMM_LANES == 0; }
+
+ALWAYS DPBF16 void dpbf16_strip(const PairPlace *at, const PairStrip *strip) {
+  const GemmProduct *p = at->p;
+  PairStrip s = *strip;
+  bool is_direct = dpbf16_is_direct(p);
+  int64_t across = is_direct ? p->n : s.width;
+  if (is_direct) s.sums = (float *)at->args[p->arg_c] + (at->batch * p->m + at->row) * p->n + at->column;
+  s.words = at->words;
+  if (s.width == GEMM_LANES)
+    dpbf16_rows(1, &s, 0, across);
   else
-    dpbf16_rows(2, s, 0, s->width);
-  if (at->is_last)
-    gemm_x86_finish(at->p, at->args, at->batch, at->row, s->rows, at->column, at->columns, s->sums, s->width);
+    dpbf16_rows(2, &s, 0, across);
+  if (at->is_last && !is_direct)
+    gemm_x86_finish(p, at->args, at->batch, at->row, s.rows, at->column, at->columns, s.sums, s.width);
 }
 
 typedef void PairRun(const PairPlace *at, const PairStrip *s);
@@ -212,7 +221,7 @@ ALWAYS void pair_block(const GemmProduct *p, void *const *args, const Block *blo
       bool is_last = first + part.depth >= k;
       bool waits = !is_last || first; /* sums do, for more parts of k; those that have no room here do in the result */
       s.sums = room->sums + (waits && column - from < GEMM_SUM_COLUMNS ? (column - from) * PAIR_ROWS : 0);
-      run(&(PairPlace){p, args, block->batch, row, column, columns, is_last}, &s);
+      run(&(PairPlace){p, args, block->batch, row, column, columns, (part.depth + 1) / 2, is_last}, &s);
     }
   }
 }
@@ -238,7 +247,7 @@ static AMX __attribute__((noinline)) void run_amx(const GemmProduct *p, void *co
 static DPBF16 __attribute__((noinline)) void run_dpbf16(const GemmProduct *p, void *const *args,
                                                         int64_t begin, int64_t end) {
   PairRoom room;
-  int64_t strips = pair_most_strips(p, false);
+  int64_t strips = pair_most_strips(p, dpbf16_is_direct(p));
   while (begin < end) {
     Block block = gemm_next_block(p, &begin, end, strips);
     pair_block(p, args, &block, dpbf16_strip, &room);

@@ -121,11 +121,16 @@ ALWAYS void pack_as(int type, const GemmProduct *p, const void *b, const Part *p
         panel[i * width + j + lane] = lanes_at(type, b, from + lane * k + i);
     }
   }
-  for (int64_t i = 0; whole < width && i < depth; i++)
-    for (int64_t j = whole; j < width; j++)
-      panel[i * width + j] = j < part->columns
-                                 ? lanes_at(type, b, first + (part->column + j) * across + i * down)
-                                 : 0.0f;
+  if (whole == width) return;
+  int64_t from = first + (part->column + whole) * across, some = part->columns - whole;
+  for (int64_t i = 0; i < deep; i += GEMM_LANES) { /* a vector of columns that ends with zeros */
+    Lanes row[GEMM_LANES] = {0};
+    for (int64_t j = 0; j < some; j++) row[j] = lanes_load_as(type, b, from + j * k + i);
+    transpose_rows(row, panel + i * width + whole, width);
+  }
+  for (int64_t i = deep; i < depth; i++)
+    for (int64_t j = 0; j < GEMM_LANES; j++)
+      panel[i * width + whole + j] = j < some ? lanes_at(type, b, from + j * across + i * down) : 0.0f;
 }
 
 static void pack(const GemmProduct *p, const void *b, const Part *part, float *panel) {
@@ -206,18 +211,29 @@ ALWAYS void left_store(float *to, Lanes value) {
  * batch of a, behind which nothing may be read. */
 ALWAYS void pack_left_rows(int type, const GemmProduct *p, const void *a, bool is_end, int64_t first,
                            int64_t depth, const Block *block, float *left) {
-  int64_t m = p->m, rows = p->rows;
-  for (int64_t k = 0; k < depth; k++) {
-    int64_t from = (first + k) * m, ahead = from + (k + AHEAD < depth ? AHEAD * m : 0);
-    int64_t there = (p->k - first - k) * m; /* elements of this batch from row k on */
+  enum { SOME = 4 }; /* rows at a time: lines of the copy that are neighbours */
+  int64_t m = p->m, rows = p->rows, tile_row = block->tile_row, last_row = block->last_row, pitch = left_pitch(depth);
+  int64_t most = is_end ? (p->k - first) * m - GEMM_LANES : INT64_MAX; /* from where elements can be read without reading behind a */
+  const char *start = operand_address(p, a, first * m);
+  for (int64_t k = 0, some; k < depth; k += some) {
+    some = depth - k < SOME ? 1 : SOME;
+    int64_t last = (k + some - 1) * m, ahead = k + SOME + AHEAD < depth ? AHEAD * m : 0, row = tile_row * rows;
     float *to = left + k * LEFT_STEP;
-    for (int64_t i = block->tile_row; i < block->last_row; i++, to += left_pitch(depth)) {
-      int64_t row = i * rows;
-      __builtin_prefetch(operand_address(p, a, ahead + row));
-      if (there - row >= GEMM_LANES || !is_end)
-        left_store(to, lanes_load_as(type, a, from + row));
-      else
-        for (int64_t j = row; j < m && j < row + LEFT_STEP; j++) to[j - row] = lanes_at(type, a, from + j);
+    for (int64_t i = tile_row; i < last_row; i++, to += pitch, row += rows) {
+      int64_t from = k * m + row;
+      if (some == SOME && last + row <= most) {
+#pragma clang loop unroll(full)
+        for (int r = 0; r < SOME; r++, from += m) {
+          __builtin_prefetch(start + (from + ahead) * operand_bytes(type));
+          left_store(to + r * LEFT_STEP, lanes_load_as(type, start, from));
+        }
+        continue;
+      }
+      for (int64_t r = 0; r < some; r++, from += m)
+        if (from <= most)
+          left_store(to + r * LEFT_STEP, lanes_load_as(type, start, from));
+        else
+          for (int64_t j = 0; row + j < m && j < LEFT_STEP; j++) to[r * LEFT_STEP + j] = lanes_at(type, start, from + j);
     }
   }
 }
@@ -328,6 +344,32 @@ ALWAYS int sums_ahead(const GemmProduct *p, void *const *args, const Block *bloc
   return count;
 }
 
+/* Share `at` of `all` of the rows [0, rows) of `columns` elements, `pitch` elements apart. */
+ALWAYS int rows_ahead(const GemmProduct *p, const char *from, int64_t pitch, int64_t rows, int64_t columns, int64_t at, int64_t all,
+                      GemmAhead *ahead, int count) {
+  int64_t bytes = operand_bytes(p->type), lines = columns * bytes / 64;
+  for (int64_t i = rows * at / all; i < rows * (at + 1) / all && lines > 0 && count < GEMM_MOST_AHEAD - 1; i++)
+    ahead[count++] = (GemmAhead){from + i * pitch * bytes, 64, lines};
+  return count;
+}
+
+/* The rows of both operands that the next part of k will copy here come into a cache, each tile its share: copying by itself waits for
+ * them. Adds to ahead[count...], and returns the new count. */
+ALWAYS int operands_ahead(const GemmProduct *p, void *const *args, const Block *block, int64_t next, int64_t depth, int64_t strip,
+                          int64_t tile, GemmAhead *ahead, int count) {
+  int64_t tiles = block->last_row - block->tile_row, all = tiles * (block->last_strip - block->strip);
+  int64_t at = (strip - block->strip) * tiles + tile, rows = p->k - next < depth ? p->k - next : depth, width = p->vectors * GEMM_LANES;
+  if (rows <= 0) return count;
+  int64_t row = block->tile_row * p->rows, last = block->last_row * p->rows, column = block->strip * width, end = block->last_strip * width;
+  if (p->ta)
+    count = rows_ahead(p, operand_address(p, args[p->arg_a], (block->batch * p->k + next) * p->m + row), p->m, rows,
+                       (last < p->m ? last : p->m) - row, at, all, ahead, count);
+  if (!p->tb && !p->is_packed)
+    count = rows_ahead(p, operand_address(p, args[p->arg_b], (block->batch * p->k + next) * p->n + column), p->n, rows,
+                       (end < p->n ? end : p->n) - column, at, all, ahead, count);
+  return count;
+}
+
 /* Steps [first, first + depth) of k, of which the operands are packed: the tiles of a strip by its panel. */
 static void run_strip(const GemmProduct *p, void *const *args, const Block *block, int64_t strip, int64_t first,
                       int64_t depth, const float *panel, BlockRoom *room) {
@@ -345,6 +387,7 @@ static void run_strip(const GemmProduct *p, void *const *args, const Block *bloc
     if (GOES_AHEAD && first > 0) count = sums_ahead(p, args, block, strip, i, !p->epilogue, room, ahead, count);
     ahead[count] = panel_ahead(p, panel, depth, strip, i, tiles);
     if (ahead[count].count) count++;
+    count = operands_ahead(p, args, block, first + depth, depth, strip, i, ahead, count);
     ahead[count] = (GemmAhead){(const char *)panel, 0, depth};
     p->tile[(height < rows) + 2 * (columns < most)](room->left + i * left_pitch(depth), LEFT_STEP, panel, width, depth,
                                                     sums, pitch, first > 0, ahead);

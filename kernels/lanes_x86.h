@@ -15,6 +15,14 @@ typedef int32_t IntLanes __attribute__((ext_vector_type(16)));
 
 ALWAYS Lanes lanes_load(const float *from) { return *(const LooseLanes *)from; }
 ALWAYS void lanes_store(float *to, Lanes value) { *(LooseLanes *)to = value; }
+/* The first `count` of them, fewer than all. */
+ALWAYS void lanes_store_first(float *to, Lanes value, int64_t count) {
+#ifdef __AVX512F__
+  _mm512_mask_storeu_ps(to, (__mmask16)((1u << count) - 1), (__m512)value);
+#else
+  for (int64_t i = 0; i < count; i++) to[i] = value[i];
+#endif
+}
 
 /* ── bf16 and f16 in memory ─────────────────────────────────────────────────────────────────── */
 typedef uint16_t NarrowLanes __attribute__((ext_vector_type(16), aligned(2)));

@@ -45,10 +45,13 @@ ALWAYS void tile_end(int rows, int vectors, const TileSums sum, float *restrict 
     }
 }
 
-/* A tile that no epilogue takes goes to where the result has it: rows `pitch` apart. */
+/* A tile that no epilogue takes goes to where the result has it: rows `pitch` apart. Its own rows are whole vectors. */
 ALWAYS void tile_copy(float *to, int64_t pitch, const float *tile, int64_t stride, int64_t rows,
                       int64_t columns) {
-  for (int64_t i = 0; i < rows; i++)
-    for (int64_t j = 0; j < columns; j++) to[i * pitch + j] = tile[i * stride + j];
+  for (int64_t i = 0; i < rows; i++) {
+    int64_t j = 0;
+    for (; j + LANES <= columns; j += LANES) lanes_store(to + i * pitch + j, lanes_load(tile + i * stride + j));
+    if (j < columns) lanes_store_first(to + i * pitch + j, lanes_load(tile + i * stride + j), columns - j);
+  }
 }
 #endif

@@ -175,28 +175,6 @@ defect("turn-source", "codegen/turn.c", "turn->source[i] += place[j] < place[i];
 # ── kernels ──
 defect("gpu-model-last-round", "plan/gpu_model.c", "if (!rest && full) full--, rest = at_once;", "if (false) full--, rest = at_once;", "unit plan_gpu_model")
 defect("math-contract", "CMakeLists.txt", "list(APPEND flags -ffp-contract=on)", "list(APPEND flags -ffp-contract=fast)", "lit codegen/math_contract.ft")
-defect("gemm-bottom", "kernels/gemm_x86.c", "gemm_x86_finish(p, args, batch, row, is_bottom ? m - row : rows, column",
-       "gemm_x86_finish(p, args, batch, row, rows, column", "unit codegen_gemm")
-defect("gemm-packed-part", "kernels/gemm_host.h", "return (batch * p->k + first) * gemm_packed_columns(p)", "return batch * p->k * gemm_packed_columns(p)",
-       "unit codegen_gemm_shapes")
-defect("gemm-left-turned", "kernels/panel_x86.h", "  COLUMNS(2)\n", "  COLUMNS(1)\n", "unit codegen_gemm_shapes")
-defect("gemm-packed-odd", "kernels/gemm_x86.c", "  for (; k % UNROLL; k--) {\n", "  for (; k == 1; k--) {\n", "unit codegen_gemm_shapes")
-defect("gemm-left-step", "kernels/gemm_x86.c", "transpose_eight(row, left + k * LEFT_STEP, LEFT_STEP)", "transpose_eight(row, left + k * LEFT_STEP, 8)", "unit codegen_gemm_shapes")
-defect("gemm-packed-sums", "kernels/gemm_x86.c", "(before * p->down + i) * rows * most", "(before + i) * rows * most",
-       "unit codegen_gemm_shapes")
-defect("gemm-packed-batch", "kernels/gemm_x86.c", "  a = operand_address(p, a, block->batch * p->m * p->k);\n", "", "unit codegen_gemm_shapes")
-defect("gemm-pairs-end", "kernels/gemm_bf16_x86.c", "interleave(even, left > 1 ? even + n : NULL, 2 * most, left > 0 ? columns : 0, width,",
-       "interleave(even, even + n, 2 * most, columns, width,", "unit codegen_gemm_shapes")
-defect("gemm-pairs-there", "kernels/gemm_bf16_x86.c", "s->pitch = is_there ? p->k / 2 : PAIR_PITCH;", "s->pitch = is_there ? part->words : PAIR_PITCH;",
-       "unit codegen_gemm_shapes")
-defect("gemm-pairs-direct", "kernels/gemm_bf16_x86.c", "at->columns == s->width && rows % 16 == 0", "at->columns == s->width", "unit codegen_gemm_shapes")
-defect("gemm-joins-sums", "kernels/gemm_x86.c", "p->epilogue && p->depth != p->k;", "false;", "unit codegen_gemm_shapes")
-defect("gemm-joins-last-columns", "kernels/gemm_x86.c", "p->epilogue ? strip - block->strip : 0;", "strip - block->strip;", "unit codegen_gemm_shapes")
-defect("gemm-joins-rows", "kernels/gemm_blocks.h", "&& next.tile_row == block.tile_row;", ";", "unit codegen_gemm_shapes")
-defect("gemm-pairs-joins-sums", "kernels/gemm_bf16_x86.c", "p->depth < p->k && !is_direct ?", "p->depth < 0 && !is_direct ?", "unit codegen_gemm_shapes")
-defect("gemm-pairs-joins-direct", "kernels/gemm_bf16_x86.c", "is_direct = !p->epilogue && p->m % 16 == 0 && p->n % 16 == 0;", "is_direct = !p->epilogue;", "unit codegen_gemm_shapes")
-defect("gemm-panel", "kernels/gemm_x86.c", "panel[i * width + j + lane] = lanes_at(type, b, from + lane * k + i);",
-       "panel[i * width + j + lane] = lanes_at(type, b, from + i * k + lane);", "unit codegen_gemm")
 defect("conv-stride", "codegen/nvptx_contract.c", "{\"gemm_stride_width\", f->stride[1]}", "{\"gemm_stride_width\", f->stride[0]}", "unit codegen_nvptx")
 defect("layout-places", "passes/layout_choose.c", "&& extent(reshape, 1) == extent(from, 1);", ";", "py test/num/functions.py")
 defect("layout-order", "passes/layout.c", "d == 1 ? rank - 1 : d - 1;", "d == 1 ? rank - 1 : 5 - d;", "lit passes/layout_places.ftir")
