@@ -11,6 +11,8 @@ def nearest_spread(x):
 
 
 class Layers:
+    drops_scores = True  # attention with dropout
+
     def layer(self, x, block, params, batch, scale=None, **attrs):
         name = self.name("f")
         leaves = [self.leaf("param" if not n.startswith("running") else "state", "f32", shape, name=f"{name}.{n}", hidden=True,
@@ -197,7 +199,10 @@ class Layers:
         if self.chance(0.25):
             mask = self.leaf("state", "f32", [r.choice([1, heads]), tokens, tokens])
             operands.append(mask if self.chance(0.5) else self.add("above", [mask], None, "point", keep=False, value=-0.5))
-        y = self.add("attention", operands, x.batch, "product", **attrs)
+        drops = self.drops_scores and (tokens + 2 * heads + d // 2) % 6 == 0  # draws nothing, either
+        if drops:
+            attrs["dropout"] = (0.1, 0.5, 0.9)[tokens % 3]
+        y = self.add("attention_dropout" if drops else "attention", operands, x.batch, "product", **attrs)
         if self.chance(0.7):
             y = self.add("rearrange", [y], x.batch, "move", pattern="b h t d -> b t (h d)", sizes={})
         return y

@@ -326,6 +326,7 @@ def attention_text(a, k):
 
 
 operation("attention", attention_text, attend, sees_something)
+operation("attention_dropout", lambda a, k: f"{attention_text(a, k)[:-1]}, dropout={k['dropout']})", attend, sees_something, exact=False)
 
 
 def rope(a, k):

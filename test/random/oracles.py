@@ -40,12 +40,13 @@ def made(seed, gpu, float8=False):
     return float8_programs.generate(seed) if float8 else generate(seed, cores=is_for_cores(seed, gpu))
 
 
+ATTENTION = {"attention", "attention_dropout"}
 PRODUCTS = {"Linear", "SwiGLU", "apply", "matmul", "matmul_transposed", "Conv2d", "conv2d"}
 WANTS = {  # what a program must have for a choice to matter to it: one of these operations, and this of its recipe
-    **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma", "attention_tiles"], ({"attention"}, None)),
+    **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma", "attention_tiles"], (ATTENTION, None)),
     **dict.fromkeys(["layout", "channels", "winograd"], ({"Conv2d", "conv2d"}, None)),
     **dict.fromkeys(["precision", "widen", "narrow", "approximate", "wgmma", "tma", "clusters"], (PRODUCTS, "16")),
-    **dict.fromkeys(["amx", "dpbf16", "widened"], (PRODUCTS | {"attention"}, "16")),
+    **dict.fromkeys(["amx", "dpbf16", "widened"], (PRODUCTS | ATTENTION, "16")),
     **dict.fromkeys(["moments", "column_sums", "row_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),
     "fp8_products": (PRODUCTS, "8"),
     "conv_regions": ({"Conv2d", "conv2d"}, "16"), "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
