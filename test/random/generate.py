@@ -10,6 +10,7 @@ import random
 
 import torch
 
+from functions import Functions
 from layers import Layers
 from moves import Moves
 from operations import OPERATIONS
@@ -18,7 +19,7 @@ from roots import Roots
 from values import CLEAR, MOST_ELEMENTS, MOST_VALUE, Reject, Value
 
 
-class Generator(Moves, Layers, Roots):
+class Generator(Moves, Layers, Functions, Roots):
     most_value = MOST_VALUE
 
     def __init__(self, seed, samplewise=None, cores=False):
@@ -335,9 +336,11 @@ class Generator(Moves, Layers, Roots):
             ("network", 2), ("plain_attention", 1), ("long_rows", 1)]
 
     CORES = [("product", 30), ("attention", 20), ("conv", 6)]
+    FUNCTIONS = [("function", 45)]
 
     def step(self):
-        names, weights = zip(*(self.WORK + self.CORES if self.cores else self.WORK))
+        has_functions = random.Random(self.program.seed * 41 + 3).random() < 0.4
+        names, weights = zip(*self.WORK, *(self.CORES if self.cores else []), *(self.FUNCTIONS if has_functions else []))
         last = self.values[-1].kind if self.values else ""
         favour = {"expensive": "move", "move": "reduce", "product": "expensive", "reduce": "two"}.get(last)
         if favour and self.chance(0.25):

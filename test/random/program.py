@@ -8,6 +8,7 @@ import numpy
 import torch
 
 from float8_product import CURRENT, FIRST
+import more_operations  # noqa: F401  which are OPERATIONS, too
 from operations import OPERATIONS, literal
 
 PRODUCTS8 = ("Linear", "SwiGLU", "matmul", "matmul_transposed", "apply")
