@@ -4,8 +4,9 @@
  * causal order hides are skipped. A result depends on the work item only, not on the thread.
  *
  * Everything is made of one primitive, a product of small matrices whose right operand is
- * row-major: scores from transposed keys, results from rows of values. Rows of features that are no
- * multiple of 16, or not of f32, are first copied, padded with zeros and widened. */
+ * row-major: scores from transposed keys, results from rows of values; but for few queries
+ * (attention_few.h). Rows of features that are no multiple of 16, or not of f32, are first copied,
+ * padded with zeros and widened. */
 #include "kernels/attention_drop.h"
 #include <stdbool.h>
 
@@ -22,8 +23,7 @@ typedef struct {
   int64_t row, step; /* from one row to the next, from one k to the next */
 } Left;
 
-ALWAYS void sum_tile(int rows, int vectors, Left a, const float *b, int64_t b_k, int64_t k,
-                     float *c, int64_t c_row, bool adds) {
+ALWAYS void sum_tile(int rows, int vectors, Left a, const float *b, int64_t b_k, int64_t k, float *c, int64_t c_row, bool adds) {
   Lanes sum[6][4], right[4];
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows; i++)
@@ -50,8 +50,7 @@ ALWAYS void sum_tile(int rows, int vectors, Left a, const float *b, int64_t b_k,
 }
 
 /* All rows of a strip that is `vectors` vectors wide. */
-ALWAYS void sum_strip(int vectors, int64_t rows, Left a, const float *b, int64_t b_k, int64_t k,
-                      float *c, int64_t c_row, bool adds) {
+ALWAYS void sum_strip(int vectors, int64_t rows, Left a, const float *b, int64_t b_k, int64_t k, float *c, int64_t c_row, bool adds) {
   for (; rows >= 6; rows -= 6, a.at += 6 * a.row, c += 6 * c_row)
     sum_tile(6, vectors, a, b, b_k, k, c, c_row, adds);
   if (rows >= 4) {
@@ -132,8 +131,7 @@ ALWAYS void store_row(int type, int64_t n, const float *x, float factor, void *t
 }
 
 /* A finished row times a factor, rounded. */
-static void attention_finish_row(const AttentionProblem *p, const float *x, float factor,
-                                 void *to) {
+static void attention_finish_row(const AttentionProblem *p, const float *x, float factor, void *to) {
   if (p->type == OPERAND_F32)
     store_row(OPERAND_F32, p->features, x, factor, to);
   else if (p->type == OPERAND_BF16)
@@ -295,8 +293,8 @@ static void weigh(const AttentionProblem *p, const void *mask, const Draws *draw
     correction[i] = before - base[i];
     f->most[i] = most;
   }
-  for (int64_t i = block->count; i < TILE; i++) correction[i] = 0;
-  for (int64_t i = 0; i < TILE; i += LANES) lanes_store(correction + i, lanes_exp(lanes_load(correction + i)));
+  for (int64_t i = block->count; i < padded(block->count); i++) correction[i] = 0;
+  for (int64_t i = 0; i < block->count; i += LANES) lanes_store(correction + i, lanes_exp(lanes_load(correction + i)));
   for (int64_t i = 0; i < block->count; i++) {
     float *score = f->score + i * TILE, *sums = f->sum + i * LANES;
     int64_t seen = keys_of_row(p, block, i);
@@ -321,8 +319,9 @@ static bool block_is_hidden(const AttentionProblem *p, const void *mask, const B
   if (p->mask != ATTENTION_BOOL_MASK) return false;
   for (int64_t i = 0; i < block->count; i++) {
     const uint8_t *row = (const uint8_t *)mask + (block->first + i) * p->mask_row + block->key;
-    for (int64_t j = 0; j < block->keys; j++)
-      if (row[j]) return false;
+    uint8_t any = 0;
+    for (int64_t j = 0; j < block->keys; j++) any |= row[j];
+    if (any) return false;
   }
   return true;
 }
@@ -344,7 +343,7 @@ static void forward_begin(const Block *block, int64_t width, Forward *f) {
     f->most[i] = -infinity;
     lanes_store(f->sum + i * LANES, (Lanes)0.0f);
   }
-  for (int64_t i = 0; i < TILE * width; i += LANES) lanes_store(f->out + i, (Lanes)0.0f);
+  for (int64_t i = 0; i < padded(block->count) * width; i += LANES) lanes_store(f->out + i, (Lanes)0.0f);
 }
 
 /* c[rows][columns] = a product of the block's queries and keys, in parts. */
@@ -373,13 +372,13 @@ static void multiply_queries(const AttentionProblem *p, const Block *block, cons
   }
 }
 
-static void forward(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
-                    int64_t first, Forward *f) {
+#include "kernels/attention_few.h"
+
+static void forward(const AttentionProblem *p, void *const *args, int64_t b, int64_t h, int64_t first, Forward *f) {
   int64_t width = padded(p->features), g = h / (p->heads / p->groups);
   const void *mask = attention_mask_of(p, args, b, h);
   Block block = {.first = first, .count = smaller(TILE, p->rows - first)};
-  Rows query =
-      rows_of(p, attention_place(p, &p->q, args, b, h, first), p->q.row, block.count, f->room[0]);
+  Rows query = rows_of(p, attention_place(p, &p->q, args, b, h, first), p->q.row, block.count, f->room[0]);
   int64_t seen = keys_seen(p, first + block.count);
   Draws draws = attention_draws_of(p, args, b, h);
   forward_begin(&block, width, f);
@@ -388,8 +387,11 @@ static void forward(const AttentionProblem *p, void *const *args, int64_t b, int
     if (block_is_hidden(p, mask, &block)) continue;
     const void *k = attention_place(p, &p->k, args, b, g, block.key);
     const void *v = attention_place(p, &p->v, args, b, g, block.key);
-    transpose_rows(rows_of(p, k, p->k.row, block.keys, f->room[1]), block.keys, width,
-                   f->transposed);
+    if (p->rows <= FEW_QUERIES) {
+      add_few(p, mask, &draws, &block, query, k, v, f);
+      continue;
+    }
+    transpose_rows(rows_of(p, k, p->k.row, block.keys, f->room[1]), block.keys, width, f->transposed);
     multiply_scores(p, &block, query, f->transposed, f->score);
     weigh(p, mask, &draws, &block, width, f);
     Rows value = rows_of(p, v, p->v.row, block.keys, f->room[1]);
@@ -555,7 +557,7 @@ static __attribute__((noinline)) void run_plain_forward(const AttentionProblem *
   }
 }
 void attention_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
-  int way = pairs_way(p);
+  int way = p->rows <= FEW_QUERIES ? 0 : pairs_way(p);
   way ? run_forward_by_pairs(p, args, begin, end, way) : run_plain_forward(p, args, begin, end);
 }
 

@@ -3,7 +3,7 @@ from defects import defect
 
 defect("attention-correction", "kernels/attention_x86.c", "    Lanes sum = lanes_load(sums) * correction[i];",
        "    Lanes sum = lanes_load(sums);", "unit codegen_attention")
-defect("attention-hidden", "kernels/attention_x86.c", "      if (row[j]) return false;\n  }\n  return true;", "      if (row[j]) return false;\n    return true;\n  }\n  return true;",
+defect("attention-hidden", "kernels/attention_x86.c", "    if (any) return false;\n  }\n  return true;", "    if (any) return false;\n    return true;\n  }\n  return true;",
        "unit codegen_attention")
 defect("attention-items", "kernels/attention_ring.h", "(turn % 2 ? attention_blocks() - 1 - block : block)", "(turn % 2 ? attention_blocks() - block : block)",
        "unit codegen_flash")
@@ -44,6 +44,14 @@ defect("attention-part-unseen", "kernels/attention_x86.c", "    clear_unseen(blo
 defect("attention-part-weights", "kernels/attention_x86.c", "    clear_unseen(block, seen, score);\n", "", "unit codegen_attention")
 defect("attention-part-pairs", "kernels/attention_pairs.h", "rows_before(p, block, j) / PAIRED * PAIRED,", "rows_before(p, block, j),", "unit codegen_attention")
 defect("attention-part-nothing", "kernels/attention_pairs.h", "    else if (!adds)\n", "    else if (false)\n", "unit codegen_attention")
+# few queries
+F = "kernels/attention_few.h"
+defect("attention-few-lanes", F, "((l) & (by) ? LANES : 0)", "((l) & (by) ? 0 : LANES)", "unit codegen_attention")
+defect("attention-few-rows", F, "query.at + i * query.step;", "query.at;", "unit codegen_attention")
+defect("attention-few-odd", F, "    if (j < count) sum[0][i]", "    if (false) sum[0][i]", "unit codegen_attention")
+defect("attention-few-half", F, "sum[half][i] += weight[j + half]", "sum[half][i] += weight[j]", "unit codegen_attention")
+defect("attention-few-vectors", F, "if (VECTORS == 4 && width == 4 * LANES)", "if (VECTORS == 4 && width <= 4 * LANES)", "unit codegen_attention")
+defect("attention-few-padded", F, "if (p->features % LANES == 0) return", "if (p->features >= LANES) return", "unit codegen_attention")
 # dropout is of training
 defect("attention-dropout-evaluated", "frontend/builtin_attention.c", "  if (!builder_trains(call->b)) out->dropout = 0;\n", "", "py test/e2e/generate.py")
 D, DT = "kernels/attention_drop.h", "unit codegen_attention"

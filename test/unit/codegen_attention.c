@@ -1,5 +1,5 @@
 /* codegen_attention: attention and its gradient by the kernel on the CPU against the interpreter:
- * lengths around the tile's, heads that share keys, masks, the causal order, features that are no
+ * lengths around the tile's, few queries, heads that share keys, masks, the causal order, features that are no
  * multiple of a vector, f32, bf16 and f16, few heads and many; at each x86-64 level that this
  * machine has; the same bits for every split of the work, one after another and at the same time;
  * and no two work items write the same place, so that it does not hang on luck. */
@@ -292,8 +292,38 @@ static void pairs(void **state) {
     for (int k = 0; k < 3; k++) check_form("x86-64-v4", without[k], &forms[i]);
 }
 
+/* So few queries that keys are read where they lie. */
+static void few(void **state) {
+  (void)state;
+  static const AttentionCase forms[] = {
+      {"f32", 2, 4, 2, 1, 150, 64, false, "bool[1,1,1,150]", false, APART}, /* a token of a text: what is not there yet is hidden */
+      {"f32", 1, 2, 2, 1, 300, 128, true, NULL, false, APART},
+      {"f32", 1, 2, 1, 2, 90, 80, true, NULL, false, APART},
+      {"f32", 1, 2, 1, 3, 131, 20, true, NULL, false, APART, 0.9},
+      {"f32", 1, 2, 2, 3, 2, 64, true, NULL, false, APART}, /* the first row sees nothing */
+      {"f32", 1, 1, 1, 1, 65, 256, false, NULL, false, APART},
+      {"f32", 1, 2, 2, 3, 129, 128, true, "f32[1,2,3,129]", false, APART},
+      {"f32", 1, 2, 1, 2, 190, 16, true, NULL, false, APART, 0, 0.3},
+      {"f32", 2, 4, 2, 1, 130, 64, false, NULL, false, BESIDE},
+      {"f32", 2, 3, 3, 3, 3, 48, true, NULL, false, JOINED},
+      {"bf16", 1, 4, 1, 1, 200, 64, false, "bool[1,1,1,200]", false, APART},
+      {"bf16", 1, 2, 2, 3, 129, 128, true, "bool[1,2,3,129]", false, APART},
+      {"bf16", 2, 4, 2, 2, 67, 32, true, NULL, false, BESIDE, 0.9},
+      {"bf16", 1, 2, 2, 1, 66, 33, false, NULL, false, APART},
+      {"f16", 2, 2, 2, 1, 77, 64, false, "f32[2,1,1,77]", false, APART},
+      {"f16", 1, 2, 1, 3, 70, 128, true, NULL, false, APART, 0, 0.2},
+      {"f16", 2, 2, 2, 3, 3, 20, true, NULL, false, PARTS}};
+  static const char *const level[] = {"x86-64", "x86-64-v3", "x86-64-v4"};
+  int levels = !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")                  ? 1
+               : !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ? 2
+                                                                                            : 3;
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+    for (int k = 0; k < levels; k++) check_form(level[k], NULL, &forms[i]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(baseline), cmocka_unit_test(avx2),
-                                     cmocka_unit_test(avx512), cmocka_unit_test(pairs)};
+                                     cmocka_unit_test(avx512), cmocka_unit_test(pairs),
+                                     cmocka_unit_test(few)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
