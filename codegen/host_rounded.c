@@ -20,7 +20,9 @@ static RoundedProduct rounded_product_of(const HostKernel *kernel, const Node *d
                       .low = rounded[ROUNDED_LOW],
                       .high = rounded[ROUNDED_HIGH],
                       .group = rounded[ROUNDED_GROUP],
-                      .may_be_vnni = !module_leaves_out(kernel->module, "vnni")};
+                      .may_be_vnni = !module_leaves_out(kernel->module, "vnni"),
+                      .is_narrow = rounded[ROUNDED_NARROW],
+                      .may_use = host_bf16_ways(kernel->module)};
   rounded_choose(&p, kernel->module->vector_bytes);
   return p;
 }

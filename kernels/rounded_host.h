@@ -23,6 +23,7 @@ typedef struct {
   int64_t bits;                /* of a packed number: 4 or 8 */
   int64_t group;               /* steps of k that share a scale; a divisor of k */
   int64_t may_be_vnni;         /* false: --disable=vnni */
+  int64_t is_narrow, may_use;  /* the numbers of a are all bf16; how these may be multiplied, as GemmProduct has it */
   int64_t rows, vectors;       /* of a register tile; a strip of columns has so many vectors */
   int64_t arg_a, arg_b, arg_c; /* where in args; arg_c without an epilogue only */
   int64_t arg_packed;
@@ -76,6 +77,9 @@ static inline void rounded_choose(RoundedProduct *p, int vector_bytes) {
   GemmTile tile = gemm_choose(1, p->m, p->n, depth, false, OPERAND_F32, vector_bytes);
   p->rows = tile.rows;
   p->vectors = tile.vectors;
+  if (!p->is_narrow || vector_bytes < 64) return;
+  p->vectors = columns < 4 ? columns : 4; /* wide strips: each lays out its rows anew */
+  p->rows = 6;
 }
 
 /* Packs strips [begin, end) of all batches. args: b, packed. */

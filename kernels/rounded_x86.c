@@ -6,7 +6,8 @@
  * u (sum over groups of s (sum of a n / u)). By u, 8 or 128, n / u is at most 1, so that sums are not
  * infinite long before those by weights would be. Of one row, where the processor has vpdpbusd, the sums of pieces are
  * those of whole numbers. Of more rows than few, a panel of n s is made, which is what was
- * rounded, and the tiles of kernels/gemm_x86.c multiply by it. Any split of the items gives the same bits. */
+ * rounded, and the tiles of kernels/gemm_x86.c multiply by it; or, of rows of bf16, one of n (rounded_bf16.h). Any split of the items
+ * gives the same bits. */
 #include "kernels/rounded_host.h"
 #include "kernels/tile_x86.h"
 #include "kernels/vnni_x86.h"
@@ -505,11 +506,17 @@ static __attribute__((noinline)) void rounded_run_row(const RoundedProduct *p, v
   }
 }
 
+#include "kernels/rounded_bf16.h"
+
 void rounded_run(const RoundedProduct *p, void *const *args, int64_t begin, int64_t end) {
   PanelRoom room;
   int64_t strips = rounded_strips(p);
   if (p->m == 1) {
     rounded_run_row(p, args, begin, end);
+    return;
+  }
+  if (p->m > ROUNDED_FEW && rounded_by_bf16(p)) {
+    rounded_run_bf16(p, args, begin, end);
     return;
   }
   for (; begin < end; begin++) {

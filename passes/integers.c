@@ -16,7 +16,8 @@
  *
  * Where only the second operand is rounded, and is weights, the product gets the attribute `rounded`, and the
  * graph stays as it is: kernels/rounded_x86.c, or rounded_ptx.c, packs the weights to 4 or 8 bits, from which it has the same values
- * (--disable=rounded leaves that out).
+ * (--disable=rounded leaves that out). On the CPU a product of bf16 or f16 by such weights takes them as they were before they
+ * became narrow.
  *
  * What stays a rounded value loses what a straight-through gradient has left of itself.
  *
@@ -260,15 +261,38 @@ static int64_t steps_of_scale(const Rounded *r, const Node *product) {
   return f.k % run == 0 ? run : run % f.k == 0 ? f.k : 0;
 }
 
+/* What became bf16 or f16 here, behind the same moves; NULL: it did not. */
+static Node *before_narrow(Graph *fresh, const Node *node) {
+  bool is_cast = node->op == OP_CAST && dtype_is_narrow(node->type.dtype);
+  if (is_cast) return node->input[0]->type.dtype == DT_F32 ? node->input[0] : NULL;
+  if (node->op != OP_RESHAPE && node->op != OP_TRANSPOSE) return NULL;
+  Node *input = before_narrow(fresh, node->input[0]);
+  return input ? graph_copy_as(fresh, node, &input, &(Type){DT_F32, node->type.shape}) : NULL;
+}
+
 /* The product with the attribute, where its second operand is such weights; NULL: it is not. */
-static Node *with_rounded(Graph *fresh, const Node *old, Node **inputs, const Rounded *weights) {
+static Node *with_rounded(Graph *fresh, const Node *old, Node **inputs, const Rounded *weights, bool is_bf16) {
   if (old->op != OP_DOT || weights->is_known || weights->high > 127 ||
       !shape_elements(&old->type.shape))
     return NULL;
-  int64_t numbers[ROUNDED_COUNT] = {weights->low, weights->high, steps_of_scale(weights, old)};
+  int64_t numbers[ROUNDED_COUNT] = {weights->low, weights->high, steps_of_scale(weights, old), is_bf16};
   if (numbers[ROUNDED_GROUP] < ROUNDED_LEAST_GROUP) return NULL;
   Attr rounded = attr_ints(ATTR_ROUNDED, numbers, ROUNDED_COUNT);
-  return graph_copy_with(fresh, old, inputs, &old->type, &rounded, 1);
+  Node *made = graph_copy_with(fresh, old, inputs, &old->type, &rounded, 1);
+  node_drop_attr(made, ATTR_RESULT); /* that of its operands */
+  return made;
+}
+
+/* The same of a product of narrow operands, whose sums are f32. */
+static Node *with_narrow_rounded(const IntegersPass *pass, Graph *fresh, const Node *old, Node **inputs) {
+  DType dtype = inputs[0]->type.dtype;
+  Rounded weights;
+  if (!pass->has_rounded || pass->for_gpu || old->op != OP_DOT || !pass->is_weight[old->input[1]->id] || inputs[1]->type.dtype != dtype)
+    return NULL;
+  Node *wide[] = {inputs[0], before_narrow(fresh, inputs[1])};
+  if (!wide[1] || !match_operand(wide[1], &weights)) return NULL;
+  wide[0] = make_cast(fresh, inputs[0], DT_F32);
+  return with_rounded(fresh, old, wide, &weights, dtype == DT_BF16);
 }
 
 bool rounded_has_kernel(const Node *contraction) {
@@ -329,12 +353,13 @@ static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *
   if ((old->op != OP_DOT && old->op != OP_CONV) || old->type.dtype != DT_F32 ||
       node_attr(old, ATTR_INTEGERS))
     return NULL;
+  if (dtype_is_narrow(inputs[0]->type.dtype)) return with_narrow_rounded(pass, fresh, old, inputs);
   bool is_rounded[2];
   for (int i = 0; i < 2; i++)
     is_rounded[i] = inputs[i]->type.dtype == DT_F32 && match_operand(inputs[i], &r[i]);
   if (!is_rounded[0] || !is_rounded[1] || !may_be_integers(old, r, pass->for_gpu))
     return is_rounded[1] && inputs[0]->type.dtype == DT_F32 && pass->has_rounded && pass->is_weight[old->input[1]->id]
-               ? with_rounded(fresh, old, inputs, &r[1])
+               ? with_rounded(fresh, old, inputs, &r[1], false)
                : NULL;
   int64_t numbers[INTEGERS_COUNT] = {r[0].low, r[0].high, r[1].low, r[1].high, !r[1].is_known};
   Node *operand[] = {whole_operand(fresh, &r[0]), whole_operand(fresh, &r[1])};

@@ -15,8 +15,9 @@ enum {
 /* The attribute's numbers: the least and the largest of the first operand, of the second, and whether
  * each number of the second is whole and in its range, or NaN. */
 enum { INTEGERS_SURE = 4, INTEGERS_COUNT = 5 };
-/* Those of the attribute `rounded`: the least and the largest number, and how many share a scale. */
-enum { ROUNDED_LOW, ROUNDED_HIGH, ROUNDED_GROUP, ROUNDED_COUNT };
+/* Those of the attribute `rounded`: the least and the largest number, how many share a scale, and whether the first operand's
+ * numbers are all bf16. */
+enum { ROUNDED_LOW, ROUNDED_HIGH, ROUNDED_GROUP, ROUNDED_NARROW, ROUNDED_COUNT };
 
 /* Is there a kernel of integers for this contraction in its layout? */
 bool integers_have_kernel(const Node *contraction, bool for_gpu);

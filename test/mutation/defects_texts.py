@@ -16,6 +16,13 @@ defect("rounded-odd", "kernels/rounded_x86.c", "    if (left) {", "    if (false
 defect("rounded-block", "kernels/rounded_host.h", "return ROUNDED_BLOCK / p->rows * p->rows;", "return ROUNDED_BLOCK;", R)
 defect("rounded-any-scale", "kernels/rounded_x86.c", "if (is_scale(p, b, step, least)) return least;", "return least;", R)
 defect("rounded-panel-end", "kernels/rounded_x86.c", "if (i < count) lanes_store(", "if (i + 1 < count) lanes_store(", R)
+B = "kernels/rounded_bf16.h"
+defect("rounded-bf16-scale", B, "panel->scales + part * panel->width +", "panel->scales +", R)
+defect("rounded-bf16-end", B, "for (; i < count; i += 2) to[i / 2] =", "for (; i + 2 < count; i += 2) to[i / 2] =", R)
+defect("rounded-bf16-odd", B, "&& p->group % 2 == 0 ?", "&& p->group > 0 ?", R)
+defect("rounded-bf16-deep", B, "+ at / rounded_steps(p) * width * 4;", "+ 0 * at;", R)
+defect("rounded-bf16-large", B, "widened_unit(bits) / rounded_unit(bits);", "widened_unit(bits);", R)
+defect("rounded-f16", "passes/integers.c", "&weights, dtype == DT_BF16);", "&weights, true);", R)
 defect("rounded-row-offset", "kernels/rounded_x86.c", "p->bits == 8 ? 128 : 8, at,", "p->bits == 8 ? 127 : 8, at,", R)
 defect("rounded-row-carry", "kernels/rounded_x86.c", "whole = (whole - digit) >> 8;", "whole = whole >> 8;", R)
 defect("rounded-row-piece", "kernels/rounded_x86.c", "at += (count + rounded_steps(p) - 1) / rounded_steps(p)", "at += count / rounded_steps(p)", R)

@@ -38,7 +38,7 @@ static const char *rounded_text(Arena *arena, Size s) {
     int low = way % 3 ? -8 : -100, high = way % 3 ? 7 : 127;
     weights_text(&text, way, s, tb, low, high);
     text_printf(&text, "%%a%d = input {name=\"a%d\"} : f32[%d,%d,%d]\n", way, way, s.batch, ta ? k : s.m, ta ? s.m : k);
-    text_printf(&text, "%%p%d = dot %%a%d, %%b%d {ta=%s, tb=%s, rounded=[%d, %d, %d]} : f32[%d,%d,%d]\n", way, way, way,
+    text_printf(&text, "%%p%d = dot %%a%d, %%b%d {ta=%s, tb=%s, rounded=[%d, %d, %d, 0]} : f32[%d,%d,%d]\n", way, way, way,
                 ta ? "true" : "false", tb ? "true" : "false", low, high, s.group, s.batch, s.m, s.n);
     text_printf(&text, "%%y%d = %s %%p%d, %%w : f32[%d,%d,%d]\noutput \"o%d\" %%y%d\n", way, way % 2 ? "add" : "mul", way, s.batch, s.m,
                 s.n, way, way);
