@@ -114,5 +114,15 @@ class Roots:
                 for key in ("clip", "schedule"):
                     s.pop(key, None)
         params = [i.name for i in self.program.leaves if i.kind == "param"]
+        self.rules(random.Random(self.program.seed * 29 + 13))
         if len(params) > 1 and r.random() < 0.12:
             s["freeze"] = "(%s)" % ", ".join(f'"{name}"' for name in sorted(r.sample(params, r.randint(1, len(params) - 1))))
+
+    def rules(self, r):
+        """What changes the weights by more than their gradient, of few programs; drawn apart, too."""
+        s = self.program.settings
+        rule = r.random()
+        if rule < 0.05:
+            s["sharpness"] = r.choice(["sam(rho=0.05)", "asam(rho=0.2)"])
+        elif rule < 0.1:
+            s["prune"] = r.choice(["magnitude(sparsity=0.4, begin=0, end=3, every=1)", "movement(sparsity=0.4, begin=0, end=2, every=1)", "gradient(sparsity=0.5, begin=0, end=2, every=1)", "zeros"])
