@@ -331,6 +331,14 @@ static bool infer_param(Infer *in) {
          infer_fail(in, "a parameter must be floating-point, not %s", dtype_text(in->given->dtype));
 }
 
+/* What it begins with must exist in its type: no 0.5 in a counter. */
+static bool infer_state(Infer *in) {
+  if (!infer_named(in)) return false;
+  const Attr *kind = infer_attr(in, ATTR_INIT), *args = infer_attr(in, ATTR_INIT_ARGS);
+  bool is_const = kind && kind->s && !strcmp(kind->s, "const") && args && args->count;
+  return !is_const || infer_value(in, in->given->dtype, args->floats[0]);
+}
+
 static bool infer_setting(Infer *in) {
   if (!infer_named(in)) return false;
   return (in->given->dtype == DT_F64 && !in->given->shape.rank) ||

@@ -4,7 +4,6 @@
 #include "plan/plan_text.h"
 #include "plan/plan_window.h"
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 bool body_is_told(Op op) {
@@ -67,14 +66,6 @@ static Belonging belonging_at_first(const PlanGraph *graph, const PlanBody *body
 
 bool body_is_same_name(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
 
-static void print_value(Text *out, double value) {
-  text_printf(out, " value ");
-  if (isfinite(value))
-    plan_print_number(out, value);
-  else
-    text_printf(out, isnan(value) ? "nan" : value < 0 ? "least" : "most");
-}
-
 static void print_op(Text *out, const PlanOp *op, Belonging *last) {
   char type[TYPE_TEXT];
   bool is_as_before = last->type && type_equal(last->type, &op->type);
@@ -84,7 +75,10 @@ static void print_op(Text *out, const PlanOp *op, Belonging *last) {
     text_printf(out, "%s%d", i ? " " : " of ", op->inputs[i]);
   for (int i = 0; i < op->int_count; i++)
     text_printf(out, "%s%" PRId64, i ? " " : " with ", op->ints[i]);
-  if (op->value != 0) print_value(out, op->value);
+  if (op->value != 0) {
+    text_printf(out, " value ");
+    plan_print_value(out, op->value);
+  }
   if (!body_is_same_name(op->file, last->file)) {
     text_printf(out, " file ");
     plan_print_text(out, op->file ? op->file : "");
@@ -368,19 +362,6 @@ static bool read_ints(Words *words, PlanOp *op) {
   return true;
 }
 
-static bool read_filler(Words *words, PlanOp *op) {
-  bool is_known = true;
-  if (words_take(words, "nan"))
-    op->value = NAN;
-  else if (words_take(words, "most"))
-    op->value = INFINITY;
-  else if (words_take(words, "least"))
-    op->value = -INFINITY;
-  else
-    is_known = words_number(words, "the value", &op->value);
-  return is_known;
-}
-
 static bool read_name_or_none(Words *words, const char **out) {
   *out = NULL;
   return words_take(words, "none") || (*out = words_name(words, "the name")) != NULL;
@@ -435,7 +416,7 @@ bool body_read_op(Words *words, PlanGraph *graph) {
   if (words_take(words, "of") && !body_read_numbers(words, values, &inputs)) return false;
   op.inputs = inputs.at, op.input_count = inputs.count;
   if (words_take(words, "with") && !read_ints(words, &op)) return false;
-  if (words_take(words, "value") && !read_filler(words, &op)) return false;
+  if (words_take(words, "value") && !words_value(words, "the value", &op.value)) return false;
   if (!read_op_belonging(words, &op)) return false;
   if (!check_op(graph, body, &op))
     return words_fail(words, "%s cannot be of these operands", op_info[op.op].text);

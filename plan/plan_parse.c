@@ -189,7 +189,7 @@ static bool read_init(Parser *p, Init *init) {
     if (init->arg_count == 2)
       return words_fail(&p->words, "an initialiser has at most two numbers");
     if (init->arg_count && !words_expect(&p->words, ",")) return false;
-    if (!words_number(&p->words, "the initialiser's number", &init->arg[init->arg_count++]))
+    if (!words_value(&p->words, "the initialiser's number", &init->arg[init->arg_count++]))
       return false;
   }
   if (init->arg_count != known[which].arg_count)

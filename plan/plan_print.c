@@ -7,6 +7,7 @@
 #include "plan/plan_programme.h"
 #include "plan/plan_text.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,13 @@ void plan_print_number(Text *out, double value) {
     if (strtod(digits, NULL) == value) break;
   }
   text_printf(out, "%s", digits);
+}
+
+void plan_print_value(Text *out, double value) {
+  if (isfinite(value))
+    plan_print_number(out, value);
+  else
+    text_printf(out, isnan(value) ? "nan" : value < 0 ? "least" : "most");
 }
 
 void plan_print_text(Text *out, const char *text) {
@@ -174,7 +182,7 @@ static void print_tensor(Text *out, const Plan *plan, const char *word, const Pl
     text_printf(out, " init %s(", tensor->init.text);
     for (int i = 0; i < tensor->init.arg_count; i++) {
       text_printf(out, "%s", i ? ", " : "");
-      plan_print_number(out, tensor->init.arg[i]);
+      plan_print_value(out, tensor->init.arg[i]);
     }
     text_printf(out, ")");
   }

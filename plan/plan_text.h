@@ -14,4 +14,5 @@ void plan_print_part(Text *out, const PlanPart *part, int rank);
 void plan_print_chain(Text *out, const DataSource *source);
 /* The shortest decimal that reads back to the same double. */
 void plan_print_number(Text *out, double value);
+void plan_print_value(Text *out, double value); /* also nan, most (inf) and least (-inf) */
 #endif

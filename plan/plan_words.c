@@ -148,6 +148,18 @@ bool words_number(Words *p, const char *what, double *out) {
   return true;
 }
 
+bool words_value(Words *p, const char *what, double *out) {
+  if (words_take(p, "nan"))
+    *out = NAN;
+  else if (words_take(p, "most"))
+    *out = INFINITY;
+  else if (words_take(p, "least"))
+    *out = -INFINITY;
+  else
+    return words_number(p, what, out);
+  return true;
+}
+
 /* What follows "[", to the "]" or ":" behind them. */
 static bool read_dimensions(Words *p, Shape *out) {
   *out = (Shape){0};

@@ -31,6 +31,7 @@ const char *words_string(Words *words, const char *what);
 const char *words_name(Words *words, const char *what);
 bool words_integer(Words *words, const char *what, int64_t low, int64_t high, int64_t *out);
 bool words_number(Words *words, const char *what, double *out); /* finite */
+bool words_value(Words *words, const char *what, double *out);  /* of a tensor's element: any */
 bool words_shape(Words *words, Shape *out);                     /* [2,3]; of any size */
 /* The line of a place, and the name of one that has had its line (-1: failed). plan_place.c */
 bool plan_read_place(Words *words, Plan *plan);

@@ -43,7 +43,12 @@ static double truncated_at(const Source *source, int64_t index) {
   return 0;
 }
 
+/* Into integers numbers are truncated, and those beyond the ends become these; a NaN is 0. */
 static void init_store(DType dtype, void *values, int64_t index, double value) {
+  if (!dtype_is_float(dtype)) {
+    double low = dtype_extreme(dtype, true), high = dtype_extreme(dtype, false);
+    value = value > low ? value < high ? value : high : value <= low ? low : 0;
+  }
   switch (dtype) {
   case DT_BOOL:
     ((uint8_t *)values)[index] = value != 0;

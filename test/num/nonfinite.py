@@ -1,5 +1,6 @@
 """Infinities and NaNs, on the CPU, fused or not, and in the simulator: the values of every pointwise function, values and
 gradients of the reductions that follow exp and log are PyTorch's; topk_correct counts only what is among the k largest."""
+import json
 import os
 import re
 import sys
@@ -156,6 +157,32 @@ train {{ batch = {len(x)} }}
                 with self.subTest(function=function, name=name), numpy.errstate(over="ignore"):
                     want = reference(*wide[: 2 if re.search(r"\by\b", function) else 1]).numpy().astype("f4")
                     self.assertTrue(same(have[:, i], want, 1e-37), f"{numpy.stack([x, y, have[:, i], want], 1).tolist()}")
+
+    def test_states(self):
+        """A state may begin with an infinity: the least and the largest of what has been seen."""
+        source = """
+model M(x: f32[B, 5], t: i32[B], w: f32[B, 1]) {
+  param p: [5] = ones
+  state least: f32[] = inf
+  state most: f32[2] = constant(-inf)
+  z = x * p
+  loss = mean(where(most[0] == -inf and least == inf, z, 100))
+  update least = minimum(least, min(z))
+  update most = maximum(most, max(z))
+}
+data D { train = npy("x.npy", "t.npy", "w.npy") }
+train { batch = 4; steps = 2; optimizer = sgd(lr=0); eval = none; log { every=1 steps } }
+"""
+        x = numpy.random.default_rng(3).standard_normal((8, 5)).astype("f4")
+        numpy.save(self.path("x.npy"), x)
+        for flags, name, device in FORMS:
+            artifact = self.compile(source, *flags, name=name)
+            support.run("ftrun", artifact, "--data", self.folder, "--no-shuffle", "--save", self.path("after"), "--device", device,
+                        "--log-jsonl", self.path("log"))
+            after = support.read_safetensors(self.path("after"))
+            self.assertEqual([after["least"], *after["most"]], [x.min(), x.max(), x.max()], name)
+            losses = [line["loss"] for line in map(json.loads, open(self.path("log"))) if "loss" in line]
+            self.assertTrue(numpy.allclose(losses, [x[:4].mean(), 100], 1e-5, 1e-6), f"{name}: {losses}")
 
     def test_topk(self):
         source = """

@@ -102,6 +102,8 @@ static const char *const wrong[][2] = {
     {"%r = iota {axis=1} : i32[2]", "iota along axis 1 of i32[2]"},
     {"%r = const {value=0.5} : i32[]", "the constant 0.5 does not exist in i32"},
     {"%r = const {value=nan} : bool[]", "does not exist in bool"},
+    {"%r = state {name=\"n\", init=\"const\", init_args=[0.5]} : i32[]", "the constant 0.5 does not exist in i32"},
+    {"%r = state {name=\"n\", init=\"const\", init_args=[inf]} : u8[2]", "the constant inf does not exist in u8"},
     {"%r = param {name=\"w\"} : i32[2]", "a parameter must be floating-point, not i32"},
     {"%r = setting {name=\"train.lr\"} : f32[]", "a setting is f64[], not f32[]"},
     {A "f32[2]" B "f32[2] %r = pack %a, %b {offsets=[0,1]} : f32[4]",

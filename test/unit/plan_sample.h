@@ -5,6 +5,7 @@
 #include "plan/plan_map.h"
 #include "plan/plan_order.h"
 #include <inttypes.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +64,7 @@ static inline void add_tensors(Arena *arena, Plan *plan) {
                      .place = PLACE_STATE,
                      .type = type_of(DT_F32, 1, 4, 0),
                      .offset = 64,
-                     .init = {"const", {0.5}, 1},
+                     .init = {"const", {-INFINITY}, 1},
                      .role = ROLE_MODEL,
                      .is_saved = true};
   PlanTensor average = {.name = "@ema",

@@ -208,7 +208,7 @@ static const char *const refusals[][3] = {
     {" role step", " role given", "is given by no file"},
     {" role step", " role step file \"f\" \"t\"", "has a file but is not given"},
     {" role step", " role given file \"f\" \"t\"", "what is given lies in a frozen place"},
-    {"init const(0.5)", "init const(0.5) role step", "there are two of the role \"step\""},
+    {"init const(least)", "init const(0.5) role step", "there are two of the role \"step\""},
     {"scalar \"train.lr\" f64[]", "scalar \"train.lr\" f32[]", "is f64[]"},
     {"scalar \"train.lr\"", "scalar \"train.ls\"", "no numeric setting"},
     {"graph \"train\"", "graph \"test\"", "no graph \"train\" before this"},

@@ -85,6 +85,17 @@ static void test_distributions(void **state) {
   for (int i = 0; i < COUNT; i++) assert_true(v[i] == 2.5f);
   free(v);
   Type type = {DT_F32, shape};
+  for (double huge = -1e300; huge <= 1e300; huge += 1e300) { /* of no use, but no fault */
+    Init far = {"const", {huge}, 1}, unknown = {"const", {NAN}, 1};
+    int32_t whole;
+    uint8_t byte;
+    assert_int_equal(init_fill(&far, &(Type){DT_I32, {0}}, 1, 0, &whole), STATUS_OK);
+    assert_int_equal(init_fill(&far, &(Type){DT_U8, {0}}, 1, 0, &byte), STATUS_OK);
+    assert_int_equal(whole, huge < 0 ? INT32_MIN : huge > 0 ? INT32_MAX : 0);
+    assert_int_equal(byte, huge > 0 ? 255 : 0);
+    assert_int_equal(init_fill(&unknown, &(Type){DT_I32, {0}}, 1, 0, &whole), STATUS_OK);
+    assert_int_equal(whole, 0);
+  }
   Init wrong = {"wild", {0}, 0};
   float *unused = malloc(COUNT * 4);
   assert_int_equal(init_fill(&wrong, &type, 1, 0, unused), STATUS_USER);
