@@ -261,8 +261,7 @@ static const char *onnx_gather(Onnx *o, const Node *node) {
 static const char *onnx_const(Onnx *o, const Node *node, Shape *shape) {
   const char *number = onnx_number(o, node->type.dtype, node_float(node, ATTR_VALUE, 0));
   int64_t ones[MAX_RANK];
-  bool is_by_batch = node_attr(node, ATTR_SAMPLES) && !isnan(node_float(node, ATTR_VALUE, 0));
-  if (is_by_batch && !o->is_fixed) o->needs_fixed = true;
+  if (node_attr(node, ATTR_SAMPLES) && !o->is_fixed) o->needs_fixed = true;
   for (int i = 0; i < shape->rank; i++) shape->dim[i] = ones[i] = 1;
   return shape->rank ? onnx_binary(o, "Reshape", number, onnx_list(o, ones, shape->rank)) : number;
 }

@@ -175,6 +175,9 @@ static void note_random(Graph *graph, const Graph *other, const int *there) {
   }
 }
 
+/* A NaN, as of ids that embed does not know, is one for any number of samples. */
+static bool is_same_number(double x, double y) { return x == y || (isnan(x) && isnan(y)); }
+
 /* An evaluation's number of samples is known when it runs, as is that of ranks. */
 static void note_open(Builder *b, const Ast *model, Graph *graph, bool training, int64_t batch) {
   const Graph *built[BUILDS] = {graph};
@@ -191,7 +194,7 @@ static void note_open(Builder *b, const Ast *model, Graph *graph, bool training,
     bool differs = false;
     for (int k = 0; k < BUILDS; k++) {
       y[k] = node_float(built[k]->nodes.at[there[k][i]], ATTR_VALUE, 0);
-      differs |= y[k] != y[0];
+      differs |= !is_same_number(y[k], y[0]);
     }
     if (differs) note_const(graph, graph->nodes.at[i], sizes_form(n, y));
   }
@@ -208,7 +211,7 @@ static void note_train(Builder *b, const Ast *model, Graph *graph, int64_t batch
   for (int i = 0; i < graph->nodes.count; i++) {
     Node *node = graph->nodes.at[i];
     double value = node_float(whole->nodes.at[there[i]], ATTR_VALUE, 0);
-    if (node->op == OP_CONST && value != node_float(node, ATTR_VALUE, 0))
+    if (node->op == OP_CONST && !is_same_number(value, node_float(node, ATTR_VALUE, 0)))
       note_const(graph, node, (Form){0, value, 0, 1});
   }
   note_free_leaves(b, graph, whole, there);

@@ -53,6 +53,7 @@ model M(x: f32[B, 6], y: f32[B], t: i32[B], s: i32[B, 5]) {
   metric turned = mean(max(transpose(h), axis=0) * y)
   metric share = max(softmax(y, axis=0))
   metric seen = mean(attention(reshape(h, B, 1, 2, 4), reshape(h, B, 1, 2, 4), reshape(h, B, 1, 2, 4)))
+  metric looked = mean(Embedding(4, 3, name="looked")(s + 1))
   metric seen_alone = mean(attention(reshape(h, B, 2, 4), reshape(h, B, 2, 4), reshape(h, B, 2, 4)))
   output p
 }
@@ -87,6 +88,7 @@ def oracle(w, x, y, t, s):
         "total": y.sum(), "by_hand": y.mean(), "by_shape": (e * e).sum() / (len(e) - 1) if len(e) > 1 else numpy.inf, "ones": y.mean(), "counted": (t == 1).sum(),
         "log_sum": numpy.log(numpy.exp(y).sum()), "both": (e.mean() + y.mean()) / 2, "joined": ((e**2).mean() + ((y + 1) ** 2).mean()) / 2,
         "turned": (h.max(1) * y).mean(), "share": (numpy.exp(y) / numpy.exp(y).sum()).max(),
+        "looked": w["looked.weight"][s + 1].mean(),
         "seen": (softmax(b @ b.transpose(0, 2, 1) / 2) @ b).mean(),
         "seen_alone": (softmax(b @ b.transpose(0, 2, 1) / 2) @ b).mean(),  # one head, without a dimension for it
     }
@@ -113,6 +115,7 @@ class Evaluation(support.Case):
         random = numpy.random.default_rng(0)
         sizes = {"h": (8, 6), "p": (1, 8), "logits": (3, 8), "tokens": (15, 8)}
         w = {f"{n}.{k}": random.standard_normal(v if k == "weight" else v[:1]).astype("f4") for n, v in sizes.items() for k in ("weight", "bias")}
+        w["looked.weight"] = random.standard_normal((4, 3)).astype("f4")
         support.write_safetensors(self.path("w.safetensors"), w)
         return w
 

@@ -281,6 +281,8 @@ class Generator(Moves, Layers, Functions, Roots):
     def lookup(self):
         count = self.size() + 1
         ids = self.input("i32", [self.size()] if self.chance(0.6) else [], scale=count)
+        if self.chance(0.4):  # the loader does not know ids that are computed: embed checks them itself
+            ids = self.add("turn", [ids], ids.batch, "point", keep=False, by=self.random.randint(1, count), count=count)
         if self.chance(0.3):
             return self.add("one_hot", [ids], ids.batch, "move", n=count)
         d = self.size()

@@ -88,6 +88,7 @@ for name, sign, function in [("less", "<", torch.lt), ("greater", ">", torch.gt)
 operation("equal", lambda a, k: f"{a[0]} == {a[1]}", lambda a, k: a[0] == a[1])
 operation("above", lambda a, k: f"{a[0]} > {k['value']}", lambda a, k: a[0] > k["value"],
           lambda a, k: nearest((a[0] - k["value"]).abs()) if a[0].is_floating_point() else FAR)
+operation("turn", lambda a, k: f"({a[0]} + {k['by']}) % {k['count']}", lambda a, k: (a[0] + k["by"]) % k["count"])  # of ids from 0 to below count
 for name, function in {"and": torch.logical_and, "or": torch.logical_or}.items():
     operation(name, lambda a, k, s=name: f"{a[0]} {s} {a[1]}", lambda a, k, f=function: f(a[0], a[1]))
 operation("not", lambda a, k: f"not {a[0]}", lambda a, k: ~a[0])
