@@ -4,9 +4,11 @@
  * built again with other batches, and what differs is noted where it stands:
  *
  *   const  {samples=[a,b,c,d]}  for n samples it is (a n + b) / (c n + d); zeros: of no such form
- *   const, iota, random  {batch=axis}  this dimension is the samples'; where a reduction over it
- *                               has no input behind it that would tell, and of random ones
- *                               wherever ranks share a batch
+ *   const, iota, random, broadcast  {batch=axis}  this dimension is the samples'; where a
+ *                               reduction over it has no input behind it that would tell, of random
+ *                               ones wherever ranks share a batch, of an iota that counts the
+ *                               samples always, and of a broadcast that makes pairs of samples
+ *   reshape  {batch=axis}       the same, where the batch is one sample and sizes tell nothing
  *   input  {samples=[1]}        this graph has been looked through
  *
  * A model that cannot be built with another batch (a literal 64 in a reshape) keeps no notes, nor does one that is another model then
@@ -137,25 +139,65 @@ static int batch_axis(const Node *one, const Node *other) {
   return -1;
 }
 
-/* Reductions over samples that no input is behind. */
-static void note_free_leaves(Builder *b, Graph *graph, const Graph *other, const int *there) {
+/* By node: the first dimension that the batch says, -1 where none is. */
+static int *find_batch_axes(Builder *b, const Graph *graph, const Graph *other, const int *there) {
+  int *axes = ARENA_ARRAY(b->arena, int, graph->nodes.count);
+  for (int i = 0; i < graph->nodes.count; i++)
+    axes[i] = batch_axis(graph->nodes.at[i], other->nodes.at[there[i]]);
+  return axes;
+}
+
+/* The same, of broadcasts that make this dimension. */
+static int *find_grown_axes(Builder *b, const Graph *graph, const Graph *other, const int *there) {
+  int *axes = ARENA_ARRAY(b->arena, int, graph->nodes.count);
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *one = graph->nodes.at[i], *two = other->nodes.at[there[i]];
+    axes[i] = -1;
+    for (int d = one->type.shape.rank - 1; d >= 0 && one->op == OP_BROADCAST; d--)
+      if (one->type.shape.dim[d] != two->type.shape.dim[d] &&
+          one->input[0]->type.shape.dim[d] == two->input[0]->type.shape.dim[d])
+        axes[i] = d;
+  }
+  return axes;
+}
+
+/* Reductions over samples that no input tells of: what is in their dimension lies the same for
+ * each sample. What has no such dimension, as a total over the samples, tells nothing of them. */
+static void note_free(Builder *b, Graph *graph, const int *axis, const int *grown) {
   int count = graph->nodes.count;
-  bool *on_input = ARENA_ARRAY(b->arena, bool, count), *wanted = ARENA_ARRAY(b->arena, bool, count);
+  bool *is_told = ARENA_ARRAY(b->arena, bool, count), *wanted = ARENA_ARRAY(b->arena, bool, count);
   for (int i = 0; i < count; i++) {
-    const Node *node = graph->nodes.at[i];
-    on_input[i] = node->op == OP_INPUT;
-    for (int k = 0; k < node->input_count; k++) on_input[i] |= on_input[node->input[k]->id];
-    const Attr *axes = on_input[i] ? NULL : node_attr(node, ATTR_AXES);
-    const Node *x = axes ? node->input[0] : NULL;
-    int axis = x ? batch_axis(x, other->nodes.at[there[x->id]]) : -1;
-    for (int k = 0; axes && k < axes->count; k++) wanted[i] |= axes->ints[k] == axis;
+    Node *node = graph->nodes.at[i];
+    is_told[i] = node->op == OP_INPUT && axis[i] >= 0;
+    for (int k = 0; axis[i] >= 0 && k < node->input_count; k++)
+      is_told[i] |= is_told[node->input[k]->id];
+    const Node *x = node->input_count ? node->input[0] : NULL;
+    const Attr *axes = x && !is_told[x->id] ? node_attr(node, ATTR_AXES) : NULL;
+    for (int k = 0; axes && k < axes->count; k++) wanted[i] |= axes->ints[k] == axis[x->id];
+    if (grown[i] >= 0 && is_told[x->id]) /* pairs of samples */
+      node_set_attr(graph, node, attr_int(ATTR_BATCH, grown[i]));
   }
   for (int i = count - 1; i >= 0; i--) {
     Node *node = graph->nodes.at[i];
-    bool is_leaf = node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM;
-    int axis = wanted[i] && is_leaf ? batch_axis(node, other->nodes.at[there[i]]) : -1;
-    if (axis >= 0) node_set_attr(graph, node, attr_int(ATTR_BATCH, axis));
-    for (int k = 0; wanted[i] && k < node->input_count; k++) wanted[node->input[k]->id] = true;
+    bool is_leaf = node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM ||
+                   (grown[i] >= 0 && axis[node->input[0]->id] < 0);
+    if (wanted[i] && is_leaf && axis[i] >= 0)
+      node_set_attr(graph, node, attr_int(ATTR_BATCH, axis[i]));
+    for (int k = 0; wanted[i] && k < node->input_count; k++)
+      wanted[node->input[k]->id] |= axis[node->input[k]->id] >= 0;
+  }
+}
+
+/* What counts the samples differs from one to the next: no part of a batch knows where it begins.
+ * And of a batch of one sample no size tells which dimension is the samples'. */
+static void note_axes(Builder *b, Graph *graph, const Graph *other, const int *there) {
+  const int *axis = find_batch_axes(b, graph, other, there);
+  note_free(b, graph, axis, find_grown_axes(b, graph, other, there));
+  for (int i = 0; i < graph->nodes.count; i++) {
+    Node *node = graph->nodes.at[i];
+    bool is_number = node->op == OP_IOTA && axis[i] >= 0 && node_int(node, ATTR_AXIS, -1) == axis[i];
+    bool is_one = node->op == OP_RESHAPE && axis[i] >= 0 && node->type.shape.dim[axis[i]] == 1;
+    if (is_number || is_one) node_set_attr(graph, node, attr_int(ATTR_BATCH, axis[i]));
   }
 }
 
@@ -178,9 +220,23 @@ static void note_random(Graph *graph, const Graph *other, const int *there) {
 /* A NaN, as of ids that embed does not know, is one for any number of samples. */
 static bool is_same_number(double x, double y) { return x == y || (isnan(x) && isnan(y)); }
 
+/* One sample is not broadcast to the batch, so that no node can say of a reduction that what it is
+ * over lies the same for each sample. `two`, `three`: the model with more of them. */
+static bool hides_broadcast(Builder *b, const Graph *graph, Graph *two, const Graph *three,
+                            const int *there) {
+  const int *further = align_nodes(b, two, three);
+  bool *is_there = ARENA_ARRAY(b->arena, bool, two->nodes.count), hides = !further;
+  for (int i = 0; i < graph->nodes.count; i++) is_there[there[i]] = true;
+  if (further) note_axes(b, two, three, further);
+  for (int i = 0; i < two->nodes.count; i++)
+    hides |= !is_there[i] && two->nodes.at[i]->op == OP_BROADCAST &&
+             node_attr(two->nodes.at[i], ATTR_BATCH);
+  return hides;
+}
+
 /* An evaluation's number of samples is known when it runs, as is that of ranks. */
 static void note_open(Builder *b, const Ast *model, Graph *graph, bool training, int64_t batch) {
-  const Graph *built[BUILDS] = {graph};
+  Graph *built[BUILDS] = {graph};
   int *there[BUILDS];
   double n[BUILDS], y[BUILDS];
   for (int i = 0; i < BUILDS; i++) {
@@ -189,6 +245,7 @@ static void note_open(Builder *b, const Ast *model, Graph *graph, bool training,
     there[i] = align_nodes(b, graph, built[i]);
     if (!there[i]) return;
   }
+  if (batch == 1 && hides_broadcast(b, graph, built[1], built[2], there[1])) return;
   for (int i = 0; i < graph->nodes.count; i++) {
     if (graph->nodes.at[i]->op != OP_CONST) continue;
     bool differs = false;
@@ -198,23 +255,25 @@ static void note_open(Builder *b, const Ast *model, Graph *graph, bool training,
     }
     if (differs) note_const(graph, graph->nodes.at[i], sizes_form(n, y));
   }
-  note_free_leaves(b, graph, built[1], there[1]);
+  note_axes(b, graph, built[1], there[1]);
   if (setting_ranks(b->program->settings) != 1) note_random(graph, built[1], there[1]);
   note_inputs(graph);
 }
 
 /* A batch in parts has a fixed number of samples. */
 static void note_train(Builder *b, const Ast *model, Graph *graph, int64_t batch, int64_t parts) {
-  const Graph *whole = build_again(b, model, true, batch * parts);
+  Graph *whole = build_again(b, model, true, batch * parts);
   int *there = align_nodes(b, graph, whole);
   if (!there) return;
+  const Graph *further = batch == 1 ? build_again(b, model, true, batch * parts + 1) : NULL;
+  if (further && hides_broadcast(b, graph, whole, further, there)) return;
   for (int i = 0; i < graph->nodes.count; i++) {
     Node *node = graph->nodes.at[i];
     double value = node_float(whole->nodes.at[there[i]], ATTR_VALUE, 0);
     if (node->op == OP_CONST && !is_same_number(value, node_float(node, ATTR_VALUE, 0)))
       note_const(graph, node, (Form){0, value, 0, 1});
   }
-  note_free_leaves(b, graph, whole, there);
+  note_axes(b, graph, whole, there);
   note_inputs(graph);
 }
 

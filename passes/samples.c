@@ -50,9 +50,17 @@ static Samples samples_total(int level) {
 }
 
 /* ── moves ──────────────────────────────────────────────────────────────────────────────────── */
+static Samples samples_along(const Finder *f, const Node *node, int64_t axis, int level) {
+  int64_t size = axis < node->type.shape.rank ? node->type.shape.dim[axis] : 0;
+  if (size < f->batch || size % f->batch) return (Samples){0};
+  return each((int)axis, size / f->batch, level);
+}
+
 /* Before and after the reshape, an element's sample is (flat index / stride) % batch. */
 static Samples samples_reshaped(const Finder *f, const Node *node, const Samples *x) {
   const Shape *old = &node->input[0]->type.shape, *shape = &node->type.shape;
+  int64_t axis = node_int(node, ATTR_BATCH, -1);
+  if (axis >= 0) return samples_along(f, node, axis, x->level);
   int64_t stride = x->inner * behind(old, x->axis);
   for (int i = 0; i < shape->rank && shape_elements(shape); i++) {
     int64_t step = behind(shape, i);
@@ -74,9 +82,9 @@ static Samples gathered(const Finder *f, const Node *node) {
   const Samples *table = samples_at(f, node->input[0]), *index = samples_at(f, node->input[1]);
   Samples all = samples_joined(f, node->input, 2);
   bool is_table = table->kind == SAMPLES_EACH;
-  if (all.kind != SAMPLES_EACH) return all;
   bool is_row = is_table && table->axis == 0 && table->inner == 1;
-  if (is_row && node->type.shape.dim[0] == f->batch && match_neighbours(node)) return all;
+  if (is_row && node->type.shape.dim[0] == f->batch && match_neighbours(node)) return *table;
+  if (all.kind != SAMPLES_EACH) return all;
   if (is_table && (index->kind == SAMPLES_EACH || table->axis == 0)) return samples_mixed();
   if (is_table) all.axis = node->input[1]->type.shape.rank + table->axis - 1;
   return all;
@@ -99,7 +107,11 @@ static Samples samples_moved(const Finder *f, const Node *node) {
     return all.kind == SAMPLES_EACH ? samples_mixed() : all;
   }
   Samples same = *x;
+  int64_t grown = node->op == OP_BROADCAST ? node_int(node, ATTR_BATCH, -1) : -1;
   same.is_total = false;
+  if (grown >= 0 && x->kind == SAMPLES_EACH) return samples_mixed();
+  if (grown >= 0 && x->kind != SAMPLES_MIXED)
+    return samples_along(f, node, grown, x->level + (x->kind == SAMPLES_ALL));
   if (x->kind != SAMPLES_EACH) return same;
   if (node->op == OP_RESHAPE) return samples_reshaped(f, node, x);
   if (node->op == OP_SLICE) return sliced(f, node, x);
@@ -181,10 +193,9 @@ static Samples leaf(const Finder *f, const Node *node) {
   const Attr *form = node->op == OP_CONST ? node_attr(node, ATTR_SAMPLES) : NULL;
   if (form && form->count == 4 && !form->floats[2] && !form->floats[3]) return samples_mixed();
   int64_t axis = node->op == OP_INPUT ? 0 : node_int(node, ATTR_BATCH, -1);
-  if (axis < 0 || axis >= node->type.shape.rank) return (Samples){0};
-  int64_t size = node->type.shape.dim[axis];
-  if (size < f->batch || size % f->batch) return (Samples){0};
-  return each((int)axis, size / f->batch, 0);
+  if (axis < 0) return (Samples){0};
+  if (node->op == OP_IOTA && node_int(node, ATTR_AXIS, -1) == axis) return samples_mixed();
+  return samples_along(f, node, axis, 0);
 }
 
 static Samples find_samples(const Finder *f, const Node *node) {

@@ -1,4 +1,4 @@
-"""Defects of rates that fall until a layer freezes, and of factors of quantisation that other weights take in: see defects.py."""
+"""Defects of rates that fall until a layer freezes, of factors of quantisation that other weights take in, and of which dimension has the samples: see defects.py."""
 from defects import defect
 
 # ── passes/optimizer_schedule.c, optimizer_groups.c: rates of what comes to rest ──
@@ -27,3 +27,20 @@ defect("fold-common-weights", "runtime/command/quantize_smooth.c", "for (int i =
 defect("fold-not-smoothed", Q, "bool is_smoothed = reader && quantize_is_smoothed(q, reader) &&", "if (!reader) continue;\n      bool is_smoothed =", FT)
 defect("fold-rows", Q, "layer->weight[k] *= of->factor[k / layer->rounding.columns];", "layer->weight[k] *= of->factor[k % of->features];", FT)
 defect("fold-outputs", Q, "    layer->out = of->factor;\n", "", FT)
+
+# ── frontend/sizes.c, passes/samples.c: which dimension has the samples, and what of it no input tells ──
+S, ST = "frontend/sizes.c", "py test/num/divided.py"
+defect("sizes-nan", S, "return x == y || (isnan(x) && isnan(y));", "return x == y;", "py test/num/evaluation.py")
+defect("sizes-counted", S, "    if (is_number || is_one)", "    if (is_one)", ST)
+defect("sizes-one-sample", S, "    if (is_number || is_one)", "    if (is_number)", ST)
+defect("sizes-hidden-broadcast", S, "  if (batch == 1 && hides_broadcast(b, graph, built[1], built[2], there[1])) return;\n", "", ST)
+defect("sizes-hidden-in-parts", S, "  if (further && hides_broadcast(b, graph, whole, further, there)) return;\n", "", ST)
+defect("sizes-spread", S, "                   (grown[i] >= 0 && axis[node->input[0]->id] < 0);", "                   false;", ST)
+defect("sizes-pairs", S, "    if (grown[i] >= 0 && is_told[x->id])", "    if (grown[i] > axis[i] && is_told[x->id])", ST)
+defect("sizes-totals-tell", S, "    for (int k = 0; axis[i] >= 0 && k < node->input_count; k++)", "    for (int k = 0; k < node->input_count; k++)", ST)
+defect("samples-counted", "passes/samples.c", "node_int(node, ATTR_AXIS, -1) == axis) return samples_mixed();", "node_int(node, ATTR_AXIS, -1) == axis) return samples_along(f, node, axis, 0);", ST)
+defect("samples-pairs", "passes/samples.c", "if (grown >= 0 && x->kind == SAMPLES_EACH) return samples_mixed();", "if (grown >= 0 && x->kind == SAMPLES_EACH) return same;", ST)
+defect("samples-spread-level", "passes/samples.c", "x->level + (x->kind == SAMPLES_ALL));\n  if (x->kind", "x->level);\n  if (x->kind", ST)
+defect("init-infinite", "plan/plan_print.c", "  if (isfinite(value))\n    plan_print_number(out, value);\n  else", "  if (!isnan(value))\n    plan_print_number(out, value);\n  else", "py test/num/nonfinite.py")
+defect("init-type", "ir/infer.c", "  return !is_const || infer_value(in, in->given->dtype, args->floats[0]);", "  return true || is_const || args;", "unit ir_infer")
+defect("init-far", "runtime/execute/init.c", "value = value > low ? value < high ? value : high : value <= low ? low : 0;", "value = value > low ? value < high ? value : high : low;", "unit runtime_init")

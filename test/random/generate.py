@@ -288,6 +288,14 @@ class Generator(Moves, Layers, Functions, Roots):
         d = self.size()
         return self.layer(ids, "Embedding", {"weight": [count, d]}, ids.batch, count=count, dim=d)
 
+    def spread(self):
+        """A parameter, the same for each sample."""
+        y = self.pick()
+        if y.batch is None:
+            raise Reject
+        row = [self.size() for _ in range(self.random.choice([1, 1, 2]))]
+        return self.add("to_samples", [self.leaf("param", "f32", row), y], 0, "move", row=row, samples=y.batch)
+
     def integer(self):
         """A flag made of integers chooses."""
         ids = self.input(self.random.choice(["i32", "i64", "u8"]), [self.size()], scale=7)
@@ -334,7 +342,7 @@ class Generator(Moves, Layers, Functions, Roots):
         return y
 
     WORK = [("expensive", 16), ("cheap", 12), ("two", 14), ("move", 20), ("reduce", 8), ("rows", 9), ("arg", 1), ("product", 9), ("norm_layer", 4),
-            ("conv", 6), ("pool", 3), ("attention", 4), ("lookup", 2), ("integer", 1), ("positions", 3), ("state", 2), ("motif", 20),
+            ("conv", 6), ("pool", 3), ("attention", 4), ("lookup", 2), ("integer", 1), ("positions", 3), ("state", 2), ("motif", 20), ("spread", 4),
             ("network", 2), ("plain_attention", 1), ("long_rows", 1)]
 
     CORES = [("product", 30), ("attention", 20), ("conv", 6)]

@@ -246,6 +246,8 @@ operation("permute", lambda a, k: f"permute({', '.join([a[0], *map(str, k['order
 operation("squeeze", lambda a, k: f"squeeze({a[0]}, axis={k['axis']})", lambda a, k: a[0].squeeze(k["axis"]))
 operation("unsqueeze", lambda a, k: f"unsqueeze({a[0]}, {k['axis']})", lambda a, k: a[0].unsqueeze(k["axis"]))
 operation("broadcast_to", lambda a, k: f"broadcast_to({a[0]}, {literal(k['shape'])})", lambda a, k: a[0].broadcast_to(shape_of(k, a)))
+operation("to_samples", lambda a, k: f"broadcast_to({a[0]}, [{', '.join(['B', *map(str, k['row'])])}])",  # the second tells how many they are
+          lambda a, k: a[0].broadcast_to([a[1].shape[k["samples"]], *k["row"]]))
 operation("concat", lambda a, k: f"concat([{', '.join(a)}], axis={k['axis']})", lambda a, k: torch.cat(a, dim=k["axis"]))
 operation("stack", lambda a, k: f"stack([{', '.join(a)}], axis={k['axis']})", lambda a, k: torch.stack(a, dim=k["axis"]))
 operation("split", lambda a, k: f"split({a[0]}, {literal(k['parts'])}, axis={k['axis']})[{k['index']}]",
