@@ -171,8 +171,8 @@ static void find_gradient_heads(const PlanOp *op, const Type *const *in, PlanAtt
 /* What is told behind the first numbers. */
 static bool attention_tells_more(const PlanOp *op, PlanAttention *a) {
   int more = op->int_count - ATTENTION_INTS;
-  const int64_t *at = op->ints + ATTENTION_INTS;
   if (more < 0 || more > 2) return false;
+  const int64_t *at = op->ints + ATTENTION_INTS;
   if (more > 0) memcpy(&a->cap, at, sizeof a->cap);
   if (more > 1) memcpy(&a->share, at + 1, sizeof a->share);
   bool has_no_cap = more == 0 || (more == 2 && a->cap == 0);

@@ -1,6 +1,7 @@
 """What a file from someone else may do (SECURITY.md): opening it runs no code and writes nothing; training it writes
 below the current folder or where the command line says."""
 import os
+import random
 import re
 import shutil
 import stat
@@ -21,6 +22,15 @@ model M(x: f32[B, 4], y: f32[B, 2]) {
 }
 data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
 train { model = M; data = D; batch = 8; epochs = 2; optimizer = sgd(lr=0.01) }
+"""
+ATTENTION = """
+model M(x: f32[B, T=6, 16]) {
+  q, k, v = split(rearrange(Linear(48, name="qkv")(x), "b t (n h d) -> n b h t d", n=3, h=2), 3, axis=0)
+  y = attention(q[0], k[0], v[0], mask=iota([1, T, T], axis=2) % 3 != iota([1, T, T], axis=1) % 4, dropout=0.4)
+  loss = mean(square(y))
+}
+data D { train = npy("x.npy") }
+train { model = M; data = D; batch = 2; optimizer = sgd(lr=0.01) }
 """
 
 
@@ -260,12 +270,18 @@ class Plans(Case):
     """A plan that was changed, with its checksum made right: what is not refused has its stated meaning."""
 
     def change(self, *changes):
-        with open(self.compile(MODEL, name="model.ptx")) as file:
-            lines = file.read().splitlines(keepends=True)
-        plan = [line[len("//@ft "):] for line in lines if line.startswith("//@ft ")][:-1]
+        lines, plan = self.lines_of(MODEL)
         for was, now in changes:
             self.assertTrue(any(re.search(was, line) for line in plan), was)
             plan = [re.sub(was, now, line) for line in plan]
+        return self.written(lines, plan)
+
+    def lines_of(self, model):
+        with open(self.compile(model, name="model.ptx")) as file:
+            lines = file.read().splitlines(keepends=True)
+        return lines, [line[len("//@ft "):] for line in lines if line.startswith("//@ft ")][:-1]
+
+    def written(self, lines, plan):
         text = "".join(plan)
         sum_ = 0xCBF29CE484222325  # FNV-1a
         for byte in text.encode():
@@ -288,6 +304,22 @@ class Plans(Case):
             with self.subTest(needle):
                 self.fails(1, needle, "ftrun", self.change(*changes), "--device", "sim", "--data", self.folder)
                 self.fails(1, needle, "ftrun", "info", self.path("changed.ptx"))
+
+    def test_words_of_operations(self):
+        """Those of attention and its gradient have the most operands and numbers."""
+        draw = random.Random(7)
+        lines, plan = self.lines_of(ATTENTION)
+        operations = [i for i, line in enumerate(plan) if re.match(r" *op attention", line)]
+        self.assertGreaterEqual(len(operations), 2)
+        for number in range(24):
+            changed, at = list(plan), draw.choice(operations)
+            words = changed[at].split()
+            first, last = words.index("of") + 1, words.index("with")
+            words = (words[:last], words[: draw.randrange(first, len(words))], words[:first] + [str(draw.randrange(3)) for _ in range(draw.choice([1, 5, 40]))] + words[first:],
+                     [draw.choice(["nan", "-1", "99999999999"]) if i == first + number % 9 else word for i, word in enumerate(words)])[number % 4]
+            changed[at] = " ".join(words) + "\n"
+            done = support.run("ftrun", "info", self.written(lines, changed), check=False)
+            self.assertIn(done.returncode, (0, 1), f"{changed[at]}{done.stderr}")
 
     def test_data_beside_a_source_that_the_artifact_names(self):
         here = self.path("here")
