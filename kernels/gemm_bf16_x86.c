@@ -35,6 +35,9 @@ typedef struct {
   int64_t words;        /* ⌈depth / 2⌉, padded */
 } PairPart;
 
+/* Pairs of two rows, even and odd, of the first and of the second half of a vector. */
+#define FIRST_PAIRS 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47
+#define SECOND_PAIRS 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63
 typedef uint16_t Halves __attribute__((ext_vector_type(32)));
 ALWAYS Halves halves_load(const uint16_t *from) {
   Halves halves;
@@ -63,19 +66,13 @@ ALWAYS void interleave(const uint16_t *even, const uint16_t *odd, int64_t ahead,
     Halves low = halves_load(even + j), high = halves_load(odd + j);
     __builtin_prefetch(even + j + ahead);
     __builtin_prefetch(odd + j + ahead);
-    *(Halves *)(to + j) =
-        CHOOSE(low, high, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10,
-               42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47);
-    *(Halves *)(to + j + GEMM_LANES) =
-        CHOOSE(low, high, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56,
-               25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63);
+    *(Halves *)(to + j) = CHOOSE(low, high, FIRST_PAIRS);
+    *(Halves *)(to + j + GEMM_LANES) = CHOOSE(low, high, SECOND_PAIRS);
   }
   for (; j < width; j += GEMM_LANES) { /* a vector of columns, or what there is of it */
     int64_t left = count - j < GEMM_LANES ? count - j : GEMM_LANES;
     Halves low = halves_first(even + j, left), high = halves_first(odd ? odd + j : even, odd ? left : 0);
-    *(Halves *)(to + j) =
-        CHOOSE(low, high, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10,
-               42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47);
+    *(Halves *)(to + j) = CHOOSE(low, high, FIRST_PAIRS);
   }
 }
 

@@ -92,6 +92,19 @@ ALWAYS AMX void amx_begin(void) {
 }
 ALWAYS AMX void amx_end(void) { _tile_release(); }
 
+/* One step: the words left[i * pitch], and the vectors at right. */
+ALWAYS DPBF16 void dpbf16_add(int rows, int vectors, TileSums sum, const uint32_t *left, int64_t pitch, const uint32_t *right) {
+  __m512bh by[GEMM_MAX_VECTORS];
+#pragma clang loop unroll(full)
+  for (int j = 0; j < vectors; j++) by[j] = (__m512bh)_mm512_load_si512(right + j * LANES);
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows; i++) {
+    __m512bh word = (__m512bh)_mm512_set1_epi32((int)left[i * pitch]);
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++) sum[i][j] = (Lanes)_mm512_dpbf16_ps((__m512)sum[i][j], word, by[j]);
+  }
+}
+
 /* Sums of `rows` rows and of `vectors` vectors of columns from `column` on; the sums' rows are `across` apart. */
 ALWAYS DPBF16 void dpbf16_tile(int rows, int vectors, const PairStrip *s, int64_t row, int64_t column, int64_t across) {
   TileSums sum;
@@ -101,15 +114,7 @@ ALWAYS DPBF16 void dpbf16_tile(int rows, int vectors, const PairStrip *s, int64_
   tile_begin(rows, vectors, sum);
 #pragma clang loop unroll(disable)
   do {
-    __m512bh by[GEMM_MAX_VECTORS];
-#pragma clang loop unroll(full)
-    for (int j = 0; j < vectors; j++) by[j] = (__m512bh)_mm512_load_si512(right + j * LANES);
-#pragma clang loop unroll(full)
-    for (int i = 0; i < rows; i++) {
-      __m512bh word = (__m512bh)_mm512_set1_epi32((int)left[i * s->pitch]);
-#pragma clang loop unroll(full)
-      for (int j = 0; j < vectors; j++) sum[i][j] = (Lanes)_mm512_dpbf16_ps((__m512)sum[i][j], word, by[j]);
-    }
+    dpbf16_add(rows, vectors, sum, left, s->pitch, right);
     left++;
     right += s->width;
   } while (--words);

@@ -1,11 +1,8 @@
 /* rounded_bf16: the part of rounded_x86.c for rows whose numbers are bf16, on processors that multiply pairs of these
  * (vdpbf16ps, Intel SDM volume 2). A panel has the whole numbers themselves, as n / u, which bf16 holds exactly, and the sum of each group is
  * scaled in f32: so weights are rounded no further than where rows are f32. */
+#include "kernels/pairs_x86.h"
 #if defined __AVX512BW__
-#include <immintrin.h>
-#include <stdbool.h>
-
-#define BF16_TARGET __attribute__((target("avx512bf16")))
 enum { BF16_DEPTH = 128, BF16_WORDS = BF16_DEPTH / 2 };
 
 typedef struct {
@@ -23,8 +20,7 @@ typedef struct {
 
 /* Do the rows go this way? */
 static bool rounded_by_bf16(const RoundedProduct *p) {
-  int found = p->is_narrow && !p->ta && p->group % 2 == 0 ? gemm_bf16_found() & (int)p->may_use : 0;
-  return (found & GEMM_DPBF16) && !(found & GEMM_WIDENED);
+  return p->is_narrow && !p->ta && p->group % 2 == 0 && gemm_bf16_way(p->may_use & ~(int64_t)GEMM_AMX) == GEMM_DPBF16;
 }
 
 /* `count` steps of one group, two of them a word. */
@@ -60,7 +56,7 @@ static Bf16Panel bf16_panel(const RoundedProduct *p, uint8_t *strip, int64_t fir
 }
 
 /* to[rows][BF16_WORDS]: `count` steps of rows of a, `pitch` apart, which bf16 holds exactly. */
-static BF16_TARGET __attribute__((noinline)) void bf16_left(const float *a, int64_t pitch, int64_t rows, int64_t count, uint32_t *to) {
+static DPBF16 __attribute__((noinline)) void bf16_left(const float *a, int64_t pitch, int64_t rows, int64_t count, uint32_t *to) {
   for (; rows > 0; rows--, a += pitch, to += BF16_WORDS) {
     int64_t i = 0;
     for (; i + 2 * LANES <= count; i += 2 * LANES) {
@@ -72,7 +68,7 @@ static BF16_TARGET __attribute__((noinline)) void bf16_left(const float *a, int6
 }
 
 /* Sums of `rows` rows and the first `vectors` vectors of columns, each divided by u. */
-ALWAYS BF16_TARGET void bf16_sums(int rows, int vectors, const Bf16Panel *panel, const uint32_t *left, float *sums, int64_t stride, bool adds) {
+ALWAYS DPBF16 void bf16_sums(int rows, int vectors, const Bf16Panel *panel, const uint32_t *left, float *sums, int64_t stride, bool adds) {
   TileSums total;
   const uint32_t *right = panel->right;
   tile_begin(rows, vectors, total);
@@ -82,12 +78,7 @@ ALWAYS BF16_TARGET void bf16_sums(int rows, int vectors, const Bf16Panel *panel,
     tile_begin(rows, vectors, sum);
 #pragma clang loop unroll(disable)
     do {
-      __m512bh by[GEMM_MAX_VECTORS];
-      UNROLL for (int j = 0; j < vectors; j++) by[j] = (__m512bh)_mm512_load_si512(right + j * LANES);
-      UNROLL for (int i = 0; i < rows; i++) {
-        __m512bh word = (__m512bh)_mm512_set1_epi32((int)left[i * BF16_WORDS]);
-        UNROLL for (int j = 0; j < vectors; j++) sum[i][j] = (Lanes)_mm512_dpbf16_ps((__m512)sum[i][j], word, by[j]);
-      }
+      dpbf16_add(rows, vectors, sum, left, BF16_WORDS, right);
       left++;
       right += panel->width;
     } while (--words);
@@ -101,7 +92,7 @@ ALWAYS BF16_TARGET void bf16_sums(int rows, int vectors, const Bf16Panel *panel,
 
 /* By vectors: as many rows as there are registers for two sums each; they divide ROUNDED_BLOCK. */
 #define BF16_SUMS(rows, vectors)                                                                                                      \
-  static BF16_TARGET __attribute__((noinline)) void bf16_sums_##vectors(const Bf16Panel *panel, const uint32_t *left, float *sums,       \
+  static DPBF16 __attribute__((noinline)) void bf16_sums_##vectors(const Bf16Panel *panel, const uint32_t *left, float *sums,       \
                                                                         int64_t stride, bool adds) {                                     \
     bf16_sums(rows, vectors, panel, left, sums, stride, adds);                                                                            \
   }

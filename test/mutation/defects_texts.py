@@ -19,7 +19,7 @@ defect("rounded-panel-end", "kernels/rounded_x86.c", "if (i < count) lanes_store
 B = "kernels/rounded_bf16.h"
 defect("rounded-bf16-scale", B, "panel->scales + part * panel->width +", "panel->scales +", R)
 defect("rounded-bf16-end", B, "for (; i < count; i += 2) to[i / 2] =", "for (; i + 2 < count; i += 2) to[i / 2] =", R)
-defect("rounded-bf16-odd", B, "&& p->group % 2 == 0 ?", "&& p->group > 0 ?", R)
+defect("rounded-bf16-odd", B, "&& p->group % 2 == 0 &&", "&& p->group > 0 &&", R)
 defect("rounded-bf16-deep", B, "+ at / rounded_steps(p) * width * 4;", "+ 0 * at;", R)
 defect("rounded-bf16-large", B, "widened_unit(bits) / rounded_unit(bits);", "widened_unit(bits);", R)
 defect("rounded-f16", "passes/integers.c", "&weights, dtype == DT_BF16);", "&weights, true);", R)

@@ -31,6 +31,8 @@ class Generator(Moves, Layers, Functions, Roots):
         self.sizes = r.choice([[1, 2, 3, 6], [2, 4, 8], [1, 2, 3, 4, 5], [3, 3, 9], [2, 2, 4, 16], [1, 3, 5, 7], [4, 8, 16, 17], [1, 2, 65], [8, 8, 16], [8, 16, 24]])
         self.values, self.count, self.known = [], 0, {}
         self.cores, self.most = cores, 2 * MOST_ELEMENTS if cores else MOST_ELEMENTS
+        has_functions = random.Random(seed * 41 + 3).random() < 0.4  # drawn apart: the other programs are what they were
+        self.works = self.WORK + (self.CORES if cores else []) + (self.FUNCTIONS if has_functions else [])
         if cores:
             self.sizes = r.choice([[8, 16], [8, 16, 24], [16, 32], [8, 16, 16, 3], [8, 24, 5], [16, 64], [8, 8, 40]])
 
@@ -349,8 +351,7 @@ class Generator(Moves, Layers, Functions, Roots):
     FUNCTIONS = [("function", 45)]
 
     def step(self):
-        has_functions = random.Random(self.program.seed * 41 + 3).random() < 0.4
-        names, weights = zip(*self.WORK, *(self.CORES if self.cores else []), *(self.FUNCTIONS if has_functions else []))
+        names, weights = zip(*self.works)
         last = self.values[-1].kind if self.values else ""
         favour = {"expensive": "move", "move": "reduce", "product": "expensive", "reduce": "two"}.get(last)
         if favour and self.chance(0.25):
