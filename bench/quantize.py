@@ -14,7 +14,7 @@ from less_work import COSINE, ROOT, program, write_text
 
 WAYS = {
     "faster.ft": ["*=w8a8", "*=w4a8", "*=w4a8 --gptq", "*=w2", "*=w2 --gptq"],
-    "gpt_bytes.ft": ["*=w8a8", "*=w4g32", "*=w4g32 --gptq", "*=w3g32", "*=w3g32 --gptq"],
+    "gpt_bytes.ft": ["*=w8a8", "*=w8a8d", "*=w4g32", "*=w4g32a8d", "*=w4g32 --gptq", "*=w3g32", "*=w3g32 --gptq"],
 }
 
 

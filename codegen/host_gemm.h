@@ -27,7 +27,7 @@ LLVMValueRef host_tile_epilogue(HostKernel *kernel, const Node *product, const T
 /* The same for a product of whole numbers (integers_have_kernel, kernels/integer_x86.c). */
 void host_integer_emit(HostKernel *kernel, const Node *product, const int argument[2], Kernel *out);
 
-/* One of the two launches of a product whose second operand is packed first. */
+/* One of the launches of a product whose operands are packed first. */
 typedef struct {
   const char *run; /* of kernels/..._x86.c */
   LLVMValueRef data;
@@ -39,6 +39,8 @@ typedef struct {
  * it needs packed only. */
 void host_packed_emit(HostKernel *kernel, int argument, int64_t bytes, const PackedLaunch *packing,
                       const PackedLaunch *product, Kernel *out);
+/* Before that: a launch that packs the first operand in each run, to so many bytes, which the product takes behind all else. */
+void host_rows_emit(HostKernel *kernel, int argument, int64_t bytes, const PackedLaunch *packing, Kernel *out);
 /* The same for a product by rounded weights (rounded_has_kernel, kernels/rounded_x86.c). */
 void host_rounded_emit(HostKernel *kernel, const Node *product, const int argument[2], Kernel *out);
 

@@ -87,32 +87,39 @@ static KernelLaunch *packed_launch(HostKernel *kernel, Kernel *out, const char *
                          operations >= worth ? 1 : (int64_t)(worth / (operations + 1)) + 1);
 }
 
-static void pack_args(const HostKernel *kernel, int argument, KernelLaunch *launch) {
+/* Of the node's first or second packed operand, in the order of Kernel.packed. */
+static void pack_args(const HostKernel *kernel, int argument, int which, KernelLaunch *launch) {
   const Node *node = kernel->node;
-  int packed = node->input_count + node_result_count(node) + 2;
   launch->args = ARENA_ARRAY(kernel->module->arena, int, 2);
   launch->args[0] = argument;
-  launch->args[1] = packed;
+  launch->args[1] = node->input_count + node_result_count(node) + 1 + which;
   launch->arg_count = 2;
   launch->input_count = 1;
-  launch->packs = true;
+  launch->packs = which == 1;
+  launch->is_before = which == 0;
 }
 
-static void packed_args(const HostKernel *kernel, KernelLaunch *launch) {
+static void packed_args(const HostKernel *kernel, bool has_first, KernelLaunch *launch) {
   const Node *node = kernel->node;
   int count = node->input_count + node_result_count(node), packed = integers_packed_operand(node, false);
-  launch->args = ARENA_ARRAY(kernel->module->arena, int, count + 1);
+  launch->args = ARENA_ARRAY(kernel->module->arena, int, count + 2);
   for (int i = 0; i <= count; i++) launch->args[i] = i == 0 || i - 1 == packed ? count + 2 : i - 1;
-  launch->arg_count = count + 1;
+  launch->args[count + 1] = count + 1;
+  launch->arg_count = count + 1 + has_first;
   launch->input_count = node->input_count + 1;
+}
+
+void host_rows_emit(HostKernel *kernel, int argument, int64_t bytes, const PackedLaunch *packing, Kernel *out) {
+  out->packed[0] = bytes;
+  pack_args(kernel, argument, 0, packed_launch(kernel, out, arena_printf(kernel->scratch, "%s_rows", kernel->name), packing));
 }
 
 void host_packed_emit(HostKernel *kernel, int argument, int64_t bytes, const PackedLaunch *packing,
                       const PackedLaunch *product, Kernel *out) {
   const char *pack = arena_printf(kernel->scratch, "%s_pack", kernel->name);
   out->packed[1] = bytes;
-  pack_args(kernel, argument, packed_launch(kernel, out, pack, packing));
-  packed_args(kernel, packed_launch(kernel, out, kernel->name, product));
+  pack_args(kernel, argument, 1, packed_launch(kernel, out, pack, packing));
+  packed_args(kernel, out->packed[0] > 0, packed_launch(kernel, out, kernel->name, product));
 }
 
 void host_integer_emit(HostKernel *kernel, const Node *product, const int argument[2],

@@ -50,7 +50,9 @@ bool nvptx_rounded_suits(const Node *step, const Node *product) {
 
 static int64_t rounded_number_bytes(const Contract *c, const Packing *p) { return c->batches * p->tiles * p->blocks * BLOCK_BYTES; }
 
+/* That a number of a is the sum of; a whole number of 8 bits is bf16 as it is. */
 static int terms(const Contract *c) {
+  if (node_attr(c->node, ATTR_ROUNDED)->ints[ROUNDED_FIRST] == ROUNDED_WHOLE) return 1;
   return c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0) ? 2 : 3;
 }
 

@@ -69,6 +69,9 @@ bool quantize_apply(Builder *b, const Instance *instance, const Ast **block, Arg
   if (form->group && !is_linear)
     return builder_fail(b, quantize_setting(b)->loc, "quantize: groups are for Linear, and '%s' is a Conv2d: leave out g%lld",
                         block_path(b, instance), (long long)form->group);
+  if (form->is_dynamic && !is_linear)
+    return builder_fail(b, quantize_setting(b)->loc, "quantize: d, inputs by the largest of each row, is for Linear and matrices, and '%s' is a Conv2d: give it a%d",
+                        block_path(b, instance), form->input_bits);
   const Ast *list = (*block)->kid[0];
   for (int i = 0; i < arguments->count && i < list->count; i++)
     if (!arguments->at[i].name) arguments->at[i].name = list->kid[i]->name;
@@ -77,6 +80,7 @@ bool quantize_apply(Builder *b, const Instance *instance, const Ast **block, Arg
   add_quantised(b, arguments, "input_bits", form->input_bits ? value_int(form->input_bits) : value_none(), loc);
   add_quantised(b, arguments, "signed_input", value_bool(!form->is_unsigned), loc);
   if (form->group) add_quantised(b, arguments, "group", value_int(form->group), loc);
+  if (form->is_dynamic) add_quantised(b, arguments, "dynamic", value_bool(true), loc);
   add_quantised(b, arguments, "per_tensor", value_bool(form->per_tensor), loc);
   add_quantised(b, arguments, "stored_scale", value_bool(true), loc);
   add_quantised(b, arguments, "input_factor", value_bool(form->has_factor), loc);

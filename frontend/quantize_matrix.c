@@ -2,7 +2,7 @@
  * parameter of two dimensions that @ multiplies or embed looks rows up in, meant by its own name, whose last word the rule spells out.
  * In place of it the model reads its rounded values (quant_matrix in std/quant.ft). Its scales run along the side that a product
  * sums over, the features of an embedded row alike, so that a tied head and its table are one rounded matrix; they are a state, "…_scale",
- * as that of a QuantLinear. */
+ * as that of a QuantLinear. With d in the rule, what a matrix multiplies as the second operand is rounded too (fake_quant_rows). */
 #include "frontend/builder.h"
 #include <string.h>
 
@@ -43,9 +43,9 @@ static QuantRule *find_matrix_rule(Builder *b, const char *name) {
 static bool matrix_form_fits(Builder *b, const QuantRule *rule, const Node *param, int axis, Loc loc) {
   const char *name = node_str(param, ATTR_NAME);
   int64_t features = param->type.shape.dim[axis];
-  if (rule->form.input_bits || rule->form.has_factor)
-    return builder_fail(b, loc, "quantize: '%s' is a matrix outside of Linear and Conv2d, and what it multiplies stays f32: give it a form without a and f, w%d",
-                        name, rule->form.bits);
+  if ((rule->form.input_bits && !rule->form.is_dynamic) || rule->form.has_factor)
+    return builder_fail(b, loc, "quantize: '%s' is a matrix outside of Linear and Conv2d, which observe nothing: give it a form without a and f, w%d, or w%da8d",
+                        name, rule->form.bits, rule->form.bits);
   if (rule->form.group && features % rule->form.group)
     return builder_fail(b, loc, "quantize: groups of %lld do not divide the %lld features that '%s' sums over: choose another group",
                         (long long)rule->form.group, (long long)features, name);
@@ -126,13 +126,35 @@ static void tap_matrix(Builder *b, QuantMatrix *matrix, Node *input, Node *resul
   graph_add_root(b->graph, ROOT_OUTPUT, arena_printf(b->arena, "out.%d.%s", number, name), result);
 }
 
+/* The bits of the rows that the matrix multiplies; 0: they stay f32. */
+static int bits_of_rows(Builder *b, const QuantMatrix *matrix) {
+  QuantRule *rule = matrix ? find_matrix_rule(b, node_str(matrix->param, ATTR_NAME)) : NULL;
+  return rule ? rule->form.input_bits : 0;
+}
+
+static bool round_rows(Builder *b, int bits, Node **x, Loc loc) {
+  Argument list[] = {{value_tensor(*x), loc, NULL}, {value_int(bits), loc, NULL}};
+  Value rounded = call_standard(b, "fake_quant_rows", &(Arguments){.at = list, .count = sizeof list / sizeof *list}, loc);
+  if (rounded.kind != VALUE_TENSOR) return false;
+  *x = rounded.node;
+  return true;
+}
+
 Node *quantize_product(Builder *b, Node *x, Node *y, Loc loc) {
   QuantMatrix *first = NULL, *second = NULL;
   if (!x || !y) return NULL;
   if (x->type.shape.rank == 2 && !read_rounded(b, &x, 1, &first, loc)) return NULL;
   if (y->type.shape.rank == 2 && !read_rounded(b, &y, 0, &second, loc)) return NULL;
+  if (bits_of_rows(b, first)) {
+    builder_fail(b, loc, "quantize: '%s' is the first operand of this product, and d rounds the rows of what is the first: give it a form without a, w%d",
+                 node_str(first->param, ATTR_NAME), find_matrix_rule(b, node_str(first->param, ATTR_NAME))->form.bits);
+    return NULL;
+  }
+  Node *input = x;
+  int bits = bits_of_rows(b, second);
+  if (bits && !round_rows(b, bits, &x, loc)) return NULL;
   Node *product = tensor_matmul(b, x, y, loc);
-  if (product && second && b->tap_count && !b->training) tap_matrix(b, second, x, product);
+  if (product && second && b->tap_count && !b->training) tap_matrix(b, second, input, product);
   return product;
 }
 

@@ -20,7 +20,7 @@ typedef struct {
 
 /* Do the rows go this way? */
 static bool rounded_by_bf16(const RoundedProduct *p) {
-  return p->is_narrow && !p->ta && p->group % 2 == 0 && gemm_bf16_way(p->may_use & ~(int64_t)GEMM_AMX) == GEMM_DPBF16;
+  return p->first == FIRST_BF16 && !p->ta && p->group % 2 == 0 && gemm_bf16_way(p->may_use & ~(int64_t)GEMM_AMX) == GEMM_DPBF16;
 }
 
 /* `count` steps of one group, two of them a word. */

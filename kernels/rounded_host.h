@@ -5,6 +5,7 @@
 #ifndef FT_KERNELS_ROUNDED_HOST_H
 #define FT_KERNELS_ROUNDED_HOST_H
 #include "kernels/gemm_host.h"
+#include <stdbool.h>
 
 enum {
   ROUNDED_FEW =
@@ -12,8 +13,11 @@ enum {
   ROUNDED_DEPTH = 256, /* steps of k of a panel */
   ROUNDED_BLOCK = 96,  /* rows of a work item, at most */
   ROUNDED_PIECE = 64,  /* steps of k, at most, that share a unit where one row is made of whole numbers */
-  ROUNDED_WHOLE = 1 << 15 /* steps of k of such a row, at most */
+  ROUNDED_ROW = 1 << 15,  /* steps of k of such a row, at most */
+  ROUNDED_SPARE = 8       /* rows behind those of bytes, so that a tile may stick out */
 };
+/* What the numbers of a are: any; all bf16; whole numbers of -128 to 127, or NaN; the same as a rule. As passes/integers.h has them. */
+enum { FIRST_ANY, FIRST_BF16, FIRST_WHOLE, FIRST_WHOLE_RULE };
 
 /* What ftc says of one product; codegen/host_rounded.c writes it field by field in this order. */
 typedef struct {
@@ -23,10 +27,10 @@ typedef struct {
   int64_t bits;                /* of a packed number: 4 or 8 */
   int64_t group;               /* steps of k that share a scale; a divisor of k */
   int64_t may_be_vnni;         /* false: --disable=vnni */
-  int64_t is_narrow, may_use;  /* the numbers of a are all bf16; how these may be multiplied, as GemmProduct has it */
+  int64_t first, may_use;      /* what the numbers of a are; how those of bf16 may be multiplied, as GemmProduct has it */
   int64_t rows, vectors;       /* of a register tile; a strip of columns has so many vectors */
   int64_t arg_a, arg_b, arg_c; /* where in args; arg_c without an epilogue only */
-  int64_t arg_packed;
+  int64_t arg_packed, arg_rows; /* rows of whole numbers as bytes: rounded_rows_bytes */
   GemmTileKernel *tile[4]; /* as GemmProduct has them; null for few rows */
   GemmEpilogue *epilogue;  /* NULL: the sums are the result; gets args + 1 */
 } RoundedProduct;
@@ -63,6 +67,19 @@ static inline int64_t rounded_items(const RoundedProduct *p) {
   return p->batch * rounded_strips(p) * rounded_blocks(p);
 }
 
+/* Are rows of a made bytes first, by a launch of its own? One row alone is not. */
+static inline bool rounded_packs_rows(const RoundedProduct *p) {
+  return (p->first == FIRST_WHOLE || p->first == FIRST_WHOLE_RULE) && p->m > 1 && !p->ta;
+}
+/* Words of such a row, four steps of k each, in groups as weights have them; the place behind the last number is written up to a vector, and rows
+ * are no multiple of 128 bytes apart, so that they share no set of a cache. Then, for each row, whether it has other numbers. */
+static inline int64_t rounded_row_words(const RoundedProduct *p) {
+  int64_t steps = rounded_steps(p), words = p->k / p->group * ((p->group + steps - 1) / steps * (steps / 4));
+  return (words + 4 + 15) / 16 * 16 | 16;
+}
+static inline int64_t rounded_row_faults(const RoundedProduct *p) { return (p->batch * p->m + ROUNDED_SPARE) * rounded_row_words(p) * 4; }
+static inline int64_t rounded_rows_bytes(const RoundedProduct *p) { return rounded_row_faults(p) + p->batch * p->m * 4; }
+
 /* Chooses tile and strips, on registers of vector_bytes (16, 32, 64). */
 static inline void rounded_choose(RoundedProduct *p, int vector_bytes) {
   int64_t columns = (p->n + GEMM_LANES - 1) / GEMM_LANES;
@@ -77,13 +94,16 @@ static inline void rounded_choose(RoundedProduct *p, int vector_bytes) {
   GemmTile tile = gemm_choose(1, p->m, p->n, depth, false, OPERAND_F32, vector_bytes);
   p->rows = tile.rows;
   p->vectors = tile.vectors;
-  if (!p->is_narrow || vector_bytes < 64) return;
-  p->vectors = columns < 4 ? columns : 4; /* wide strips: each lays out its rows anew */
-  p->rows = 6;
+  if (p->first != FIRST_ANY && vector_bytes >= 64) {
+    p->vectors = columns < 4 ? columns : 4; /* wide strips: each lays out its rows anew */
+    p->rows = 6;
+  }
 }
 
 /* Packs strips [begin, end) of all batches. args: b, packed. */
 void rounded_pack_run(const RoundedProduct *product, void *const *args, int64_t begin, int64_t end);
-/* Work items [begin, end). args: packed, then those of the node. */
+/* Makes bytes of rows [begin, end) of all batches. args: a, the bytes. */
+void rounded_rows_run(const RoundedProduct *product, void *const *args, int64_t begin, int64_t end);
+/* Work items [begin, end). args: packed, then those of the node; behind them the bytes of rows. */
 void rounded_run(const RoundedProduct *product, void *const *args, int64_t begin, int64_t end);
 #endif

@@ -4,7 +4,7 @@
  *
  * Tensor cores multiply (mma.sync m16n8k16 of bf16, sm_80), with b's columns as the instruction's 16 rows and a's rows as
  * its 8 columns, so that a product of one to eight rows takes one instruction. Whole numbers of 8 bits are exact in bf16.
- * A number of a is the sum of three of bf16, 8 bits each (two where tf32 is allowed: 16 bits, of which tf32 has 11); so
+ * A number of a is the sum of three of bf16, 8 bits each (two where tf32 is allowed: 16 bits, of which tf32 has 11; one where it is a whole number itself); so
  * all products are exact, and their sums are f32's: of a group, then times its scale. (Splitting: Henry, Tang, Heinecke,
  * "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations", 2019.)
  *
@@ -24,7 +24,7 @@ int gemm_group(void), gemm_scale_groups(void);       /* steps of k that share a 
 int gemm_room(void);                                 /* steps of a group as packed */
 int gemm_unit(void);                                 /* 16, 32 or 64 steps, a divisor of room and of a block: scaled at once */
 int gemm_stages(void);
-int gemm_terms(void);                                /* of a number of a: 3 or 2 */
+int gemm_terms(void);                                /* of a number of a: 3, 2, or 1 where it is a whole number of 8 bits */
 int gemm_b_source_pitch(void), gemm_b_source_deep(void);
 const float *gemm_source_b(void *const *args);
 unsigned char *gemm_packed_b(void *const *args);

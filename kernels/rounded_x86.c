@@ -6,8 +6,8 @@
  * u (sum over groups of s (sum of a n / u)). By u, 8 or 128, n / u is at most 1, so that sums are not
  * infinite long before those by weights would be. Of one row, where the processor has vpdpbusd, the sums of pieces are
  * those of whole numbers. Of more rows than few, a panel of n s is made, which is what was
- * rounded, and the tiles of kernels/gemm_x86.c multiply by it; or, of rows of bf16, one of n (rounded_bf16.h). Any split of the items
- * gives the same bits. */
+ * rounded, and the tiles of kernels/gemm_x86.c multiply by it; or, of rows of bf16 or of whole numbers, one of n (rounded_bf16.h,
+ * rounded_bytes.h). Any split of the items gives the same bits. */
 #include "kernels/rounded_host.h"
 #include "kernels/tile_x86.h"
 #include "kernels/vnni_x86.h"
@@ -252,11 +252,11 @@ static bool has_small(const float *a, int64_t count) {
  *   sum of a n  =  unit (sum of d0 n + 2^-8 (sum of d1 n + 2^-8 (sum of d2 n + 2^-8 sum of d3 n)))
  *
  * The sums of digits are exact. n is made unsigned by an offset, and what that adds is taken off first. */
-enum { DIGITS = 4, WHOLE_WORDS = ROUNDED_WHOLE / 2 }; /* pieces of 9 steps take 4 words, by 4 bits */
+enum { DIGITS = 4, WHOLE_WORDS = ROUNDED_ROW / 2 }; /* pieces of 9 steps take 4 words, by 4 bits */
 typedef struct {
   _Alignas(64) uint32_t digit[DIGITS][WHOLE_WORDS + 2 * GEMM_LANES]; /* words of four steps; pieces begin at whole rows of weights */
-  int32_t begin[ROUNDED_WHOLE / 8][DIGITS];
-  float unit[ROUNDED_WHOLE / 8];
+  int32_t begin[ROUNDED_ROW / 8][DIGITS];
+  float unit[ROUNDED_ROW / 8];
 } WholeRow;
 
 static int64_t pieces_of_group(const RoundedProduct *p) { return (p->group + ROUNDED_PIECE - 1) / ROUNDED_PIECE; }
@@ -306,7 +306,7 @@ static void make_digits(const float *a, int64_t count, const float inverse[2], i
 /* false: a row that has no such form. */
 static bool make_whole_row(const RoundedProduct *p, const float *a, WholeRow *out) {
   int64_t each = pieces_of_group(p), at = 0, piece = 0;
-  if (p->k > ROUNDED_WHOLE) return false;
+  if (p->k > ROUNDED_ROW) return false;
   for (int64_t g = 0; g < p->k / p->group; g++)
     for (int64_t i = 0; i < each; i++, piece++) {
       int64_t first = i * ROUNDED_PIECE, count = p->group - first < ROUNDED_PIECE ? p->group - first : ROUNDED_PIECE;
@@ -506,28 +506,34 @@ static __attribute__((noinline)) void rounded_run_row(const RoundedProduct *p, v
   }
 }
 
+static void rounded_item_any(const RoundedProduct *p, void *const *args, const RoundedItem *item, PanelRoom *room) {
+  const float *a = rounded_left(p, args, item);
+  uint8_t *strip = strip_of(p, args, item->batch * rounded_strips(p) + item->strip);
+  if (p->m > ROUNDED_FEW) {
+    rounded_item_panels(p, args, item, a, strip, room);
+    return;
+  }
+  few_rows_of[p->bits == 8][p->m - 1](p, a, strip, room->sums, item->stride);
+  rounded_finish(p, args, item, room->sums);
+}
+
+static __attribute__((noinline)) void rounded_run_any(const RoundedProduct *p, void *const *args, int64_t begin, int64_t end) {
+  for (PanelRoom room; begin < end; begin++) {
+    RoundedItem item = rounded_item(p, begin);
+    rounded_item_any(p, args, &item, &room);
+  }
+}
+
 #include "kernels/rounded_bf16.h"
+#include "kernels/rounded_bytes.h"
 
 void rounded_run(const RoundedProduct *p, void *const *args, int64_t begin, int64_t end) {
-  PanelRoom room;
-  int64_t strips = rounded_strips(p);
-  if (p->m == 1) {
+  if (p->m == 1)
     rounded_run_row(p, args, begin, end);
-    return;
-  }
-  if (p->m > ROUNDED_FEW && rounded_by_bf16(p)) {
+  else if (rounded_by_bytes(p))
+    rounded_run_bytes(p, args, begin, end);
+  else if (p->m > ROUNDED_FEW && rounded_by_bf16(p))
     rounded_run_bf16(p, args, begin, end);
-    return;
-  }
-  for (; begin < end; begin++) {
-    RoundedItem item = rounded_item(p, begin);
-    const float *a = rounded_left(p, args, &item);
-    uint8_t *strip = strip_of(p, args, item.batch * strips + item.strip);
-    if (p->m > ROUNDED_FEW) {
-      rounded_item_panels(p, args, &item, a, strip, &room);
-      continue;
-    }
-    few_rows_of[p->bits == 8][p->m - 1](p, a, strip, room.sums, item.stride);
-    rounded_finish(p, args, &item, room.sums);
-  }
+  else
+    rounded_run_any(p, args, begin, end);
 }

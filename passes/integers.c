@@ -17,7 +17,8 @@
  * Where only the second operand is rounded, and is weights, the product gets the attribute `rounded`, and the
  * graph stays as it is: kernels/rounded_x86.c, or rounded_ptx.c, packs the weights to 4 or 8 bits, from which it has the same values
  * (--disable=rounded leaves that out). On the CPU a product of bf16 or f16 by such weights takes them as they were before they
- * became narrow.
+ * became narrow. Where the first operand was rounded too, but is no operand of integers as above, since weights have several scales
+ * along what is summed up, it becomes its whole numbers, which the attribute tells, and its scale comes behind the product.
  *
  * What stays a rounded value loses what a straight-through gradient has left of itself.
  *
@@ -46,6 +47,7 @@ typedef struct {
   int64_t low, high;
   const Node *move[MOST_MOVES]; /* from the product on */
   int moves;
+  bool is_settled; /* the scale is behind the moves, too */
 } Rounded;
 
 /* A convolution that the pass has made, and its values. */
@@ -135,6 +137,26 @@ static bool scales_channels(const Rounded *r) {
   return single(r->scale) || (!r->is_known && shape->dim[1] * shape->dim[2] * shape->dim[3] == 1);
 }
 
+/* A scale for each row, whose last dimension is what is summed up, brought behind reshapes that keep rows as they are: [B, T, 1] of
+ * what became [B T, k]. */
+static void settle_scale(Graph *graph, Rounded *r) {
+  Node *scale = r->scale;
+  const Shape *rows = &r->whole->type.shape;
+  if (!r->moves || single(scale) || scale->type.shape.rank != rows->rank || !rows->rank) return;
+  for (int i = 0; i < rows->rank - 1; i++)
+    if (scale->type.shape.dim[i] != rows->dim[i]) return;
+  int64_t k = rows->dim[rows->rank - 1];
+  if (scale->type.shape.dim[rows->rank - 1] != 1) return;
+  for (int i = 0; i < r->moves; i++) {
+    const Shape *to = &r->move[i]->type.shape;
+    if (r->move[i]->op != OP_RESHAPE || !to->rank || to->dim[to->rank - 1] != k || !k) return;
+  }
+  Shape settled = r->move[0]->type.shape;
+  settled.dim[settled.rank - 1] = 1;
+  r->scale = make_reshape(graph, scale, settled);
+  r->is_settled = true;
+}
+
 /* The operand of integers, behind the same moves. */
 static Node *whole_operand(Graph *graph, const Rounded *r) {
   Node *x = r->whole;
@@ -165,6 +187,9 @@ static Node *times_scale(Graph *graph, Node *product, const Rounded *r, int from
   return make_binary(graph, OP_MUL, product, scale);
 }
 
+/* Has the scale the dimensions of the product's operand, or one number? */
+static bool scale_is_in_place(const Rounded *r) { return !r->moves || r->is_settled || single(r->scale); }
+
 /* Has the target a kernel for such a convolution, apart from its layout? A GPU's takes any window, and weights without
  * a sign, too; groups of few channels would leave it idle. */
 static bool conv_is_of_kind(const ConvForm *f, const int64_t range[4], bool for_gpu) {
@@ -176,7 +201,7 @@ static bool conv_is_of_kind(const ConvForm *f, const int64_t range[4], bool for_
 /* Is there a kernel for such operands of the product? */
 static bool may_be_integers(const Node *product, const Rounded r[2], bool for_gpu) {
   for (int i = 0; i < 2; i++)
-    if (r[i].moves && !single(r[i].scale)) return false;
+    if (!scale_is_in_place(&r[i])) return false;
   int64_t range[4] = {r[0].low, r[0].high, r[1].low, r[1].high};
   if (product->op == OP_CONV) {
     ConvForm form = conv_form(product);
@@ -271,11 +296,11 @@ static Node *before_narrow(Graph *fresh, const Node *node) {
 }
 
 /* The product with the attribute, where its second operand is such weights; NULL: it is not. */
-static Node *with_rounded(Graph *fresh, const Node *old, Node **inputs, const Rounded *weights, bool is_bf16) {
+static Node *with_rounded(Graph *fresh, const Node *old, Node **inputs, const Rounded *weights, int first) {
   if (old->op != OP_DOT || weights->is_known || weights->high > 127 ||
       !shape_elements(&old->type.shape))
     return NULL;
-  int64_t numbers[ROUNDED_COUNT] = {weights->low, weights->high, steps_of_scale(weights, old), is_bf16};
+  int64_t numbers[ROUNDED_COUNT] = {weights->low, weights->high, steps_of_scale(weights, old), first};
   if (numbers[ROUNDED_GROUP] < ROUNDED_LEAST_GROUP) return NULL;
   Attr rounded = attr_ints(ATTR_ROUNDED, numbers, ROUNDED_COUNT);
   Node *made = graph_copy_with(fresh, old, inputs, &old->type, &rounded, 1);
@@ -283,16 +308,31 @@ static Node *with_rounded(Graph *fresh, const Node *old, Node **inputs, const Ro
   return made;
 }
 
+/* The same, of the whole numbers of a first operand that was rounded for each row; NULL: it was not. */
+static Node *with_whole_rows(Graph *fresh, const Node *old, Node **inputs, const Rounded r[2]) {
+  int last = old->type.shape.rank - 1;
+  if (old->op != OP_DOT || node_int(old, ATTR_TRANS_A, 0) || r[0].low < -128 || r[0].high > 127 || !scale_is_in_place(&r[0]) ||
+      !scales_sums(&r[0], last))
+    return NULL;
+  Node *rows[] = {whole_operand(fresh, &r[0]), inputs[1]};
+  Node *product = with_rounded(fresh, old, rows, &r[1], r[0].is_known ? ROUNDED_WHOLE_RULE : ROUNDED_WHOLE);
+  return product ? times_scale(fresh, product, &r[0], last, last) : NULL;
+}
+
 /* The same of a product of narrow operands, whose sums are f32. */
 static Node *with_narrow_rounded(const IntegersPass *pass, Graph *fresh, const Node *old, Node **inputs) {
   DType dtype = inputs[0]->type.dtype;
-  Rounded weights;
+  Rounded r[2];
   if (!pass->has_rounded || pass->for_gpu || old->op != OP_DOT || !pass->is_weight[old->input[1]->id] || inputs[1]->type.dtype != dtype)
     return NULL;
-  Node *wide[] = {inputs[0], before_narrow(fresh, inputs[1])};
-  if (!wide[1] || !match_operand(wide[1], &weights)) return NULL;
+  Node *wide[] = {before_narrow(fresh, inputs[0]), before_narrow(fresh, inputs[1])}, *made = NULL;
+  if (!wide[1] || !match_operand(wide[1], &r[1])) return NULL;
+  if (wide[0] && match_operand(wide[0], &r[0])) {
+    settle_scale(fresh, &r[0]);
+    made = with_whole_rows(fresh, old, wide, r);
+  }
   wide[0] = make_cast(fresh, inputs[0], DT_F32);
-  return with_rounded(fresh, old, wide, &weights, dtype == DT_BF16);
+  return made ? made : with_rounded(fresh, old, wide, &r[1], dtype == DT_BF16 ? ROUNDED_BF16 : ROUNDED_ANY);
 }
 
 bool rounded_has_kernel(const Node *contraction) {
@@ -357,10 +397,12 @@ static Node *integers_visit(Graph *fresh, const Node *old, Node **inputs, void *
   bool is_rounded[2];
   for (int i = 0; i < 2; i++)
     is_rounded[i] = inputs[i]->type.dtype == DT_F32 && match_operand(inputs[i], &r[i]);
-  if (!is_rounded[0] || !is_rounded[1] || !may_be_integers(old, r, pass->for_gpu))
-    return is_rounded[1] && inputs[0]->type.dtype == DT_F32 && pass->has_rounded && pass->is_weight[old->input[1]->id]
-               ? with_rounded(fresh, old, inputs, &r[1], false)
-               : NULL;
+  if (is_rounded[0]) settle_scale(fresh, &r[0]);
+  if (!is_rounded[0] || !is_rounded[1] || !may_be_integers(old, r, pass->for_gpu)) {
+    if (!is_rounded[1] || inputs[0]->type.dtype != DT_F32 || !pass->has_rounded || !pass->is_weight[old->input[1]->id]) return NULL;
+    Node *made = is_rounded[0] ? with_whole_rows(fresh, old, inputs, r) : NULL;
+    return made ? made : with_rounded(fresh, old, inputs, &r[1], ROUNDED_ANY);
+  }
   int64_t numbers[INTEGERS_COUNT] = {r[0].low, r[0].high, r[1].low, r[1].high, !r[1].is_known};
   Node *operand[] = {whole_operand(fresh, &r[0]), whole_operand(fresh, &r[1])};
   Attr integers = attr_ints(ATTR_INTEGERS, numbers, INTEGERS_COUNT);

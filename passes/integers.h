@@ -15,9 +15,12 @@ enum {
 /* The attribute's numbers: the least and the largest of the first operand, of the second, and whether
  * each number of the second is whole and in its range, or NaN. */
 enum { INTEGERS_SURE = 4, INTEGERS_COUNT = 5 };
-/* Those of the attribute `rounded`: the least and the largest number, how many share a scale, and whether the first operand's
- * numbers are all bf16. */
-enum { ROUNDED_LOW, ROUNDED_HIGH, ROUNDED_GROUP, ROUNDED_NARROW, ROUNDED_COUNT };
+/* Those of the attribute `rounded`: the least and the largest number, how many share a scale, and what the numbers of the first operand
+ * are. */
+enum { ROUNDED_LOW, ROUNDED_HIGH, ROUNDED_GROUP, ROUNDED_FIRST, ROUNDED_COUNT };
+/* The first operand's: any of f32; all of bf16; whole numbers of -128 to 127, or NaN; the same as a rule, with others where nothing has
+ * been observed yet. */
+enum { ROUNDED_ANY, ROUNDED_BF16, ROUNDED_WHOLE, ROUNDED_WHOLE_RULE };
 
 /* Is there a kernel of integers for this contraction in its layout? */
 bool integers_have_kernel(const Node *contraction, bool for_gpu);

@@ -35,11 +35,12 @@ const char *quant_form_read(const char *text, QuantForm *out) {
   bool has_inputs = *at == 'a';
   out->input_bits = (int)take_form_number(&at, 'a', MOST_BITS);
   out->is_unsigned = has_inputs && take_form_letter(&at, 'u');
+  out->is_dynamic = has_inputs && !out->is_unsigned && take_form_letter(&at, 'd');
   out->has_factor = take_form_letter(&at, 'f');
   if (!bits_are_fine(out->bits) || (has_inputs && !bits_are_fine(out->input_bits))) return "a rounded number has 2 to 16 bits";
   if (has_group && !out->group) return "a group has a number of input features, g32";
   if (has_group && out->per_tensor) return "t, one scale for all weights, and groups do not go together";
-  if (*at) return "a form is w8 or w4, then t or g32, then a8 or a8u, then f";
+  if (*at) return "a form is w8 or w4, then t or g32, then a8, a8u or a8d, then f";
   return NULL;
 }
 
@@ -55,6 +56,6 @@ bool quant_form_names(const char *pattern, const char *name) {
 void quant_form_append(const QuantForm *form, Text *out) {
   text_printf(out, "w%d%s", form->bits, form->per_tensor ? "t" : "");
   if (form->group) text_printf(out, "g%lld", (long long)form->group);
-  if (form->input_bits) text_printf(out, "a%d%s", form->input_bits, form->is_unsigned ? "u" : "");
+  if (form->input_bits) text_printf(out, "a%d%s", form->input_bits, form->is_unsigned ? "u" : form->is_dynamic ? "d" : "");
   if (form->has_factor) text_append(out, "f", 1);
 }

@@ -200,7 +200,7 @@ static const Flag ftrun_flags[] = {
     {"--stay", FLAG_TEXT, SHRINK, "LAYER", NULL, "this layer, and those in it, keep their widths; again for more"},
     {"-o", FLAG_TEXT, QUANTIZE, "FILE", FLAG_FILES " .ft", "the quantised network, SMALL.ft; its weights lie beside it, SMALL.safetensors"},
     {"--layers", FLAG_TEXT, QUANTIZE, "PATTERN=FORM", NULL,
-     "which Linear and Conv2d, and how (*=w8a8): w4g32 is weights of 4 bits, a scale for each 32; a matrix outside of them by its name, wte.weight=w8; again for more, the last counts"},
+     "which Linear and Conv2d, and how (*=w8a8): w4g32 is weights of 4 bits, a scale for each 32; w4g32a8d inputs of 8 bits too, each row by its own largest; a matrix outside of them by its name, wte.weight=w8; again for more, the last counts"},
     {"--stay", FLAG_TEXT, QUANTIZE, "PATTERN", NULL, "these layers stay as they are; again for more"},
     {"--samples", FLAG_COUNT, QUANTIZE, "N", NULL, "so many samples to calibrate with, spread over the split (512)"},
     {"--observer", FLAG_TEXT, QUANTIZE, "RULE", "minmax average percentile mse",

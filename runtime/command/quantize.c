@@ -73,14 +73,14 @@ static Status find_ranges(Quantizing *q) {
   quantize_smooth(q);
   for (int i = 0; i < q->layers.count; i++) {
     QuantLayer *layer = &q->layers.at[i];
-    layer->form.is_unsigned = layer->form.input_bits && layer->observer.least >= 0;
+    layer->form.is_unsigned = layer->form.input_bits && !layer->form.is_dynamic && layer->observer.least >= 0;
     layer->observer.top = observer_largest(&layer->observer, layer->factor);
-    if (counts && layer->form.input_bits) layer->observer.bin = ARENA_ARRAY(q->arena, int64_t, OBSERVER_BINS);
+    if (counts && quantize_has_range(layer)) layer->observer.bin = ARENA_ARRAY(q->arena, int64_t, OBSERVER_BINS);
   }
   if (counts) STATUS_TRY(see_inputs(q, 0, q->layers.count, see_counts));
   for (int i = 0; i < q->layers.count; i++) {
     QuantLayer *layer = &q->layers.at[i];
-    if (!layer->form.input_bits) continue; /* inputs stay f32 */
+    if (!quantize_has_range(layer)) continue;
     layer->range = observer_range(&layer->observer, o->range, layer->factor, o->percent, layer->form.input_bits, layer->form.is_unsigned);
   }
   return STATUS_OK;

@@ -85,9 +85,12 @@ static Status choose_form(Quantizing *q, QuantLayer *layer, bool *is_meant) {
   if (layer->form.group && layer->is_conv)
     return status_fail(STATUS_USER, "--layers %s: groups are for Linear, and '%s' is a Conv2d: give it a form without g%lld", rule,
                        layer->path, (long long)layer->form.group);
-  if (layer->is_matrix && (layer->form.input_bits || layer->form.has_factor))
-    return status_fail(STATUS_USER, "--layers %s: '%s' is a matrix outside of Linear and Conv2d, and what it multiplies stays f32: give it a form without a and f, w%d", rule,
-                       layer->path, layer->form.bits);
+  if (layer->form.is_dynamic && layer->is_conv)
+    return status_fail(STATUS_USER, "--layers %s: d, inputs by the largest of each row, is for Linear and matrices, and '%s' is a Conv2d: give it a%d", rule,
+                       layer->path, layer->form.input_bits);
+  if (layer->is_matrix && ((layer->form.input_bits && !layer->form.is_dynamic) || layer->form.has_factor))
+    return status_fail(STATUS_USER, "--layers %s: '%s' is a matrix outside of Linear and Conv2d, which observe nothing: give it a form without a and f, w%d, or w%da8d", rule,
+                       layer->path, layer->form.bits, layer->form.bits);
   *is_meant = true;
   return STATUS_OK;
 }
@@ -142,7 +145,7 @@ static Status read_layer_weight(Quantizing *q, QuantLayer *layer) {
 
 /* The training step has one observer for each layer. */
 static void keep_shared_inputs(QuantLayer *layer) {
-  if (layer->applications < 2 || !layer->form.input_bits) return;
+  if (layer->applications < 2 || !layer->form.input_bits || layer->form.is_dynamic) return;
   say_note("'%s' is applied %d times, so its inputs stay f32, and its weights alone are rounded", layer->path, layer->applications);
   layer->form.input_bits = 0;
 }

@@ -48,6 +48,8 @@ struct Quantizing {
   Text setting;
 };
 
+/* Are its inputs rounded by a range that calibration finds? */
+static inline bool quantize_has_range(const QuantLayer *layer) { return layer->form.input_bits && !layer->form.is_dynamic; }
 /* Of a weight as rounding has it: where it lies in the file. */
 int64_t quantize_place(const QuantLayer *layer, int64_t i);
 /* Which layers, with which forms, and their weights (quantize_layers.c). */

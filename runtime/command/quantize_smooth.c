@@ -23,7 +23,7 @@ static void largest_weights(const QuantLayer *layer, float *out) {
 
 bool quantize_is_smoothed(const Quantizing *q, const QuantLayer *layer) {
   bool is_grouped = layer->is_conv && layer->groups != 1;
-  return q->options->smooth >= 0 && layer->form.input_bits && !is_grouped && layer->features;
+  return q->options->smooth >= 0 && !layer->is_matrix && layer->form.input_bits && !is_grouped && layer->features;
 }
 
 void quantize_smooth_layers(Quantizing *q, QuantLayer *const *layers, int count) {

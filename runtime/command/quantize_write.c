@@ -73,7 +73,7 @@ static void add_layer(Quantizing *q, TensorList *list, QuantLayer *layer) {
   add_rounded_weight(q, list, layer);
   add_scales(q, list, layer);
   if (layer->form.has_factor) add_floats(q, list, arena_printf(q->arena, "%s.input_factor", layer->path), &features, layer->factor);
-  if (layer->form.input_bits) add_floats(q, list, arena_printf(q->arena, "%s.input.max_abs", layer->path), &one, &layer->range);
+  if (quantize_has_range(layer)) add_floats(q, list, arena_printf(q->arena, "%s.input.max_abs", layer->path), &one, &layer->range);
 }
 
 static bool is_rounded(const Quantizing *q, const char *name) {
@@ -142,7 +142,8 @@ static Status compare_layer(Quantizing *q, TapModel *rounded, QuantLayer *layer)
 static void print_layer(const QuantLayer *layer, int width) {
   Text form = {0}, range = {0}, ratio = {0};
   quant_form_append(&layer->form, &form);
-  if (layer->form.input_bits) text_printf(&range, "%s%.4g", layer->form.is_unsigned ? "0 .. " : "+-", (double)layer->range);
+  if (layer->form.is_dynamic) text_printf(&range, "by row");
+  if (quantize_has_range(layer)) text_printf(&range, "%s%.4g", layer->form.is_unsigned ? "0 .. " : "+-", (double)layer->range);
   if (!layer->applications)
     text_printf(&ratio, "-"); /* rows are looked up in it, and no product reads it */
   else if (layer->noise > 0)

@@ -346,6 +346,10 @@ class Quantize(support.Case):
         self.assertIn("'s' is applied 2 times, so its inputs stay f32", done.stderr)
         self.assertRegex(done.stdout, r"(?m)^s +w8  ")
         numpy.testing.assert_allclose(self.predict("q.ft", "q.safetensors"), plain, atol=0.1 * numpy.abs(plain).max())
+        done = support.run("ftrun", "quantize", self.path("m.ft"), "--data", self.folder, "--weights", self.path("w.safetensors"), "-o", self.path("q.ft"), "--layers", "*=w8a8d")
+        self.assertNotIn("applied", done.stderr)  # rows that say their range themselves need no observer
+        self.assertRegex(done.stdout, r"(?m)^s +w8a8d +by row ")
+        numpy.testing.assert_allclose(self.predict("q.ft", "q.safetensors"), plain, atol=0.1 * numpy.abs(plain).max())
         with open(self.path("m.ft"), "w") as file:
             file.write(text.replace(', name="fc1"', "").replace(', name="out"', ""))
         artifact = self.path("m.so")
@@ -389,6 +393,7 @@ class Quantize(support.Case):
         self.fails(2, "expected PATTERN=FORM", *base, "--layers", "fc1")
         self.fails(2, "2 to 16 bits", *base, "--layers", "fc1=w99")
         self.fails(2, "follow from the calibration", *base, "--layers", "fc1=w8a8u")
+        self.fails(2, "then a8, a8u or a8d", *base, "--layers", "fc1=w8a8ud")
         self.fails(2, "expected minmax, average, percentile or mse", *base, "--observer", "best")
         self.fails(2, "is for --gptq", *base, "--act-order")
         self.fails(2, "is for --observer percentile", *base, "--percentile", 99)

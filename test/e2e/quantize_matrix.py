@@ -40,16 +40,17 @@ TURNED = ("block.0.up.w", "block.0.down.w", "block.1.up.w", "block.1.down.w")  #
 SAMPLES = 32
 
 
-def forward(w, x, seen=None):
+def forward(w, x, seen=None, rows=lambda x: x):
+    """rows: what becomes of the rows that weights multiply."""
     h = w["tokens.weight"][x]
     for i in range(2):
         for name in ("up", "down"):
             if seen is not None:
                 seen[f"block.{i}.{name}.w"] = h if name == "up" else u
-            u = numpy.maximum(h @ w[f"block.{i}.up.w"], 0) if name == "up" else u
-        h = h + u @ w[f"block.{i}.down.w"]
+            u = numpy.maximum(rows(h) @ w[f"block.{i}.up.w"], 0) if name == "up" else u
+        h = h + rows(u) @ w[f"block.{i}.down.w"]
     h = h + w["mix.table"] @ h
-    return h @ w["tokens.weight"].T
+    return rows(h) @ w["tokens.weight"].T
 
 
 def unpacked(tensors):
@@ -132,6 +133,31 @@ class QuantizeMatrix(support.Case):
                 for name, value in q.items():
                     numpy.testing.assert_array_equal(saved[name], value)
 
+    def test_dynamic(self):
+        """Rows of inputs by their own largest number, too."""
+        w, x = self.prepare()
+        plain = forward(w, x)
+        for form, bits, group in (("w4g8a8d", 4, 8), ("w8a8d", 8, 0), ("w8g8a6d", 8, 8), ("w8a12d", 8, 0)):
+            said, files = self.quantize("--layers", f"*.w={form}", "--layers", f"tokens.weight={form}")
+            self.assertRegex(said, rf"(?m)^tokens.weight +{form} +by row ")
+            self.assertEqual([name for name in files if "max_abs" in name], [])
+            _, smoothed = self.quantize("--layers", f"*.w={form}", "--layers", f"tokens.weight={form}", "--smooth", 0.5, out="s.ft")  # matrices are not smoothed
+            self.assertEqual(set(smoothed), set(files))
+            q = unpacked(files)
+            numpy.testing.assert_array_equal(q["block.1.up.w"], unpacked(smoothed)["block.1.up.w"])
+            numpy.testing.assert_array_equal(q["block.1.up.w"], nearest(w["block.1.up.w"], bits, group, True))
+            input_bits = int(form[form.index("a") + 1 : -1])
+            want = forward({**w, **q}, x, rows=lambda x: rounded(x.reshape(-1, x.shape[-1]), largest_scale(x.reshape(-1, x.shape[-1]), input_bits), input_bits, axis=0).reshape(x.shape))
+            self.assertGreater(numpy.abs(want - forward({**w, **q}, x)).max(), 1e-6)
+            ratio = 10 * numpy.log10((plain.astype("f8") ** 2).sum() / ((plain.astype("f8") - want) ** 2).sum())
+            self.assertAlmostEqual(float(re.search(r"(?m)^tokens.weight .* (\S+) dB$", said)[1]), ratio, delta=0.5)
+            # a number in the middle between two may be rounded either way: f32 sums have another order here
+            for flags in ((), ("--disable=integers",), ("--disable=vnni",), ("--disable=fuse",), ("--cpu=x86-64-v3",)):
+                got = self.predict(*flags)
+                self.assertGreater((numpy.abs(got - want) <= 1e-4 * numpy.abs(want) + 1e-5).mean(), 0.9, flags)
+                numpy.testing.assert_allclose(got, want, atol=0.02 * numpy.abs(want).max(), err_msg=str(flags))
+        numpy.testing.assert_allclose(self.predict("--gpu", "sm_80", device="sim"), want, atol=0.02 * numpy.abs(want).max())
+
     def test_other_forms_of_code(self):
         w, x = self.prepare()
         _, files = self.quantize("--layers", "*.w=w4g8", "--layers", "tokens.weight=w8", "--layers", "mix.table=w8t")
@@ -187,10 +213,10 @@ class QuantizeMatrix(support.Case):
         self.prepare()
         base = ("ftrun", "quantize", self.path("m.ft"), "--data", self.folder, "--weights", self.path("w.safetensors"), "-o", self.path("q.ft"))
         self.fails(1, "the model has no Linear and no Conv2d, whose weights could be quantised; matrices of its own blocks are meant by their names", *base)
-        self.fails(1, "'tokens.weight' is a matrix outside of Linear and Conv2d, and what it multiplies stays f32: give it a form without a and f, w8", *base, "--layers", "tokens.weight=w8a8")
+        self.fails(1, "'tokens.weight' is a matrix outside of Linear and Conv2d, which observe nothing: give it a form without a and f, w8, or w8a8d", *base, "--layers", "tokens.weight=w8a8")
         self.fails(1, "groups of 5 do not divide the 16 input features of 'tokens.weight'", *base, "--layers", "tokens.weight=w8g5")
         self.fails(1, "there is no layer 'nothing.weight'", *base, "--layers", "nothing.weight=w8")
-        for setting, words in (("tokens.weight=w8a8", "what it multiplies stays f32"), ("block.*.up.w=w8g7", "groups of 7 do not divide the 16 features that 'block.0.up.w' sums over"),
+        for setting, words in (("tokens.weight=w8a8", "which observe nothing: give it a form without a and f, w8, or w8a8d"), ("mix.table=w8a8d", "'mix.table' is the first operand of this product"), ("block.*.up.w=w8g7", "groups of 7 do not divide the 16 features that 'block.0.up.w' sums over"),
                                ("nothing.weight=w8", "there is no Linear or Conv2d 'nothing.weight' left"), ("block.0.up.*=w8", "there is no Linear or Conv2d")):
             self.fails(1, words, "ftc", self.path("m.ft"), "--set", f"train.quantize={setting}", "-o", self.path("n.so"))
         with open(self.path("o.ft"), "w") as file:
@@ -224,6 +250,13 @@ class QuantizeMatrix(support.Case):
             support.run("ftc", self.path("q.ft"), *flags, "-o", self.path("q.so"))
             texts.append(support.run("ftrun", "generate", self.path("q.so"), "--weights", self.path("q.safetensors"), "--prompt-tokens", "1,2,3", "--tokens", 20, "--temperature", 0).stdout)
         self.assertEqual(*texts)
+        # whole windows, prompts and single tokens by rows of whole numbers, from the same weights
+        texts = []
+        for flags in ((), ("--disable=vnni",)):
+            support.run("ftc", model, *sizes, "--set", "train.quantize=h.*.weight=w4g32a8d wte.weight=w8a8d", *flags, "-o", self.path("q.so"))
+            for more in ((), ("--no-cache",)):
+                texts.append(support.run("ftrun", "generate", self.path("q.so"), "--weights", self.path("q.safetensors"), "--prompt-tokens", "1,2,3", "--tokens", 20, "--temperature", 0, *more).stdout)
+        self.assertEqual(len(set(texts)), 1)
 
 
 if __name__ == "__main__":
