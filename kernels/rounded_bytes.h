@@ -1,4 +1,5 @@
-/* rounded_bytes: the part of rounded_x86.c for rows whose numbers are whole, of -128 to 127, on processors that multiply bytes (vpdpbusd):
+/* rounded_bytes: the part of rounded_x86.c for rows whose numbers are whole, of -128 to 127, on processors that multiply bytes: by vpdpbusd, or
+ * weights of 4 bits by vpmaddubsw, whose products add up to 16 bits (Intel SDM, volume 2):
  *
  *   sum over groups of s (sum of n_a n)
  *
@@ -9,8 +10,24 @@
 enum {
   BYTES_DEPTH = 256,                  /* steps of k of a panel */
   BYTES_WORDS = BYTES_DEPTH / 4,      /* of a row of it; each has the numbers of four steps */
-  BYTES_WIDTH = GEMM_MAX_VECTORS * GEMM_LANES
+  BYTES_WIDTH = GEMM_MAX_VECTORS * GEMM_LANES,
+  SHORT_WORDS = 8                     /* of two products of 255 by 8 each are less than 2^15 */
 };
+
+/* Each 16 bits: the sum of two products of unsigned bytes of a by signed ones of b. */
+ALWAYS WordLanes short_pairs(WordLanes a, WordLanes b) {
+#if defined __AVX512BW__
+  return (WordLanes)_mm512_maddubs_epi16((__m512i)a, (__m512i)b);
+#else
+  return both_halves(_mm256_maddubs_epi16(LOW_HALF(a), LOW_HALF(b)), _mm256_maddubs_epi16(HIGH_HALF(a), HIGH_HALF(b)));
+#endif
+}
+ALWAYS WordLanes short_add(WordLanes a, WordLanes b) {
+  typedef uint16_t ShortWords __attribute__((ext_vector_type(32)));
+  return (WordLanes)((ShortWords)a + (ShortWords)b);
+}
+/* The sums of both halves of each word. */
+ALWAYS IntLanes words_of_shorts(WordLanes x) { return ((IntLanes)(x << 16) >> 16) + ((IntLanes)x >> 16); }
 
 typedef struct {
   _Alignas(64) uint32_t right[BYTES_WORDS * BYTES_WIDTH];
@@ -60,63 +77,7 @@ ALWAYS bool bytes_line(const float *a, int64_t count, uint8_t *to) {
   return !any;
 }
 
-/* `count` steps of one group of a strip's first vectors. */
-ALWAYS VNNI void bytes_part(int bits, int vectors, int64_t width, const uint8_t *from, int64_t count, uint32_t *to, int32_t *begin) {
-  typedef int8_t SignedLanes __attribute__((ext_vector_type(64)));
-  const WordLanes ones = (WordLanes)0x01010101u, low = (WordLanes)0x0f0f0f0fu, sign = (WordLanes)0x08080808u;
-  WordLanes total[GEMM_MAX_VECTORS];
-  UNROLL for (int j = 0; j < vectors; j++) total[j] = (WordLanes)0;
-  for (; count > 0; count -= 32 / bits, from += width * 4, to += 8 / bits * width)
-    UNROLL for (int j = 0; j < vectors; j++) {
-      WordLanes word = words_at(from + j * LANES * 4);
-      UNROLL for (int half = 0; half < 8 / bits; half++) {
-        WordLanes numbers = bits == 8 ? word : (WordLanes)((SignedLanes)((word >> (4 * half) & low) ^ sign) - (SignedLanes)sign);
-        total[j] = vnni_add(total[j], ones, numbers);
-        *(WordLanes *)(to + half * width + j * LANES) = numbers;
-      }
-    }
-  UNROLL for (int j = 0; j < vectors; j++) *(WordLanes *)(begin + j * LANES) = total[j] * -128u;
-}
-
-ALWAYS VNNI BytesPanel bytes_panel(int vectors, const RoundedProduct *p, uint8_t *strip, const BytesSteps *s, BytesRoom *room) {
-  int64_t width = rounded_width(p), g = s->first / p->group;
-  const uint8_t *from = strip + g * rounded_group_bytes(p) + s->first % p->group / rounded_steps(p) * width * 4;
-  for (int64_t i = 0; i < s->parts; i++, from += rounded_group_bytes(p)) {
-    uint32_t *to = room->right + i * s->words * width;
-    if (p->bits == 4)
-      bytes_part(4, vectors, width, from, s->count, to, room->begin + i * width);
-    else
-      bytes_part(8, vectors, width, from, s->count, to, room->begin + i * width);
-  }
-  return (BytesPanel){room->right, room->begin, strip_scales(p, strip) + g * width, width, s->words, s->parts};
-}
-
-/* Sums of `rows` rows and of `vectors` vectors of columns from `column` on. */
-ALWAYS VNNI void bytes_sums(int rows, int vectors, const BytesPanel *panel, int64_t column, const uint32_t *left, int64_t pitch,
-                            float *sums, int64_t stride, bool adds) {
-  TileSums total;
-  const uint32_t *right = panel->right + column;
-  tile_begin(rows, vectors, total);
-  for (int64_t part = 0; part < panel->parts; part++) {
-    WordLanes sum[GEMM_MAX_ROWS][GEMM_MAX_VECTORS];
-    int64_t at = part * panel->width + column, words = panel->words;
-    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < vectors; j++) sum[i][j] = *(const WordLanes *)(panel->begin + at + j * LANES);
-#pragma clang loop unroll(disable)
-    do {
-      WordLanes by[GEMM_MAX_VECTORS];
-      UNROLL for (int j = 0; j < vectors; j++) by[j] = *(const WordLanes *)(right + j * LANES);
-      UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < vectors; j++) sum[i][j] =
-          vnni_add(sum[i][j], (WordLanes)left[i * pitch], by[j]);
-      left++;
-      right += panel->width;
-    } while (--words);
-    UNROLL for (int j = 0; j < vectors; j++) {
-      Lanes scale = lanes_load(panel->scales + at + j * LANES);
-      UNROLL for (int i = 0; i < rows; i++) total[i][j] += __builtin_convertvector((IntLanes)sum[i][j], Lanes) * scale;
-    }
-  }
-  tile_end(rows, vectors, total, sums, stride, adds);
-}
+typedef WordLanes WordSums[GEMM_MAX_ROWS][GEMM_MAX_VECTORS];
 
 /* Rows of bytes, `pitch` words apart. */
 typedef struct {
@@ -124,31 +85,25 @@ typedef struct {
   int64_t pitch, rows;
 } BytesRows;
 
-/* These by a strip, whose last vectors may be missing: by vectors, as many rows and vectors at once as there are registers for two sums each. */
+/* These by a strip, whose last vectors may be missing. */
 typedef void BytesStrip(const RoundedProduct *p, uint8_t *strip, const BytesSteps *s, const BytesRows *rows, BytesRoom *room);
-#define BYTES_STRIP(rows_at_once, vectors, at_once)                                                                                        \
-  static VNNI __attribute__((noinline)) void bytes_strip_##vectors(const RoundedProduct *p, uint8_t *strip, const BytesSteps *s,           \
-                                                                   const BytesRows *rows, BytesRoom *room) {                               \
-    BytesPanel panel = bytes_panel(vectors, p, strip, s, room);                                                                            \
-    const int64_t stride = (vectors) * LANES;                                                                                              \
-    for (int64_t row = 0; row < rows->rows; row += (rows_at_once))                                                                         \
-      for (int64_t column = 0; column < stride; column += (at_once) * LANES)                                                               \
-        bytes_sums(rows_at_once, at_once, &panel, column, rows->at + row * rows->pitch + s->word, rows->pitch,                             \
-                   room->sums + row * stride + column, stride, s->first > 0);                                                              \
-  }
-#if defined __AVX512BW__
-BYTES_STRIP(8, 1, 1)
-BYTES_STRIP(6, 2, 2)
-BYTES_STRIP(4, 3, 3)
-BYTES_STRIP(3, 4, 4)
-#else
-BYTES_STRIP(3, 1, 1)
-BYTES_STRIP(3, 2, 1)
-BYTES_STRIP(3, 3, 1)
-BYTES_STRIP(3, 4, 1)
-#endif
+#define BYTES(name) vnni_##name
+#define BYTES_TARGET VNNI
+#define BYTES_ADD(sum, a, b) vnni_add(sum, a, b)
+#define BYTES_MOST BYTES_WORDS
+#define BYTES_BEGIN(sum) (sum)
+#define BYTES_END(sum, own) (own)
+#include "kernels/bytes_strip.h"
+#define BYTES(name) short_##name
+#define BYTES_TARGET
+#define BYTES_ADD(sum, a, b) short_add(sum, short_pairs(a, b))
+#define BYTES_MOST SHORT_WORDS
+#define BYTES_BEGIN(sum) ((WordLanes)0)
+#define BYTES_END(sum, own) ((sum) + (WordLanes)words_of_shorts(own))
+#include "kernels/bytes_strip.h"
 _Static_assert(GEMM_MAX_VECTORS == 4 && ROUNDED_BLOCK % 24 == 0 && ROUNDED_SPARE >= 7, "as many kinds, and whole tiles");
-static BytesStrip *const bytes_strip_of[] = {bytes_strip_1, bytes_strip_2, bytes_strip_3, bytes_strip_4};
+static bool bytes_by_vnni(const RoundedProduct *p) { return p->may_be_vnni && has_vnni(); }
+static bool rounded_by_bytes(const RoundedProduct *p) { return rounded_packs_rows(p) && (p->bits == 4 || bytes_by_vnni(p)); }
 
 /* By row of all batches: has it other numbers? */
 static int32_t *bytes_faults(const RoundedProduct *p, void *const *args) { return (int32_t *)((char *)args[p->arg_rows] + rounded_row_faults(p)); }
@@ -158,14 +113,12 @@ static void rounded_item_bytes(const RoundedProduct *p, void *const *args, const
   int64_t word = 0;
   for (int64_t first = 0; first < p->k;) {
     BytesSteps s = bytes_steps(p, first, word);
-    bytes_strip_of[item->stride / LANES - 1](p, strip, &s, rows, room);
+    (bytes_by_vnni(p) ? vnni_strips : short_strips)[item->stride / LANES - 1](p, strip, &s, rows, room);
     first += s.count * s.parts;
     word += s.words * s.parts;
   }
   rounded_finish(p, args, item, room->sums);
 }
-
-static bool rounded_by_bytes(const RoundedProduct *p) { return rounded_packs_rows(p) && p->may_be_vnni && has_vnni(); }
 
 static __attribute__((noinline)) void rounded_run_bytes(const RoundedProduct *p, void *const *args, int64_t begin, int64_t end) {
   BytesRoom room;

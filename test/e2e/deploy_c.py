@@ -165,7 +165,8 @@ class DeployC(unittest.TestCase):
 
     def test_rounded_weights(self):
         body = """h = relu(QuantLinear(70, bits=4, input_bits=none, name="a")(x))
-  z = QuantLinear(3, bits=8, input_bits=none, group=10, name="c")(h)"""
+  h = relu(QuantLinear(40, bits=4, group=14, dynamic=true, name="b")(reshape(concat([h, 2 * h], axis=1), [-1, 2, 70])))
+  z = QuantLinear(3, bits=8, input_bits=none, group=10, name="c")(h[:, 0] + h[:, 1])"""
         self.compare("rnd", vectors("Rnd", "13", "x.npy", body), "x.npy", "x", "z", compilers=COMPILERS[:3])
         self.assertRegex(open(self.path("rnd.c")).read(), "rounded_run")
 

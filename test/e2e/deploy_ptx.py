@@ -407,8 +407,9 @@ train { model = Wide; data = D; batch = 2048; seed = 3; optimizer = sgd(lr=0.1);
                      "s.npy", "x", "z")
 
     def test_quantised(self):
-        """Weights that are rounded to 4 bits alone, and to 8 bits with the inputs: integers."""
+        """Weights that are rounded to 4 bits alone, with rows of inputs, and to 8 bits with the inputs: integers."""
         body = """h = relu(QuantLinear(70, bits=4, input_bits=none, name="a")(x))
+  h = relu(QuantLinear(48, bits=4, group=14, dynamic=true, name="b")(h))
   z = QuantLinear(3, bits=8, name="c")(h)"""
         self.compare("rnd", vectors("Rnd", "13", "x.npy", body), "x.npy", "x", "z")
 

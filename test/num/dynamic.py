@@ -73,6 +73,8 @@ class Rows(support.Case):
         weights = {f"{name}.weight": random.normal(0, 1, (n, k)).astype("f4") for name, n, k, *_ in LAYERS}
         weights |= {f"{name}.bias": random.normal(0, 0 if relative else 1, n).astype("f4") for name, n, *_ in LAYERS}  # what is rounded before it is added has no bound
         weights["a.weight"][3, 32:64] = 0  # a group of zeros
+        weights["h.weight"][5], weights["h.weight"][6] = -7, 7  # the largest sums: 6 beside 7, so that the whole numbers are these
+        weights["h.weight"][5:7, ::515] = 6
         weights["c.weight"][2] *= 1e-30 if relative else 1e-38  # subnormal numbers
         got = self.predict(artifact, x, weights, [f"y{name}" for name, *_ in LAYERS], *self.device)
         for name, _, _, bits, group, input_bits in LAYERS:
@@ -86,6 +88,7 @@ class Rows(support.Case):
 
     def inputs(self, *shape):
         x = {f"x{name}": random.normal(0, 1, (*shape, k)).astype("f4") for name, _, k, *_ in LAYERS}
+        x["xh"][-1] = 3
         for value in x.values():
             value.reshape(-1, value.shape[-1])[:] *= numpy.exp2(random.integers(-20, 20, (value.size // value.shape[-1], 1))).astype("f4")
         return x

@@ -4,16 +4,18 @@ Numbers are small whole numbers times a power of two, so that few bits are lost:
 and where all numbers are 0 and ±1 any scale leaves them. Then most sums are exact, in any order, and so are the values that must come out
 (noise_exact.h). 28 has more digits than e4m3, and halves: they are rounded to even. Most sizes are multiples of 16, as Hopper's products want them, and some are not.
 
-One in seven has products of values rounded to whole numbers in place of that (`fake_quant`), which evaluation on the CPU makes of integers."""
+One in seven has products of values rounded to whole numbers in place of that (`fake_quant`, by row, or with scales for groups), which evaluation makes of integers."""
 import math
 
+import torch
 from generate import Generator
 from operations import OPERATIONS
 from values import CLEAR, Reject
 
 MOST_ELEMENTS, MOST_VALUE = 3000, 500.0
 # where these jump, and they are exact, a value lies on one side of it for everybody
-DEFINED = {"relu", "abs", "leaky_relu", "hardtanh", "clamp", "maximum", "minimum", "less", "greater", "at_least", "above", "l1", "huber", "sign", "fake_quant"}
+DEFINED = {"relu", "abs", "leaky_relu", "hardtanh", "clamp", "maximum", "minimum", "less", "greater", "at_least", "above", "l1", "huber", "sign", "fake_quant",
+           "fake_quant_rows", "fake_quant_groups"}
 PLAIN = {"Linear", "SwiGLU"}
 
 
@@ -69,14 +71,40 @@ class Float8Generator(Generator):
         scale = 2.0 ** -self.random.choice([3, 4, 5, 6])
         return self.add("fake_quant", [x], x.batch, "point", scale=scale, bits=self.random.choice([8, 8, 4]), signed=self.chance(0.8))
 
+    def rounded_rows(self, x):
+        """To whole numbers by row, where the largest of each row is a power of two times the largest whole number, or 0."""
+        x = self.add("hardtanh", [x], x.batch, "point") if self.chance(0.4) else x
+        largest = x.data.abs().amax(-1) if x.rank and x.batch != x.rank - 1 else torch.tensor(math.nan)
+        bits = [bits for bits in (4, 3, 2) if (torch.log2(largest[largest > 0] / (2 ** (bits - 1) - 1)) % 1 == 0).all()]
+        if not bits or largest.isnan().any():
+            raise Reject
+        return self.add("fake_quant_rows", [x], x.batch, "point", bits=bits[0])
+
+    def first_rounded(self, x):
+        choice = self.random.choice(["plain", "one", "one", "rows", "rows"])
+        return x if choice == "plain" else self.rounded(x) if choice == "one" else self.rounded_rows(x)
+
+    def whole_groups(self):
+        """A product by weights with several scales along what is summed up."""
+        x = self.pick()
+        fits = [g for g in (8, 16, 24, 80) if x.rank > 1 and x.shape[-1] % g == 0]
+        if not fits or (x.batch is not None and x.batch >= x.rank - 1):
+            raise Reject
+        shape = [self.size(), x.shape[-1]]
+        w = self.leaf("param", "f32", shape, scale=1 / math.sqrt(shape[1]))
+        w = self.add("fake_quant_groups", [w], None, "point", groups=math.prod(shape) // self.random.choice(fits), bits=self.random.choice([4, 8]), scale=2.0 ** -self.random.choice([3, 4, 5]), shape=shape)
+        return self.add("matmul_transposed", [self.first_rounded(x), w], x.batch, "product")
+
     def whole(self):
         """A product that evaluation on the CPU makes of integers."""
+        if self.chance(0.4):
+            return self.whole_groups()
         x = self.pick()
         if x.rank < 2 or (x.batch is not None and x.batch >= x.rank - 1):
             raise Reject
         w = self.leaf("param", "f32", [x.shape[-1], self.size()], scale=1 / math.sqrt(x.shape[-1]))
         w = self.rounded(w) if self.chance(0.9) else w
-        return self.add("matmul", [self.rounded(x) if self.chance(0.8) else x, w], x.batch, "product")
+        return self.add("matmul", [self.first_rounded(x), w], x.batch, "product")
 
     def product(self):
         return self.whole() if self.kind == "whole numbers" and self.chance(0.7) else super().product()
@@ -152,7 +180,8 @@ def generate(seed, samplewise=None):
         if g.values and (g.has_product() or g.kind == "whole numbers"):
             break
         g.attempt(lambda: g.input("f32", [g.size()]))
-        g.attempt(lambda: g.linear(g.random.choice(g.floats())))
+        if g.floats():
+            g.attempt(lambda: g.linear(g.random.choice(g.floats())))
     g.finish()
     g.recipe()
     return g.program

@@ -122,6 +122,31 @@ operation("fake_quant", lambda a, k: f"fake_quant({a[0]}, {k['scale']}, bits={k[
           lambda a, k: nearest((a[0] / k["scale"] - (a[0] / k["scale"]).floor() - 0.5).abs()))
 
 
+def row_steps(x, k):
+    return x.detach().abs().amax(-1, keepdim=True).clamp_min(1e-30) / whole_numbers({**k, "signed": True})[1]
+
+
+def far_from_ties(x, step):
+    return nearest((x / step - (x / step).floor() - 0.5).abs())
+
+
+operation("fake_quant_rows", lambda a, k: f"fake_quant_rows({a[0]}, bits={k['bits']})", lambda a, k: fake_quant(a, {**k, "signed": True, "scale": row_steps(a[0], k)}),
+          lambda a, k: far_from_ties(a[0], row_steps(a[0], k)))
+
+
+def group_steps(k):
+    """Two scales in turn, powers of two."""
+    return k["scale"] * (1 + torch.arange(k["groups"]) % 2).reshape(-1, 1)
+
+
+def fake_quant_groups(a, k):
+    return fake_quant([a[0].reshape(k["groups"], -1)], {**k, "signed": True, "scale": group_steps(k)}).reshape(a[0].shape)
+
+
+operation("fake_quant_groups", lambda a, k: f"reshape(fake_quant(reshape({a[0]}, [{k['groups']}, -1]), f32(1 + iota([{k['groups']}], axis=0) % 2) * {k['scale']}, bits={k['bits']}, axis=0), {literal(k['shape'])})",
+          fake_quant_groups, lambda a, k: far_from_ties(a[0].reshape(k["groups"], -1), group_steps(k)))
+
+
 # ── reductions; attribute axis: a list, or absent for all ──
 def over(function):
     def meaning(a, k):
