@@ -81,11 +81,20 @@ void recipe_apply_prune(Builder *b, Node *param, bool is_named, bool is_frozen) 
 }
 
 /* ── the last layers ────────────────────────────────────────────────────────────────────────── */
-/* The trained matrix that a product's operand is a view of; NULL: it is none. */
-static const Node *trained_matrix(const Node *node) {
-  while (node->op == OP_RESHAPE || node->op == OP_TRANSPOSE || node->op == OP_CAST || node->op == OP_SLICE || node->op == OP_BROADCAST)
-    node = node->input[0];
-  return node->op == OP_PARAM && node->type.shape.rank >= 2 && !node_is_frozen(node) ? node : NULL;
+/* By node: the trained matrix that it is, by moves and arithmetic with other weights, such as rounding; NULL: it is none. */
+static const Node **find_matrices(Arena *arena, const Graph *graph) {
+  const Node **matrix = ARENA_ARRAY(arena, const Node *, graph->nodes.count);
+  bool *is_weight = ARENA_ARRAY(arena, bool, graph->nodes.count);
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    OpClass class = op_info[node->op].op_class;
+    is_weight[i] = node_is_leaf(node) ? node->op != OP_INPUT : node->op != OP_RANDOM;
+    for (int k = 0; k < node->input_count; k++) is_weight[i] &= is_weight[node->input[k]->id];
+    if (node->op == OP_PARAM && node->type.shape.rank >= 2 && !node_is_frozen(node)) matrix[i] = node;
+    for (int k = 0; k < node->input_count && is_weight[i] && (class == CLASS_POINTWISE || class == CLASS_MOVE); k++)
+      if (!matrix[i]) matrix[i] = matrix[node->input[k]->id];
+  }
+  return matrix;
 }
 
 static bool is_product(const Node *node) {
@@ -93,25 +102,26 @@ static bool is_product(const Node *node) {
 }
 
 /* By node: is there a product with another weight between it and what the graph is for? Nodes stand behind their operands. */
-static bool *find_inner(Arena *arena, const Graph *graph) {
+static bool *find_inner(Arena *arena, const Graph *graph, const Node *const *matrix) {
   const bool *live = graph_find_live(graph, arena);
   bool *inner = ARENA_ARRAY(arena, bool, graph->nodes.count);
   for (int i = graph->nodes.count - 1; i >= 0; i--) {
     const Node *node = graph->nodes.at[i];
     for (int k = 0; k < node->input_count && live[i]; k++)
-      inner[node->input[k]->id] |= inner[i] || (is_product(node) && trained_matrix(node->input[1 - k]));
+      inner[node->input[k]->id] |= inner[i] || (is_product(node) && matrix[node->input[1 - k]->id]);
   }
   return inner;
 }
 
 /* By node: a weight whose outputs are, through no other weight, those of the model: classes, pixels, words. */
 static bool *find_outputs(Arena *arena, const Graph *graph) {
-  const bool *inner = find_inner(arena, graph), *live = graph_find_live(graph, arena);
+  const Node **matrix = find_matrices(arena, graph);
+  const bool *inner = find_inner(arena, graph, matrix), *live = graph_find_live(graph, arena);
   bool *outputs = ARENA_ARRAY(arena, bool, graph->nodes.count);
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     for (int k = 0; k < 2 && live[i] && is_product(node) && !inner[i]; k++) {
-      const Node *weight = trained_matrix(node->input[k]);
+      const Node *weight = matrix[node->input[k]->id];
       if (weight) outputs[weight->id] = true;
     }
   }

@@ -140,6 +140,10 @@ class Prune(support.Case):
         self.assertIn("warning: outputs of the model are pruned: the channels of 'a.weight', 'b.weight'", done.stderr)
         self.assertNotIn("prune", compiled(two, 'magnitude(structure=channel) on "fc1.*"').stderr)
         self.assertNotIn("prune", compiled(two, "magnitude").stderr)
+        rounded = two.replace("Linear(", "QuantLinear(")  # rounded weights are weights
+        self.assertIn("prune leaves 'a.weight', 'b.weight' alone", compiled(rounded).stderr)
+        self.assertNotIn("prune", compiled(rounded, 'magnitude(structure=channel) on "fc1.*"').stderr)
+        self.assertIn("the channels of 'a.weight', 'b.weight' are", compiled(rounded.replace("(10,", "(10, dynamic=true,"), 'magnitude(structure=channel) on "*.weight"').stderr)
         tied = """  param e: [12, 6] = normal(0.1)
   w = Linear(6, name="fc1")(mean(embed(e, i32(abs(flatten(x, from=1)[:, 0:4]) < 1)), axis=1))
   loss = mean(cross_entropy((w @ transpose(e))[:, 0:7], y))

@@ -43,3 +43,4 @@ defect("samples-spread-level", "passes/samples.c", "x->level + (x->kind == SAMPL
 defect("init-infinite", "plan/plan_print.c", "  if (isfinite(value))\n    plan_print_number(out, value);\n  else", "  if (!isnan(value))\n    plan_print_number(out, value);\n  else", "py test/num/nonfinite.py")
 defect("init-type", "ir/infer.c", "  return !is_const || infer_value(in, in->given->dtype, args->floats[0]);", "  return true || is_const || args;", "unit ir_infer")
 defect("init-far", "runtime/execute/init.c", "value = value > low ? value < high ? value : high : value <= low ? low : 0;", "value = value > low ? value < high ? value : high : low;", "unit runtime_init")
+defect("prune-rounded", "frontend/recipe_prune.c", "(class == CLASS_POINTWISE || class == CLASS_MOVE); k++)", "class == CLASS_MOVE; k++)", "py test/e2e/prune.py")
