@@ -8,7 +8,8 @@
 #include <string.h>
 
 _Static_assert((int)ROUNDED_ANY == (int)FIRST_ANY && (int)ROUNDED_BF16 == (int)FIRST_BF16 && (int)ROUNDED_WHOLE == (int)FIRST_WHOLE &&
-                   (int)ROUNDED_WHOLE_RULE == (int)FIRST_WHOLE_RULE,
+                   (int)ROUNDED_WHOLE_RULE == (int)FIRST_WHOLE_RULE && (int)ROUNDED_BYTE == (int)FIRST_BYTE &&
+                   (int)ROUNDED_BYTE_RULE == (int)FIRST_BYTE_RULE,
                "the pass knows the kernel");
 
 /* Without the places of its arguments. */

@@ -52,7 +52,8 @@ static int64_t rounded_number_bytes(const Contract *c, const Packing *p) { retur
 
 /* That a number of a is the sum of; a whole number of 8 bits is bf16 as it is. */
 static int terms(const Contract *c) {
-  if (node_attr(c->node, ATTR_ROUNDED)->ints[ROUNDED_FIRST] == ROUNDED_WHOLE) return 1;
+  int64_t first = node_attr(c->node, ATTR_ROUNDED)->ints[ROUNDED_FIRST];
+  if (first == ROUNDED_WHOLE || first == ROUNDED_BYTE) return 1;
   return c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0) ? 2 : 3;
 }
 

@@ -6,7 +6,7 @@
  *   BYTES_END(sum, own)        and become sums of 32 bits, one for each word, so */
 
 /* `count` steps of one group of a strip's first vectors. */
-ALWAYS BYTES_TARGET void BYTES(part)(int bits, int vectors, int64_t width, const uint8_t *from, int64_t count, uint32_t *to, int32_t *begin) {
+ALWAYS BYTES_TARGET void BYTES(part)(int bits, int vectors, int64_t width, const uint8_t *from, int64_t count, int32_t offset, uint32_t *to, int32_t *begin) {
   typedef int8_t SignedLanes __attribute__((ext_vector_type(64)));
   const WordLanes ones = (WordLanes)0x01010101u, low = (WordLanes)0x0f0f0f0fu, sign = (WordLanes)0x08080808u;
   WordLanes total[GEMM_MAX_VECTORS];
@@ -20,7 +20,7 @@ ALWAYS BYTES_TARGET void BYTES(part)(int bits, int vectors, int64_t width, const
         *(WordLanes *)(to + half * width + j * LANES) = numbers;
       }
     }
-  UNROLL for (int j = 0; j < vectors; j++) *(WordLanes *)(begin + j * LANES) = total[j] * -128u;
+  UNROLL for (int j = 0; j < vectors; j++) *(WordLanes *)(begin + j * LANES) = total[j] * (uint32_t)-offset;
 }
 
 ALWAYS BYTES_TARGET BytesPanel BYTES(panel)(int vectors, const RoundedProduct *p, uint8_t *strip, const BytesSteps *s, BytesRoom *room) {
@@ -29,9 +29,9 @@ ALWAYS BYTES_TARGET BytesPanel BYTES(panel)(int vectors, const RoundedProduct *p
   for (int64_t i = 0; i < s->parts; i++, from += rounded_group_bytes(p)) {
     uint32_t *to = room->right + i * s->words * width;
     if (p->bits == 4)
-      BYTES(part)(4, vectors, width, from, s->count, to, room->begin + i * width);
+      BYTES(part)(4, vectors, width, from, s->count, rounded_offset(p), to, room->begin + i * width);
     else
-      BYTES(part)(8, vectors, width, from, s->count, to, room->begin + i * width);
+      BYTES(part)(8, vectors, width, from, s->count, rounded_offset(p), to, room->begin + i * width);
   }
   return (BytesPanel){room->right, room->begin, strip_scales(p, strip) + g * width, width, s->words, s->parts};
 }

@@ -1,9 +1,9 @@
-/* rounded_bytes: the part of rounded_x86.c for rows whose numbers are whole, of -128 to 127, on processors that multiply bytes: by vpdpbusd, or
+/* rounded_bytes: the part of rounded_x86.c for rows whose numbers are whole, of -128 to 127 or 0 to 255, on processors that multiply bytes: by vpdpbusd, or
  * weights of 4 bits by vpmaddubsw, whose products add up to 16 bits (Intel SDM, volume 2):
  *
  *   sum over groups of s (sum of n_a n)
  *
- * The sum within a group, or within BYTES_DEPTH steps of a longer one, is exact. n_a is made unsigned by an offset of 128, and the sums of n
+ * The sum within a group, or within BYTES_DEPTH steps of a longer one, is exact. n_a is made unsigned by an offset, and the sums of n
  * that this adds are taken off first. Blocks of rows with other numbers, or NaN, are computed in f32. */
 #include "kernels/vnni_x86.h"
 #if defined __AVX2__
@@ -58,7 +58,7 @@ static BytesSteps bytes_steps(const RoundedProduct *p, int64_t first, int64_t wo
 }
 
 /* `count` numbers as bytes, and up to a whole vector what is there already; false: some are no such numbers. */
-ALWAYS bool bytes_line(const float *a, int64_t count, uint8_t *to) {
+ALWAYS bool bytes_line(const float *a, int64_t count, int32_t offset, uint8_t *to) {
   typedef uint8_t Bytes __attribute__((ext_vector_type(16), aligned(1)));
   IntLanes bad = (IntLanes)0;
   for (int64_t i = 0; i < count; i += LANES) {
@@ -67,10 +67,10 @@ ALWAYS bool bytes_line(const float *a, int64_t count, uint8_t *to) {
       x = lanes_load(a + i);
     else
       for (int64_t lane = 0; i + lane < count; lane++) x[lane] = a[i + lane];
-    IntLanes is_within = (x >= -128) & (x <= 127);
+    IntLanes is_within = (x >= (float)-offset) & (x <= (float)(255 - offset));
     IntLanes whole = __builtin_convertvector((Lanes)((IntLanes)x & is_within), IntLanes);
     bad |= ~is_within | (__builtin_convertvector(whole, Lanes) != x);
-    *(Bytes *)(to + i) = __builtin_convertvector(whole + 128, Bytes);
+    *(Bytes *)(to + i) = __builtin_convertvector(whole + offset, Bytes);
   }
   int any = 0;
   for (int lane = 0; lane < LANES; lane++) any |= bad[lane];
@@ -145,7 +145,7 @@ void rounded_rows_run(const RoundedProduct *p, void *const *args, int64_t begin,
     uint32_t *to = (uint32_t *)args[p->arg_rows] + begin * words;
     const float *a = (const float *)args[p->arg_a] + begin * p->k;
     bool is_whole = true;
-    for (int64_t run = 0; run < runs; run++) is_whole &= bytes_line(a + run * count, count, (uint8_t *)(to + run * each));
+    for (int64_t run = 0; run < runs; run++) is_whole &= bytes_line(a + run * count, count, rounded_offset(p), (uint8_t *)(to + run * each));
     bytes_faults(p, args)[begin] = !is_whole;
   }
 }

@@ -16,8 +16,8 @@ enum {
   ROUNDED_ROW = 1 << 15,  /* steps of k of such a row, at most */
   ROUNDED_SPARE = 8       /* rows behind those of bytes, so that a tile may stick out */
 };
-/* What the numbers of a are: any; all bf16; whole numbers of -128 to 127, or NaN; the same as a rule. As passes/integers.h has them. */
-enum { FIRST_ANY, FIRST_BF16, FIRST_WHOLE, FIRST_WHOLE_RULE };
+/* What the numbers of a are, as passes/integers.h has it: any; all bf16; whole numbers of -128 to 127, or NaN; the same as a rule; of 0 to 255. */
+enum { FIRST_ANY, FIRST_BF16, FIRST_WHOLE, FIRST_WHOLE_RULE, FIRST_BYTE, FIRST_BYTE_RULE };
 
 /* What ftc says of one product; codegen/host_rounded.c writes it field by field in this order. */
 typedef struct {
@@ -69,8 +69,10 @@ static inline int64_t rounded_items(const RoundedProduct *p) {
 
 /* Are rows of a made bytes first, by a launch of its own? One row alone is not. */
 static inline bool rounded_packs_rows(const RoundedProduct *p) {
-  return (p->first == FIRST_WHOLE || p->first == FIRST_WHOLE_RULE) && p->m > 1 && !p->ta;
+  return p->first >= FIRST_WHOLE && p->m > 1 && !p->ta;
 }
+/* What makes its whole numbers unsigned bytes. */
+static inline int32_t rounded_offset(const RoundedProduct *p) { return p->first >= FIRST_BYTE ? 0 : 128; }
 /* Words of such a row, four steps of k each, in groups as weights have them; the place behind the last number is written up to a vector, and rows
  * are no multiple of 128 bytes apart, so that they share no set of a cache. Then, for each row, whether it has other numbers. */
 static inline int64_t rounded_row_words(const RoundedProduct *p) {

@@ -311,11 +311,12 @@ static Node *with_rounded(Graph *fresh, const Node *old, Node **inputs, const Ro
 /* The same, of the whole numbers of a first operand that was rounded for each row; NULL: it was not. */
 static Node *with_whole_rows(Graph *fresh, const Node *old, Node **inputs, const Rounded r[2]) {
   int last = old->type.shape.rank - 1;
-  if (old->op != OP_DOT || node_int(old, ATTR_TRANS_A, 0) || r[0].low < -128 || r[0].high > 127 || !scale_is_in_place(&r[0]) ||
+  bool is_byte = r[0].high > 127;
+  if (old->op != OP_DOT || node_int(old, ATTR_TRANS_A, 0) || !integers_fit_byte(r[0].low, r[0].high) || !scale_is_in_place(&r[0]) ||
       !scales_sums(&r[0], last))
     return NULL;
   Node *rows[] = {whole_operand(fresh, &r[0]), inputs[1]};
-  Node *product = with_rounded(fresh, old, rows, &r[1], r[0].is_known ? ROUNDED_WHOLE_RULE : ROUNDED_WHOLE);
+  Node *product = with_rounded(fresh, old, rows, &r[1], (is_byte ? ROUNDED_BYTE : ROUNDED_WHOLE) + (r[0].is_known ? 1 : 0));
   return product ? times_scale(fresh, product, &r[0], last, last) : NULL;
 }
 

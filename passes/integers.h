@@ -19,8 +19,8 @@ enum { INTEGERS_SURE = 4, INTEGERS_COUNT = 5 };
  * are. */
 enum { ROUNDED_LOW, ROUNDED_HIGH, ROUNDED_GROUP, ROUNDED_FIRST, ROUNDED_COUNT };
 /* The first operand's: any of f32; all of bf16; whole numbers of -128 to 127, or NaN; the same as a rule, with others where nothing has
- * been observed yet. */
-enum { ROUNDED_ANY, ROUNDED_BF16, ROUNDED_WHOLE, ROUNDED_WHOLE_RULE };
+ * been observed yet; and whole numbers of 0 to 255 likewise. */
+enum { ROUNDED_ANY, ROUNDED_BF16, ROUNDED_WHOLE, ROUNDED_WHOLE_RULE, ROUNDED_BYTE, ROUNDED_BYTE_RULE };
 
 /* Is there a kernel of integers for this contraction in its layout? */
 bool integers_have_kernel(const Node *contraction, bool for_gpu);
