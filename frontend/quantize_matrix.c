@@ -146,7 +146,7 @@ Node *quantize_product(Builder *b, Node *x, Node *y, Loc loc) {
   if (x->type.shape.rank == 2 && !read_rounded(b, &x, 1, &first, loc)) return NULL;
   if (y->type.shape.rank == 2 && !read_rounded(b, &y, 0, &second, loc)) return NULL;
   if (bits_of_rows(b, first)) {
-    builder_fail(b, loc, "quantize: '%s' is the first operand of this product, and d rounds the rows of what is the first: give it a form without a, w%d",
+    builder_fail(b, loc, "quantize: '%s' is the first operand of this product, and dynamic inputs (d) are the rows that a second operand multiplies: give it a form without a, w%d",
                  node_str(first->param, ATTR_NAME), find_matrix_rule(b, node_str(first->param, ATTR_NAME))->form.bits);
     return NULL;
   }

@@ -506,21 +506,19 @@ static __attribute__((noinline)) void rounded_run_row(const RoundedProduct *p, v
   }
 }
 
-static void rounded_item_any(const RoundedProduct *p, void *const *args, const RoundedItem *item, PanelRoom *room) {
-  const float *a = rounded_left(p, args, item);
-  uint8_t *strip = strip_of(p, args, item->batch * rounded_strips(p) + item->strip);
-  if (p->m > ROUNDED_FEW) {
-    rounded_item_panels(p, args, item, a, strip, room);
-    return;
-  }
-  few_rows_of[p->bits == 8][p->m - 1](p, a, strip, room->sums, item->stride);
-  rounded_finish(p, args, item, room->sums);
-}
-
+/* Of any a. */
 static __attribute__((noinline)) void rounded_run_any(const RoundedProduct *p, void *const *args, int64_t begin, int64_t end) {
-  for (PanelRoom room; begin < end; begin++) {
+  PanelRoom room;
+  for (; begin < end; begin++) {
     RoundedItem item = rounded_item(p, begin);
-    rounded_item_any(p, args, &item, &room);
+    const float *a = rounded_left(p, args, &item);
+    uint8_t *strip = strip_of(p, args, item.batch * rounded_strips(p) + item.strip);
+    if (p->m > ROUNDED_FEW) {
+      rounded_item_panels(p, args, &item, a, strip, &room);
+      continue;
+    }
+    few_rows_of[p->bits == 8][p->m - 1](p, a, strip, room.sums, item.stride);
+    rounded_finish(p, args, &item, room.sums);
   }
 }
 
