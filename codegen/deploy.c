@@ -112,12 +112,10 @@ void deploy_section(const char *name, const Text *bytes, Text *out) {
 }
 
 /* The kernel that looks at the caller's values. The tables are in the C header that ftrun deploy writes. */
-static bool add_ptx(Module *module) {
+static void add_ptx(Module *module) {
   static const char check[] = "ft_deploy_check";
-  if (!module_specialise(module, "deploy_ptx", check, "")) return false;
-  LLVMSetFunctionCallConv(LLVMGetNamedFunction(module->llvm, check), PTX_CALL_KERNEL);
+  module_specialise(module, "deploy_ptx", check, "");
   VEC_PUSH(module->arena, module->kernels, check);
-  return true;
 }
 
 bool deploy_add(Module *const *modules, int count, const Plan *plan, const Text *onnx) {
@@ -129,7 +127,10 @@ bool deploy_add(Module *const *modules, int count, const Plan *plan, const Text 
     if (inference.graph->steps.at[inference.steps.at[i]].arg_count > DEPLOY_MOST_ARGS)
       return deploy_refuse(first, "a kernel has more than 256 operands");
   for (int i = 0; i < count; i++) keep_kernels(modules[i], plan, inference.graph);
-  if (first->target == TARGET_PTX) return add_ptx(first);
+  if (first->target == TARGET_PTX) {
+    add_ptx(first);
+    return true;
+  }
   Text text = {0};
   write_tables(first->arena, plan, &inference, &text);
   if (onnx) deploy_section(".ft_onnx", onnx, &text);

@@ -106,7 +106,6 @@ LLVMValueRef module_kernel(Module *module, const char *name, LLVMTypeRef type) {
 LLVMValueRef module_helper(Module *module, const char *name, LLVMTypeRef type) {
   LLVMValueRef function = LLVMGetNamedFunction(module->llvm, name);
   if (!function) function = LLVMAddFunction(module->llvm, name, type);
-  LLVMSetLinkage(function, LLVMInternalLinkage);
   add_enum_attribute(module, function, (unsigned)LLVMAttributeFunctionIndex, "alwaysinline", 0);
   add_enum_attribute(module, function, (unsigned)LLVMAttributeFunctionIndex, "nounwind", 0);
   return function;
@@ -171,13 +170,42 @@ static void rename_with_prefix(LLVMValueRef value, const char *prefix, const cha
   LLVMSetValueName2(value, fresh, strlen(fresh));
 }
 
-bool module_specialise(Module *module, const char *name, const char *prefix, const char *suffix) {
-  LLVMModuleRef parsed = parse_embedded(module, name, bitcode_form(module));
+void module_specialise(Module *module, const char *name, const char *prefix, const char *suffix) {
+  ModuleBody body = {name, prefix, arena_strdup(module->arena, suffix), {0}};
+  VEC_PUSH(module->arena, module->bodies, body);
+}
+
+void module_define_constants(Module *module, const char *suffix, const Constant *constants, int count) {
+  int last = module->bodies.count - 1;
+  while (strcmp(module->bodies.at[last].suffix, suffix)) last--;
+  for (int i = 0; i < count; i++) {
+    Constant constant = {arena_strdup(module->arena, constants[i].name), constants[i].value};
+    VEC_PUSH(module->arena, module->bodies.at[last].constants, constant);
+  }
+}
+
+/* Calls of a body's constants become numbers before anything is inlined: they are half of all its calls. */
+static void put_constants(const ModuleBody *body, LLVMModuleRef parsed) {
+  for (int i = 0; i < body->constants.count; i++) {
+    LLVMValueRef function = LLVMGetNamedFunction(parsed, body->constants.at[i].name);
+    for (LLVMUseRef use; function && (use = LLVMGetFirstUse(function));) {
+      LLVMValueRef call = LLVMGetUser(use);
+      uint64_t value = (uint64_t)body->constants.at[i].value;
+      LLVMReplaceAllUsesWith(call, LLVMConstInt(LLVMTypeOf(call), value, true));
+      LLVMInstructionEraseFromParent(call);
+    }
+    if (function) LLVMDeleteFunction(function);
+  }
+}
+
+static bool link_body(Module *module, const ModuleBody *body) {
+  LLVMModuleRef parsed = parse_embedded(module, body->name, bitcode_form(module));
   if (!parsed) return false;
+  put_constants(body, parsed);
   for (LLVMValueRef f = LLVMGetFirstFunction(parsed); f; f = LLVMGetNextFunction(f))
-    rename_with_prefix(f, prefix, suffix);
+    rename_with_prefix(f, body->prefix, body->suffix);
   for (LLVMValueRef g = LLVMGetFirstGlobal(parsed); g; g = LLVMGetNextGlobal(g))
-    rename_with_prefix(g, prefix, suffix);
+    rename_with_prefix(g, body->prefix, body->suffix);
   /* math functions that the body calls come with the math bitcode */
   for (LLVMValueRef f = LLVMGetFirstFunction(parsed); f; f = LLVMGetNextFunction(f)) {
     size_t length;
@@ -199,13 +227,17 @@ static bool link_embedded(Module *module, const char *name, const char *form) {
 }
 
 bool module_link(Module *module) {
+  for (int i = 0; i < module->bodies.count; i++)
+    if (!link_body(module, &module->bodies.at[i])) return false;
   if (module->needs_math && !link_embedded(module, "math", bitcode_form(module))) return false;
   if (module->is_portable && module->needs_library && !link_embedded(module, "x86", "portable")) return false;
   for (LLVMValueRef f = LLVMGetFirstFunction(module->llvm); f; f = LLVMGetNextFunction(f)) {
     size_t length;
     if (LLVMIsDeclaration(f)) continue;
     set_target_attributes(module, f);
-    if (!is_kernel(module, LLVMGetValueName2(f, &length))) LLVMSetLinkage(f, LLVMInternalLinkage);
+    bool is_entry = is_kernel(module, LLVMGetValueName2(f, &length));
+    if (!is_entry) LLVMSetLinkage(f, LLVMInternalLinkage);
+    if (is_entry && module->target == TARGET_PTX) LLVMSetFunctionCallConv(f, PTX_CALL_KERNEL);
   }
   return true;
 }

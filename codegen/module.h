@@ -6,6 +6,17 @@
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>
 
+/* An `int name(void)` of a kernel body in C, which always returns the same. */
+typedef struct {
+  const char *name;
+  int64_t value;
+} Constant;
+/* A use of kernels/<name>.c, whose names that begin with `prefix` get `suffix` appended. */
+typedef struct {
+  const char *name, *prefix, *suffix;
+  VEC(Constant) constants;
+} ModuleBody;
+
 typedef struct {
   Arena *arena;
   Diag *diag;
@@ -23,12 +34,16 @@ typedef struct {
   int only_tile, only_splits; /* PTX, for tests: the products' tile, from 1; 0: the best */
   int vector_bytes;           /* host: width of a vector register */
   bool is_portable;           /* host: written as C, too, so that code of kernels/..._x86.c is in the module */
+  int64_t load;               /* what LLVM has to do for it, in microseconds or so */
+  VEC(ModuleBody) bodies;     /* what module_link takes from kernels/ */
   VEC(const char *) kernels;  /* names of the entry points, */
   VEC(const char *) paired;   /* PTX: and of those whose blocks form clusters of two, */
   VEC(const char *) ordinary; /* … and of those that are never begun early (codegen/ptx_text.h); */
   VEC(struct Join *) joins;   /* in the program's first module: its joined kernels (codegen/join.h), */
   VEC(struct ChainLaunch *) chained; /* … and launches that go by rows (codegen/chain.h) */
 } Module;
+
+enum { PTX_CALL_KERNEL = 71 }; /* LLVM's calling convention of entry points */
 
 enum { MAX_LAUNCHES = 4 };
 /* What the kernel of one node runs as: one or more launches (or library calls) in order. Each takes
@@ -75,7 +90,8 @@ void module_load_pointers(Module *module, LLVMBuilderRef builder, LLVMValueRef a
                           LLVMValueRef *out);
 /* The address of constant data of these fields. */
 LLVMValueRef module_constant(Module *module, const char *name, LLVMValueRef *field, int count);
-/* An internal function (epilogues and other callbacks of a kernel body in C): always inlined. */
+/* A function (epilogues and other callbacks of a kernel body in C) that is always inlined, and internal after
+ * module_link. */
 LLVMValueRef module_helper(Module *module, const char *name, LLVMTypeRef type);
 
 /* Whether registers, or a C compiler in their place, are for the tiles of kernels/conv_x86.c. */
@@ -87,13 +103,15 @@ bool module_leaves_out(const Module *module, const char *choice);
 void module_parameter(Module *module, LLVMValueRef function, int parameter, const char *name,
                       uint64_t value);
 
-/* The bitcode of kernels/<name>.c, specialised: it is parsed, its functions and globals whose names
- * begin with `prefix` get `suffix` appended (so that one body may be specialised several times) and
- * it is linked in at once. Returns false, with a diagnostic, if it is not embedded. */
-bool module_specialise(Module *module, const char *name, const char *prefix, const char *suffix);
+/* Asks for the bitcode of kernels/<name>.c, specialised: its functions and globals whose names begin
+ * with `prefix` get `suffix` appended, so that one body may be specialised several times. */
+void module_specialise(Module *module, const char *name, const char *prefix, const char *suffix);
+/* What these functions of the body that was specialised last under this suffix return. */
+void module_define_constants(Module *module, const char *suffix, const Constant *constants, int count);
 /* diag_error without a place, from any of the threads that compile modules. */
 void module_error(Module *module, const char *what, const char *detail);
 
-/* Links what module_function asked for and makes all but the kernels internal. Once, at the end. */
+/* Links what module_function and module_specialise asked for and makes all but the kernels internal. Once, at
+ * the end, on any thread. Returns false, with a diagnostic, if something is not embedded. */
 bool module_link(Module *module);
 #endif

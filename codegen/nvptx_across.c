@@ -29,7 +29,7 @@ void nvptx_across_define(Contract *c, int64_t blocks, const char *behind_name, i
       {"gemm_b_source_pitch", c->b.pitch},
       {"gemm_b_source_deep", c->b.is_deep},
   };
-  callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
+  module_define_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
   callback_pointer(c->job, c->suffix, "gemm_source_b", c->b.argument, 0);
   callback_pointer(c->job, c->suffix, "gemm_packed_b", nvptx_across_weights(c), 0);
   callback_pointer(c->job, c->suffix, behind_name, nvptx_across_weights(c), behind);

@@ -327,7 +327,7 @@ static void nvptx_attention_define_constants(Attention *a) {
                                : a->part == PART_BACKWARD_KEYS ? a->form.heads
                                                                : a->form.groups},
   };
-  callback_constants(a->job->module, a->suffix, constants, sizeof constants / sizeof *constants);
+  module_define_constants(a->job->module, a->suffix, constants, sizeof constants / sizeof *constants);
 }
 
 /* Of one f32 for each query of each head. */
@@ -346,7 +346,7 @@ static void define_tensors(Attention *a) {
     callback_pointer(a->job, a->suffix, name, place->argument, place->start * a->bytes);
     for (int i = 0; i < 3; i++) {
       snprintf(name, sizeof name, "attention_%s%s", tensor_names[t], endings[i]);
-      callback_constants(a->job->module, a->suffix, &(Constant){name, steps[i]}, 1);
+      module_define_constants(a->job->module, a->suffix, &(Constant){name, steps[i]}, 1);
     }
   }
   int behind = results + count, first_map = a->job->map_count ? behind + 1 : 0;
@@ -449,7 +449,7 @@ static bool emit_lists(Attention *a) {
   job->map_count = 0;
   snprintf(name, sizeof name, "%s%s_tiles", job->name, endings[a->part]);
   snprintf(a->suffix, sizeof a->suffix, "__%s", name);
-  if (!module_specialise(job->module, "attention_tiles_ptx", "attention_", a->suffix)) return false;
+  module_specialise(job->module, "attention_tiles_ptx", "attention_", a->suffix);
   nvptx_attention_define_constants(a);
   define_tensors(a);
   Entry entry;
@@ -482,7 +482,7 @@ static bool nvptx_attention_emit_part(Attention *a, AttentionPart part) {
   snprintf(a->suffix, sizeof a->suffix, "__%s", name);
   nvptx_attention_make_maps(a);
   const char *body = a->unit == UNIT_WGMMA ? bodies_wgmma[part] : bodies[a->unit];
-  if (!module_specialise(job->module, body, "attention_", a->suffix)) return false;
+  module_specialise(job->module, body, "attention_", a->suffix);
   nvptx_attention_define_constants(a);
   if (a->unit == UNIT_WGMMA) nvptx_define_waits(job, a->suffix, "attention", name);
   define_tensors(a);

@@ -8,17 +8,6 @@ static void suffixed(char *out, const char *name, const char *suffix) {
   snprintf(out, MAX_NAME, "%s%s", name, suffix);
 }
 
-void callback_constants(Module *module, const char *suffix, const Constant *constants, int count) {
-  char full[MAX_NAME];
-  LLVMTypeRef word = module->i32, type = LLVMFunctionType(word, NULL, 0, false);
-  for (int i = 0; i < count; i++) {
-    suffixed(full, constants[i].name, suffix);
-    LLVMBuilderRef b = module_begin(module, module_helper(module, full, type));
-    LLVMBuildRet(b, LLVMConstInt(word, (uint64_t)constants[i].value, true));
-    LLVMDisposeBuilder(b);
-  }
-}
-
 void callback_open(Job *job, Emitter *emitter, const char *suffix, const char *name,
                    LLVMTypeRef result, LLVMTypeRef *parameters, int count, const Graph *body) {
   Module *module = job->module;
@@ -87,8 +76,9 @@ void callback_call(Entry *entry, const char *suffix, const char *name, LLVMValue
   char full[MAX_NAME];
   suffixed(full, name, suffix);
   LLVMTypeRef type = LLVMFunctionType(module->nothing, types, (unsigned)count + 1, false);
-  LLVMBuildCall2(entry->b, type, LLVMGetNamedFunction(module->llvm, full), arguments,
-                 (unsigned)count + 1, "");
+  LLVMValueRef function = LLVMGetNamedFunction(module->llvm, full);
+  if (!function) function = LLVMAddFunction(module->llvm, full, type);
+  LLVMBuildCall2(entry->b, type, function, arguments, (unsigned)count + 1, "");
 }
 
 void callback_call_block(Entry *entry, const char *suffix, const char *name, LLVMValueRef panels) {

@@ -5,11 +5,6 @@
 #define FT_CODEGEN_NVPTX_CALLBACK_H
 #include "codegen/nvptx_private.h"
 
-typedef struct {
-  const char *name;
-  int64_t value;
-} Constant;
-void callback_constants(Module *module, const char *suffix, const Constant *constants, int count);
 
 /* Opens `result name<suffix>(ptr args, parameters[1..]...)`; body NULL: no nodes to pull. The
  * emitter's pointer[] are operands, results, workspace, and the job's maps. */

@@ -153,7 +153,7 @@ static void define_conv(Contract *c) {
       {"gemm_period_height", period(f->stride[0], f->dilation[0])},
       {"gemm_period_width", period(f->stride[1], f->dilation[1])},
   };
-  callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
+  module_define_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
 }
 
 static void nvptx_contract_define_constants(Contract *c) {
@@ -196,7 +196,7 @@ static void nvptx_contract_define_constants(Contract *c) {
       {"gemm_sums", tile->sums},
       {"gemm_barriers", tile->barriers},
   };
-  callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
+  module_define_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
 }
 
 /* ── operands ───────────────────────────────────────────────────────────────────────────────── */
@@ -566,7 +566,7 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   c->is_by_four = takes_four(c);
   nvptx_sums_collect(c);
   nvptx_choose_tile(c);
-  if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;
+  module_specialise(job->module, body_of(c), "gemm_", c->suffix);
   size_workspace(c);
   nvptx_make_maps(c);
   if (!fits_numbers(c)) return false;

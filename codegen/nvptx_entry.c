@@ -156,7 +156,6 @@ static void open_entry(Entry *entry, Job *job, const char *name, int threads, bo
   entry->parameters = list;
   entry->parameter_count = count;
   entry->function = module_kernel(module, name, type);
-  LLVMSetFunctionCallConv(entry->function, PTX_CALL_KERNEL);
   annotate(module, entry->function, "maxntidx", (unsigned)threads);
   for (int i = 0; i < count; i++) describe_parameter(job, entry->function, i, list[i]);
   if (maps) describe_maps(job, entry->function, count);

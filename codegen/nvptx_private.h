@@ -10,7 +10,6 @@
 
 enum {
   WARP = 32,
-  PTX_CALL_KERNEL = 71,
   MULTIPROCESSORS = 132 /* of an H100: numbers of blocks are chosen for it, on every GPU */
 };
 

@@ -123,7 +123,7 @@ void nvptx_rounded_define(Contract *c) {
       {"gemm_unit", p.unit},
       {"gemm_terms", terms(c)},
   };
-  callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
+  module_define_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
   nvptx_across_define(c, p.blocks, "gemm_scales", rounded_number_bytes(c, &p));
   nvptx_define_mma(c->job, c->suffix, "gemm", DT_BF16, false);
 }

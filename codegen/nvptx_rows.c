@@ -44,7 +44,7 @@ void nvptx_rows_define(Contract *c) {
       {"gemm_a_quads", c->k % QUAD == 0},
       {"gemm_b_quads", (c->b.is_deep ? c->k : c->n) % QUAD == 0},
   };
-  callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
+  module_define_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
   define_widen(c);
 }
 

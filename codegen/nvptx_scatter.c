@@ -53,9 +53,7 @@ bool nvptx_scatter(Job *job) {
                dtype_text(dtype));
     return false;
   }
-  if (!module_specialise(job->module, dtype == DT_F64 ? "scatter64_ptx" : "scatter_ptx", "scatter_",
-                         suffix))
-    return false;
+  module_specialise(job->module, dtype == DT_F64 ? "scatter64_ptx" : "scatter_ptx", "scatter_", suffix);
   int64_t columns = shape_elements(out) / out->dim[0];
   int64_t updates = shape_elements(&job->node->input[1]->type.shape);
   if (updates >= 1 << 24) {
@@ -72,7 +70,7 @@ bool nvptx_scatter(Job *job) {
       {"scatter_count", out->dim[0]},
       {"scatter_rows", rows},
   };
-  callback_constants(job->module, suffix, constants, 4);
+  module_define_constants(job->module, suffix, constants, 4);
   define_load(job, suffix, "scatter_load", 0, job->module->i64);
   define_load(job, suffix, "scatter_index", 1, job->module->i32);
   /* what the result holds: sums that go on */

@@ -81,7 +81,7 @@ void nvptx_sparse_choose(Contract *c) {
 void nvptx_sparse_define(Contract *c) {
   SparsePacking p = sparse_packing(c);
   const Constant constants[] = {{"gemm_is_brain", c->dtype == DT_BF16}};
-  callback_constants(c->job->module, c->suffix, constants, 1);
+  module_define_constants(c->job->module, c->suffix, constants, 1);
   nvptx_across_define(c, p.blocks, "gemm_places", sparse_fragments(&p));
 }
 

@@ -114,7 +114,7 @@ void nvptx_sums_define(Contract *c) {
                                 {"gemm_maxima", c->maxima},
                                 {"gemm_moments", c->moments},
                                 {"gemm_column_threads", threads_of(c)}};
-  callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
+  module_define_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
   nvptx_sums_define_finish(c);
 }
 

@@ -21,5 +21,5 @@ void nvptx_define_waits(Job *job, const char *suffix, const char *prefix, const 
   snprintf(kernel, sizeof kernel, "%s_wait_kernel", prefix);
   const Constant constants[] = {{polls, job->module->options->wait_polls},
                                 {kernel, waits_kernel(entry)}};
-  callback_constants(job->module, suffix, constants, 2);
+  module_define_constants(job->module, suffix, constants, 2);
 }

@@ -122,7 +122,7 @@ void nvptx_whole_define(Contract *c) {
       {"gemm_a_row_bytes", c->whole[0].row_bytes},
       {"gemm_b_row_bytes", c->whole[1].row_bytes},
   };
-  callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
+  module_define_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
   define_whole_pointers(c);
   nvptx_define_mma_whole(c->job, c->suffix, "gemm", range[0] < 0, range[2] < 0);
 }
