@@ -427,10 +427,19 @@ static void define_products(Attention *a) {
     nvptx_define_mma(a->job, a->suffix, "attention", a->dtype, a->unit == UNIT_TF32);
     return;
   }
-  const Wgmma scores = {.name = "attention_multiply", .dtype = a->dtype, .columns = a->cut.tile};
+  int features = (int)(a->form.features + STEP - 1) / STEP;
+  const Wgmma scores = {.name = "attention_multiply",
+                        .dtype = a->dtype,
+                        .columns = a->cut.tile,
+                        .depths = features,
+                        .high = 1,
+                        .most_high = 1};
   const Wgmma sums = {.name = "attention_accumulate",
                       .dtype = a->dtype,
-                      .columns = (int)(a->form.features + STEP - 1) / STEP * STEP,
+                      .columns = features * STEP,
+                      .depths = a->cut.tile / STEP,
+                      .high = 1,
+                      .most_high = 1,
                       .is_a_kept = true,
                       .is_b_flat = true};
   nvptx_define_wgmma(a->job, a->suffix, &scores);

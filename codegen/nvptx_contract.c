@@ -223,14 +223,19 @@ static void define_element(Contract *c, const char *name, const Operand *operand
 }
 
 static void define_wgmma(Contract *c) {
+  enum { PANEL_DEPTHS = 4, MOST_HIGH = 2 }; /* kernels/wgmma_ptx.h */
   Wgmma form = {.name = "gemm_wgmma",
                 .dtype = c->dtype,
                 .of_b = c->node->input[1]->type.dtype,
                 .columns = c->tile.micro_n,
+                .depths = PANEL_DEPTHS,
+                .high = c->tile.micro_m / 64,
+                .most_high = MOST_HIGH,
                 .is_a_flat = !c->a.is_deep,
                 .is_b_flat = !c->b.is_deep};
   nvptx_define_wgmma(c->job, c->suffix, &form);
   form.name = "gemm_wgmma_kept";
+  form.depths /= 2;
   form.is_a_kept = true;
   nvptx_define_wgmma(c->job, c->suffix, &form);
 }

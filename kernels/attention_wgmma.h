@@ -17,22 +17,23 @@
 #include "kernels/mbarrier.h"
 #include "kernels/wgmma.h"
 
-/* sum[tile / 2] = rows x columns, or += with `adds`: 16 features, for one warpgroup. */
-void attention_multiply(float *sum, uint64_t rows, uint64_t columns, int adds);
-/* sum[features / 2] = left[4] x columns, or += with `adds`: 16 columns. */
-void attention_accumulate(float *sum, const unsigned *left, uint64_t columns, int adds);
-
 enum {
   GROUP_THREADS = 128,
   GROUP_ROWS = 64,
   LINE = 64, /* elements of 128 bytes */
   MAX_SUMS = 128,
-  MAX_STEPS = 8
+  MAX_STEPS = 8,
+  MAX_DEPTHS = 16 /* of features */
 };
 /* The weights of a tile, in the form of left operands. */
 typedef struct {
   unsigned at[MAX_STEPS][4];
 } Weights;
+
+/* sum[tile / 2] = rows x columns, or += with `adds`, for one warpgroup: a descriptor of each for every 16 features. */
+void attention_multiply(float *sum, const uint64_t *rows, const uint64_t *columns, int adds);
+/* sum[features / 2] = left x columns, or += with `adds`: a descriptor for every 16 columns of the tile. */
+void attention_accumulate(float *sum, const Weights *left, const uint64_t *columns, int adds);
 
 ALWAYS int groups_of_rows(void) { return attention_warps() / 4; }
 ALWAYS int place(int rows, int row, int d) {
@@ -89,22 +90,24 @@ ALWAYS Panel recomputed(Panel rows) {
 ALWAYS void multiply(float s[MAX_ROWS][MAX_COLUMNS], Panel rows, Panel columns) {
   float sum[MAX_SUMS];
   uint64_t left = describe(attention_width() > LINE ? recomputed(rows) : rows, block_rows());
-  uint64_t right = describe(columns, attention_tile());
+  uint64_t right = describe(columns, attention_tile()), lefts[MAX_DEPTHS], rights[MAX_DEPTHS];
 #pragma clang loop unroll(full)
-  for (int step = 0; step < (attention_features() + DEPTH - 1) / DEPTH; step++)
-    attention_multiply(sum, left + along(step, block_rows()), right + along(step, attention_tile()),
-                       step > 0);
+  for (int step = 0; step < (attention_features() + DEPTH - 1) / DEPTH; step++) {
+    lefts[step] = left + along(step, block_rows());
+    rights[step] = right + along(step, attention_tile());
+  }
+  attention_multiply(sum, lefts, rights, 0);
   store_sums(sum, s, columns_each());
 }
 
 /* sums += weights x a tile of columns. */
 ALWAYS void accumulate(float s[MAX_ROWS][MAX_COLUMNS], const Weights *weights, Panel columns) {
   float sum[MAX_SUMS];
-  uint64_t right = describe(columns, attention_tile());
+  uint64_t right = describe(columns, attention_tile()), rights[MAX_STEPS];
   load_sums(sum, s, features_each());
 #pragma clang loop unroll(full)
-  for (int step = 0; step < attention_tile() / DEPTH; step++)
-    attention_accumulate(sum, weights->at[step], right + across(step), 1);
+  for (int step = 0; step < attention_tile() / DEPTH; step++) rights[step] = right + across(step);
+  attention_accumulate(sum, weights, rights, 1);
   store_sums(sum, s, features_each());
 }
 

@@ -47,15 +47,20 @@ int gemm_sums(void), gemm_barriers(void); /* where finished sums and mbarriers l
 int gemm_wait_polls(void), gemm_wait_kernel(void); /* ftc --debug-waits: kernels/mbarrier.h */
 const void *gemm_map_a(void *const *args), *gemm_map_b(void *const *args);
 
-/* sum[micro_n / 2] = a b, or += with `adds`: 64 x micro_n results of a warpgroup, DEPTH steps of k;
- * asynchronous. */
-void gemm_wgmma(float *sum, uint64_t a, uint64_t b, int adds);
+/* sum = a b, or += with `adds`, of a panel, asynchronous: micro_m x micro_n results of a warpgroup. A descriptor of b for
+ * every DEPTH steps of k, and of a for each 64 rows, too. */
+typedef struct Total Total;
+typedef struct Descriptors Descriptors;
+void gemm_wgmma(Total *sum, const Descriptors *a, const uint64_t *b, int adds);
 
 enum { IS_BYTE = sizeof(ELEMENT) == 1, PIECE = 16 / sizeof(ELEMENT), ROW = 8 * PIECE, DEPTH = 2 * PIECE };
-enum { GROUP_THREADS = 128, MAX_HIGH = 2, MAX_SUMS = 128 };
-typedef struct {
+enum { GROUP_THREADS = 128, MAX_HIGH = 2, MAX_SUMS = 128, PANEL_DEPTHS = 4 };
+struct Total {
   float at[MAX_HIGH][MAX_SUMS];
-} Total;
+};
+struct Descriptors {
+  uint64_t at[PANEL_DEPTHS][MAX_HIGH];
+};
 
 #include "kernels/gemm_epilogue.h"
 
@@ -167,13 +172,17 @@ ALWAYS uint64_t further(int s, int deep) { return (uint64_t)(s * (deep ? 32 : DE
 
 ALWAYS void multiply(Panel a, Panel b, int thread, int adds, Total *sum) {
   uint64_t left = describe(a, group_row(thread)), right = describe(b, group_column(thread));
-  wgmma_begin();
+  uint64_t columns[PANEL_DEPTHS];
+  Descriptors rows;
 #pragma clang loop unroll(full)
-  for (int s = 0; s < gemm_steps() / DEPTH; s++)
+  for (int s = 0; s < PANEL_DEPTHS; s++) {
+    columns[s] = right + further(s, gemm_b_deep());
 #pragma clang loop unroll(full)
     for (int i = 0; i < gemm_micro_m() / 64; i++)
-      gemm_wgmma(sum->at[i], left + further(s, gemm_a_deep()) + (uint64_t)(i * 64 * 128 >> 4),
-                 right + further(s, gemm_b_deep()), adds || s);
+      rows.at[s][i] = left + further(s, gemm_a_deep()) + (uint64_t)(i * 64 * 128 >> 4);
+  }
+  wgmma_begin();
+  gemm_wgmma(sum, &rows, columns, adds);
   wgmma_commit();
 }
 

@@ -23,12 +23,12 @@
 int gemm_region(void);  /* rows of a region at most; 0: panels instead */
 int gemm_regions(void); /* of them in shared memory, in front of the panels: 1, or 2 if there are several; */
 int gemm_lines(void);   /* where in it a word for each row lies, behind the panels: bytes */
-/* sum[micro_n / 2] (+)= a b as gemm_wgmma, with a from four registers. */
-void gemm_wgmma_kept(float *sum, const unsigned *a, uint64_t b, int adds);
-enum { HALF = 2 /* of the DEPTHs of a panel */ };
+enum { HALF = PANEL_DEPTHS / 2 };
 typedef struct {
   unsigned at[HALF][MAX_HIGH][4];
 } Fragments;
+/* gemm_wgmma of a half of a panel, with a from registers. */
+void gemm_wgmma_kept(Total *sum, const Fragments *a, const uint64_t *b, int adds);
 
 /* ── positions ───────────────────────────────────────────────────────────────────────────────── */
 
@@ -128,12 +128,11 @@ ALWAYS void region_fragments(const uint32_t *row, int half, Fragments *out) {
     for (int s = 0; s < HALF; s++) region_matrices(out->at[s][i], row[i] ^ (uint32_t)((half * HALF + s) * 32));
 }
 ALWAYS void multiply_half(const Fragments *a, uint64_t b, int half, int adds, Total *sum) {
+  uint64_t columns[HALF];
+#pragma clang loop unroll(full)
+  for (int s = 0; s < HALF; s++) columns[s] = b + further(half * HALF + s, gemm_b_deep());
   wgmma_begin();
-#pragma clang loop unroll(full)
-  for (int s = 0; s < HALF; s++)
-#pragma clang loop unroll(full)
-    for (int i = 0; i < gemm_micro_m() / 64; i++)
-      gemm_wgmma_kept(sum->at[i], a->at[s][i], b + further(half * HALF + s, gemm_b_deep()), adds || s);
+  gemm_wgmma_kept(sum, a, columns, adds);
   wgmma_commit();
 }
 

@@ -15,6 +15,10 @@ defect("float8-register", "runtime/device/sim/sim_lanes_warp.inc", "m->a[row][l 
 defect("float8-tie", "runtime/common/float8.h", "(int)nearbyintf(ldexpf(size, bits - exponent));", "(int)roundf(ldexpf(size, bits - exponent));", "unit runtime_sim")
 WG8, WP = "kernels/wgmma_ptx.h", "codegen/nvptx_wgmma.c"
 defect("wgmma8-formats", WP, "dtype_text(w->dtype), dtype_text(are_bytes ? w->of_b : w->dtype));", "dtype_text(are_bytes ? w->of_b : w->dtype), dtype_text(w->dtype));", U8)
+defect("wgmma-begins", WP, "b + w->depths + (depth > 0)", "b + w->depths", U8)
+defect("wgmma-depth", WP, "(depth * w->high + tile) * words_of_a(w);", "tile * words_of_a(w);", U8)
+defect("wgmma-tile", WP, 'i ? ", " : "", tile * sums + i);', 'i ? ", " : "", i);', U8)
+defect("wgmma-stride", WP, "d * w->most_high * words + i)", "d * w->high * words + i)", U8)
 defect("wgmma8-swizzle", WG8, "((element / PIECE ^ row % 8) * PIECE | element % PIECE)", "((element / PIECE ^ row % (IS_BYTE ? 4 : 8)) * PIECE | element % PIECE)", U8)
 defect("wgmma8-part-free", WG8, "    wgmma_wait(!IS_BYTE);\n    if (IS_BYTE) add_part(sum, &part);\n    at =",
        "    wgmma_wait(1);\n    if (IS_BYTE) add_part(sum, &part);\n    at =", U8)
