@@ -43,6 +43,7 @@ typedef struct {
   Code *code;
   Piece piece[CODEGEN_PIECES];
   int count;
+  int order[CODEGEN_PIECES]; /* in which they are compiled: the longest first, so that threads end together */
   atomic_int next;
 } Work;
 
@@ -106,7 +107,7 @@ static void compile_piece(Work *work, int index) {
   Piece *piece = &work->piece[index];
   Module *module = &piece->module;
   double start = now();
-  piece->is_good = module_link(module);
+  piece->is_good = target_verify(module) && module_link(module);
   double linked = now();
   piece->is_good = piece->is_good && target_optimize(module);
   if (module->is_portable) piece->is_good = piece->is_good && deploy_write_c(module, work->code->plan);
@@ -130,13 +131,23 @@ static void compile_piece(Work *work, int index) {
 
 static void *take_pieces(void *argument) {
   Work *work = argument;
-  int index;
-  while ((index = atomic_fetch_add(&work->next, 1)) < work->count) compile_piece(work, index);
+  int next;
+  while ((next = atomic_fetch_add(&work->next, 1)) < work->count) compile_piece(work, work->order[next]);
   return NULL;
+}
+
+static void order_by_load(Work *work) {
+  for (int i = 0; i < work->count; i++) {
+    int at = i;
+    for (; at > 0 && work->piece[work->order[at - 1]].module.load < work->piece[i].module.load; at--)
+      work->order[at] = work->order[at - 1];
+    work->order[at] = i;
+  }
 }
 
 /* On as many threads as there are processors, or on fewer if the system refuses some. */
 static void compile_all(Work *work) {
+  order_by_load(work);
   pthread_t thread[CODEGEN_PIECES];
   int started = 0;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);

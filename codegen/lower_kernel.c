@@ -315,12 +315,14 @@ static bool writes_nothing(const Arguments *arguments) {
   return true;
 }
 
-/* What LLVM has to do for a kernel, in thousandths of a second or so: measured for GPUs, where a
+/* What LLVM has to do for a kernel, in halves of a millisecond or so: measured for GPUs, where a
  * product or attention is unrolled to thousands of instructions; on the CPU it comes from a
  * library. */
 static int64_t load_of(const Node *node, bool is_ptx) {
   int64_t product = is_ptx ? 100 : 1, load = 10;
-  if (node->op == OP_ATTENTION_GRAD) return load + 4 * product; /* two kernels, six products */
+  if (node->op == OP_ATTENTION_GRAD) return load + 5 * product; /* two kernels, six products */
+  if (node->op == OP_ATTENTION) return load + 3 * product;
+  if (node->op == OP_SCATTER_ADD) return load + product;
   if (op_info[node->op].op_class == CLASS_CONTRACT) return load + product;
   for (int i = 0; node->op == OP_FUSED && i < node->body->nodes.count; i++) {
     OpClass inner = op_info[node->body->nodes.at[i]->op].op_class;
@@ -345,8 +347,8 @@ static bool is_within_limits(Lowering *lowering, const Node *node) {
 static Module *choose_module(Lowering *lowering, const Node *node) {
   int best = 0;
   for (int i = 1; i < lowering->module_count; i++)
-    if (lowering->load[i] < lowering->load[best]) best = i;
-  lowering->load[best] += load_of(node, lowering->module->target == TARGET_PTX);
+    if (lowering->modules[i]->load < lowering->modules[best]->load) best = i;
+  lowering->modules[best]->load += load_of(node, lowering->module->target == TARGET_PTX);
   return lowering->modules[best];
 }
 

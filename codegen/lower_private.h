@@ -44,7 +44,6 @@ typedef struct {
   Module *module; /* the first of: */
   Module *const *modules;
   int module_count;
-  int64_t load[CODEGEN_PIECES]; /* what LLVM has to do for each */
   Arena *arena;
   const Program *program;
   Plan *plan;

@@ -34,7 +34,7 @@ typedef struct {
   int only_tile, only_splits; /* PTX, for tests: the products' tile, from 1; 0: the best */
   int vector_bytes;           /* host: width of a vector register */
   bool is_portable;           /* host: written as C, too, so that code of kernels/..._x86.c is in the module */
-  int64_t load;               /* what LLVM has to do for it, in microseconds or so */
+  int64_t load;               /* what LLVM has to do for it, in any unit */
   VEC(ModuleBody) bodies;     /* what module_link takes from kernels/ */
   VEC(const char *) kernels;  /* names of the entry points, */
   VEC(const char *) paired;   /* PTX: and of those whose blocks form clusters of two, */

@@ -6,6 +6,9 @@
 /* Makes the LLVM module and target machine for options->target (cpu: options->cpu, or the highest
  * x86-64 level that this machine has). False with a diagnostic, e.g. for an unknown --gpu. */
 bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions *options);
+/* Before module_link, so that what came with ft's build is not looked at again. False, with a diagnostic, if ft made
+ * illegal IR. */
+bool target_verify(Module *module);
 /* The whole-module pipeline, then nothing in it is fit for linking any more. */
 bool target_optimize(Module *module);
 bool target_emit(Module *module, LLVMCodeGenFileType kind, Text *out);

@@ -177,7 +177,7 @@ static void check_form(const char *cpu, const char *without, const AttentionCase
     assert_true(form->layout != APART || attention_is_whole(node[i], ATTENTION_MOST));
     assert_true(host_emit(&module, node[i], i ? "backward" : "forward", alias, &kernel[i]));
   }
-  assert_true(module_link(&module));
+  assert_true(target_verify(&module) && module_link(&module));
   assert_true(target_optimize(&module));
   LLVMOrcLLJITRef jit = gpu_load(module.llvm);
   size_t bytes;

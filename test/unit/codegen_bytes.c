@@ -33,7 +33,7 @@ static void check(const char *cpu, float first, float addend, float second) {
   int alias[1] = {-1};
   assert_true(target_open(&module, arena, &diag, &options));
   assert_true(host_emit(&module, node, "bytes", alias, &kernel));
-  assert_true(module_link(&module));
+  assert_true(target_verify(&module) && module_link(&module));
   assert_true(target_optimize(&module));
   LLVMOrcLLJITRef jit = gpu_load(module.llvm);
   HostEntry *entry = (HostEntry *)gpu_kernel(jit, kernel.launch[0].name);

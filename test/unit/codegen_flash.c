@@ -81,7 +81,7 @@ static void check_form(SimMachine *machine, const AttentionCase *form) {
     assert_true(attention_is_whole(node[i], form->is_hopper ? ATTENTION_MOST : ATTENTION_MOST_GPU));
     assert_true(nvptx_emit(&module, node[i], i ? "backward" : "forward", NULL, alias, 0, &kernel[i]));
   }
-  assert_true(module_link(&module));
+  assert_true(target_verify(&module) && module_link(&module));
   assert_true(target_optimize(&module));
   Text assembly = {0};
   assert_true(target_emit(&module, LLVMAssemblyFile, &assembly));

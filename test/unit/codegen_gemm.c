@@ -108,7 +108,7 @@ static void run_pieces(LLVMOrcLLJITRef jit, const Kernel *kernel, void **args, i
 
 /* Machine code of the module and of what it needs from kernels/gemm_x86.c. */
 static LLVMOrcLLJITRef load_kernel(Module *module) {
-  assert_true(module_link(module));
+  assert_true(target_verify(module) && module_link(module));
   assert_true(target_optimize(module));
   LLVMOrcLLJITRef jit = gpu_load(module->llvm);
   size_t bytes;
