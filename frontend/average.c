@@ -10,6 +10,7 @@
  * Whether a copy has begun is a state beside it, of 0 or 1: so it begins with what --init has put into
  * the parameter, and a file of weights, which has both, goes on with it. */
 #include "frontend/builder.h"
+#include <string.h>
 
 static Node *average_state(Builder *b, const char *name, Type type, Loc loc) {
   Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, "zeros")};
@@ -72,6 +73,9 @@ void copies_end(Builder *b) {
     if (!graph_find_root(b->graph, ROOT_ASSIGN, node_str(copy->state, ATTR_NAME)))
       average_assign(b, copy->state, copy->value);
   }
+  bool moves = b->training && !statistics_only(b) && strcmp(setting_text(b->program->settings, "train.sharpness"), "none");
+  for (int i = 0; i < b->copies.count && moves; i++)
+    graph_add_root(b->graph, ROOT_STAYS, node_str(b->copies.at[i].state, ATTR_NAME), b->copies.at[i].value);
 }
 
 Node *average_of(Builder *b, Node *param, Loc loc) {

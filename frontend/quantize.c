@@ -47,16 +47,25 @@ static void add_quantised(Builder *b, Arguments *arguments, const char *name, Va
   VEC_PUSH(b->arena, *arguments, ((Argument){value, loc, name}));
 }
 
+/* Layers within frozen(...) have ranges and scales only if their file has them, so the word says whose they are: teacher.*=w8a8. */
+static bool means_frozen(Builder *b, const char *word) {
+  const char *layer = block_path(b, b->frozen.layer);
+  size_t length = strlen(layer);
+  return length && !strncmp(word, layer, length) && (word[length] == '.' || !word[length]);
+}
+
 /* The last word that the path matches counts, as of rules for parameters. */
 static QuantRule *find_rule(Builder *b, const char *path) {
-  for (int i = b->quantized.count - 1; i >= 0; i--)
-    if (fnmatch(b->quantized.at[i].layer, path, 0) == 0) return &b->quantized.at[i];
+  for (int i = b->quantized.count - 1; i >= 0; i--) {
+    QuantRule *rule = &b->quantized.at[i];
+    if (fnmatch(rule->layer, path, 0) == 0 && (!b->frozen.file || means_frozen(b, rule->layer))) return rule;
+  }
   return NULL;
 }
 
 /* The quantised block has its arguments in another order, so all are given by name. */
 bool quantize_apply(Builder *b, const Instance *instance, const Ast **block, Arguments *arguments) {
-  if (!b->quantized.count || b->frozen.file) return true;
+  if (!b->quantized.count) return true;
   bool is_done = quantize_is_done(b, *block);
   QuantRule *rule = is_done || quantize_may(b, *block) ? find_rule(b, block_path(b, instance)) : NULL;
   if (!rule) return true;

@@ -64,6 +64,7 @@ typedef enum {
   ROOT_RESULT,
   ROOT_GRADIENTS,  /* from autodiff to the optimizer: the pack of all */
   ROOT_DIRECTION,  /* from autodiff to sharpness: the pack of the gradients of ROOT_ASCENT */
+  ROOT_STAYS,      /* until sharpness: copies and averages of parameters, which its second gradient reads as they are */
   ROOT_PASSES,     /* evaluation: how often it goes through its samples, if not once */
   ROOT_RATE,       /* training: the learning rate of this step */
   ROOT_LOSS_SCALE, /* fp16: the loss scale of this step, */

@@ -15,6 +15,7 @@ const char *const root_kind_text[ROOT_FACTOR + 1] = {
     [ROOT_GRADIENTS] = "gradients", [ROOT_PASSES] = "passes",
     [ROOT_RATE] = "rate",           [ROOT_LOSS_SCALE] = "loss_scale",
     [ROOT_DIRECTION] = "direction", [ROOT_ASCENT] = "ascent",
+    [ROOT_STAYS] = "stays",
     [ROOT_SKIPPED] = "skipped",     [ROOT_OBJECTIVE] = "objective",
     [ROOT_FACTOR] = "factor",       [ROOT_GRAD_NORM] = "grad_norm",
     [ROOT_GRAD_FACTOR] = "grad_factor",

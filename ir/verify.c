@@ -371,7 +371,7 @@ static void check_node(Verify *v, const Node *node) {
 /* Until which stage a kind of root may be there. */
 static Stage last_stage(RootKind kind) {
   return kind == ROOT_OBJECTIVE || kind == ROOT_ASCENT ? STAGE_FORWARD
-         : kind == ROOT_FACTOR || kind == ROOT_DIRECTION ? STAGE_BACKWARD
+         : kind == ROOT_FACTOR || kind == ROOT_DIRECTION || kind == ROOT_STAYS ? STAGE_BACKWARD
                                                          : STAGE_PLANNED;
 }
 

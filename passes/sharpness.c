@@ -4,8 +4,9 @@
  *
  * Autodiff has made the gradients g once. Forward and backward stand here a second time, as a copy of all that
  * depends on a trained parameter, with the moved weights in its place, and its gradients are the step's. What
- * depends on no parameter, the batch, a dropout's mask, is there once; loss, metrics, outputs and states (the
- * statistics of a batch norm) are those of the first time.
+ * depends on no parameter, the batch, a dropout's mask, is there once, and so are copies and averages of
+ * parameters, the roots STAYS; loss, metrics, outputs and states (the statistics of a batch norm) are those of
+ * the first time.
  *
  * Of a part of a batch (accumulate, several ranks) g is the gradient of that part's own loss, the root DIRECTION, and each
  * part moves the weights for itself: the paper's m-sharpness, which costs no further collective. */
@@ -112,8 +113,12 @@ static void copy_with_moved(Sharpness *s, const Node *pack, int count) {
 
 Graph *pass_sharpness(PassContext *context, Graph *old) {
   const char *kind = context->settings ? setting_text(context->settings, "train.sharpness") : "none";
-  if (!strcmp(kind, "none") || !graph_find_root(old, ROOT_GRADIENTS, NULL)) return old;
+  bool moves = strcmp(kind, "none") && graph_find_root(old, ROOT_GRADIENTS, NULL);
+  if (!moves && !graph_find_root(old, ROOT_STAYS, NULL)) return old;
   Graph *graph = graph_rewrite(old, NULL, NULL);
+  VEC(Node *) stays = {0};
+  for (Node *node; (node = graph_take_root(graph, ROOT_STAYS)) != NULL;) VEC_PUSH(context->scratch, stays, node);
+  if (!moves) return graph;
   Node *grads = graph_take_root(graph, ROOT_GRADIENTS), *direction = graph_take_root(graph, ROOT_DIRECTION);
   int count = graph->nodes.count;
   Sharpness s = {.u = {.graph = graph, .settings = context->settings},
@@ -124,6 +129,7 @@ Graph *pass_sharpness(PassContext *context, Graph *old) {
   update_at(&s.u, "train.sharpness");
   s.unscale = loss_scale_inverse(&s.u);
   move_params(&s, params, direction ? direction : grads);
+  for (int i = 0; i < stays.count; i++) s.moved[stays.at[i]->id] = stays.at[i];
   copy_with_moved(&s, grads, count);
   graph->origin = (Origin){0};
   graph_add_root(graph, ROOT_GRADIENTS, OWN_GRADS, s.moved[grads->id]);

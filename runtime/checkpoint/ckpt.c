@@ -196,6 +196,11 @@ static bool begins_pruning(Arena *arena, const Plan *plan, const PlanTensor *sta
   return !has_any;
 }
 
+/* Layers that train.quantize names have scales and ranges, which a training without it has not. */
+static bool begins_rounding(const Plan *plan, const PlanTensor *state, const Safetensors *file) {
+  return setting_text(plan->settings, "train.quantize")[0] && state->role == ROLE_MODEL && !safetensors_find(file, state->name);
+}
+
 /* A parameter and what goes with it. Of one that was frozen the moments stay as they are at the start,
  * and the average begins as the parameter. */
 static Status restore_param(Arena *arena, CkptPlaces *places, const PlanTensor *param,
@@ -251,9 +256,14 @@ static Status restore(Exec *exec, const Safetensors *file, const char *path, Ckp
   if (status == STATUS_OK) status = ckpt_places_new(exec, &places);
   for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)
     status = restore_param(arena, &places, &plan->params.at[i], file, path, info);
-  for (int i = 0; i < plan->states.count && status == STATUS_OK; i++)
-    if (!is_sliced(plan, &plan->states.at[i]) && !role_has(plan->states.at[i].role, ROLE_SCRATCH))
-      status = ckpt_places_set(&places, &plan->states.at[i], file, path);
+  for (int i = 0; i < plan->states.count && status == STATUS_OK; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    if (is_sliced(plan, state) || role_has(state->role, ROLE_SCRATCH)) continue;
+    if (begins_rounding(plan, state, file))
+      info->begins_rounding = true;
+    else
+      status = ckpt_places_set(&places, state, file, path);
+  }
   if (status == STATUS_OK) status = check_none_left(arena, exec_stages(exec), file, path, info);
   if (status == STATUS_OK) status = ckpt_places_write(&places);
   ckpt_places_free(&places);

@@ -55,6 +55,7 @@ typedef struct {
    * out, and of those that were frozen begin anew. */
   bool leaves_moments, begins_moments;
   bool begins_pruning; /* the file has no mask */
+  bool begins_rounding; /* the file has no scales of layers that train.quantize names */
 } CkptInfo;
 
 STATUS_CHECKED Status ckpt_save(Exec *exec, Comm *comm, const char *path, const CkptInfo *info);

@@ -135,7 +135,7 @@ function showStudy(study) {
       svg.append(s("g", {}, lines));
       for (let d = 0; d < axes; d++) {
         const dim = dims[d], name = dim ? dim.name : goal, half = d === 0 ? 7 : 6;
-        svg.append(s("line", { class: "axis strong", x1: x(d), x2: x(d), y1: top, y2: top + tall }), s("text", { class: "name", x: x(d), y: 14, "text-anchor": d === 0 ? "start" : d === axes - 1 ? "end" : "middle" }, clipped(name, Math.max(6, Math.floor((width / axes) / 7))), s("title", {}, name)));
+        svg.append(s("line", { class: "axis strong", x1: x(d), x2: x(d), y1: top, y2: top + tall }), s("text", { class: "name", x: x(d), y: 14, "text-anchor": d === 0 ? "start" : d === axes - 1 ? "end" : "middle" }, clipped(name, Math.max(6, Math.floor((width / axes) / (d === axes - 1 ? 11 : 7)))), s("title", {}, name)));
         const labels = dim ? marks(dim, 5).map(v => [place(dim, v), said(dim, v)]) : ticks(low, high, 5).map(v => [share(v), short(v)]);
         for (const [unit, text] of labels) svg.append(s("text", { class: "mark", x: x(d) + half, y: y(unit) + 4 }, clipped(text, 14)));
         if (dim && valued.some(t => t.point[d] === null)) svg.append(s("text", { x: x(d) + half, y: none + 4 }, "not there"));

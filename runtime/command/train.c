@@ -175,6 +175,7 @@ static Status go_on_from(Training *training, const CkptInfo *info, const char *u
   if (info->begins_moments)
     log_say(training->log, "parameters that were frozen in %s are trained: their moments begin anew",
             used);
+  if (info->begins_rounding) log_say(training->log, "%s comes from a training without these layers' rounding, which begins now", used);
   if (info->begins_pruning) log_say(training->log, "%s comes from a training without pruning, which begins now", used);
   log_say(training->log, "resumed from %s: step %lld of %lld", used, (long long)info->step,
           (long long)training->total_steps);

@@ -176,6 +176,8 @@ Status journal_start(Journal *journal, int number, const double *point, const ch
   text_free(&line);
   text_free(&value);
   if (!status) status = journal_refresh(journal);
+  if (!status && number >= journal->count) /* or this process would begin it for ever */
+    status = status_fail(STATUS_FAULT, "%s: trial %d has been written there and cannot be read again", journal->path, number);
   return status;
 }
 

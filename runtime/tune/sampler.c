@@ -106,7 +106,7 @@ static bool next_of_grid(const Proposal *proposal, int64_t size, double *point) 
       bool is_active = space_is_active(space, i, point);
       point[i] = !is_active                ? NAN
                  : dim->kind == DIM_CHOICE ? (double)digit[i]
-                                           : dim->low + (double)digit[i] * dim->step;
+                                           : dim_nth(dim, (double)digit[i]);
     }
     if (proposal_is_free(proposal, point)) return true;
   }

@@ -129,7 +129,7 @@ static double climb_steps(Acquisition *a, int d, double *point, double value) {
     double far = (double)((int64_t)1 << (i / 2)) * (i % 2 ? 1 : -1);
     double nth = values <= 16 ? (double)i : now + far;
     if (nth < 0 || nth >= (double)values || nth == now) continue;
-    try[d] = dim->kind == DIM_CHOICE ? nth : dim->low + nth * dim->step;
+    try[d] = dim->kind == DIM_CHOICE ? nth : dim_nth(dim, nth);
     double model[GP_MOST_DIMS];
     if (!space_allows(a->space, try)) continue;
     point_to_model(a->space, try, model);

@@ -1,6 +1,7 @@
 /* space: see space.h. The text forms are space_text.c. */
 #include "runtime/tune/space.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,19 @@ static void unit_ends(const Dim *dim, double *low, double *high) {
   }
 }
 
+/* 0.3, and not 3 * 0.1 in binary, which is more than 0.3. */
+double dim_nth(const Dim *dim, double nth) {
+  char text[40];
+  double exact = dim->low + nth * dim->step;
+  snprintf(text, sizeof text, "%.15g", exact);
+  double shorter = strtod(text, NULL);
+  return fmin(fabs(shorter - exact) < 1e-6 * dim->step ? shorter : exact, dim->high);
+}
+
+double dim_nearest(const Dim *dim, double value) {
+  return dim_nth(dim, fmin(fmax(round((value - dim->low) / dim->step), 0), (double)dim_values(dim) - 1));
+}
+
 double dim_from_unit(const Dim *dim, double unit) {
   int64_t count = dim_values(dim);
   unit = fmin(fmax(unit, 0), 1);
@@ -50,10 +64,7 @@ double dim_from_unit(const Dim *dim, double unit) {
   unit_ends(dim, &low, &high);
   double value = low + unit * (high - low);
   if (dim->is_log) value = exp(value);
-  if (dim->step > 0) {
-    double nth = fmin(fmax(round((value - dim->low) / dim->step), 0), (double)count - 1);
-    return dim->low + nth * dim->step;
-  }
+  if (dim->step > 0) return dim_nearest(dim, value);
   return fmin(fmax(value, dim->low), dim->high);
 }
 

@@ -56,6 +56,10 @@ bool space_is_active(const Space *space, int dim, const double *point);
 int64_t dim_values(const Dim *dim);
 /* A number of [0, 1] to a value, to the nearest that the dimension has; choices have equal shares of it. */
 double dim_from_unit(const Dim *dim, double unit);
+/* Of a dimension with steps: a value by its number from 0, and the one that lies next to this. All that makes values takes these:
+ * the journal has them as text, and points are the same if they are equal. */
+double dim_nth(const Dim *dim, double nth);
+double dim_nearest(const Dim *dim, double value);
 /* The middle of what dim_from_unit gives this value for. */
 double dim_to_unit(const Dim *dim, double value);
 /* A point of [0, 1] each; what is inactive becomes NAN. */

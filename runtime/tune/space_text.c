@@ -189,7 +189,9 @@ bool dim_read(const Dim *dim, const char *text, double *value) {
       if (!strcmp(text, dim->choice[i])) return *value = i, true;
     return false;
   }
-  return is_number(text, value) && *value >= dim->low && *value <= dim->high &&
+  if (!is_number(text, value)) return false;
+  if (dim->step > 0 && fabs(*value - dim_nearest(dim, *value)) < 1e-9 * dim->step) *value = dim_nearest(dim, *value);
+  return *value >= dim->low && *value <= dim->high &&
          (dim->kind != DIM_INT || floor(*value) == *value);
 }
 

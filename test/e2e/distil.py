@@ -239,29 +239,66 @@ train { batch = 16; optimizer = sgd(lr=0.5); eval = none }
             numpy.testing.assert_allclose(value, (w[name] - 0.5 * w[name].grad).detach().numpy(), atol=1e-5, err_msg=name)
 
     def test_a_student_is_its_own_teacher(self):
-        """average(student) as the teacher: the gradient is that of the soft targets alone."""
-        artifact = self.compile(NET + """
+        """average(student) as the teacher: the gradient is that of the soft targets alone; also where it is taken at weights that are moved, and the average is not."""
+        text = NET + """
 model S(x: f32[B, 8], y: i32[B]) {
   net = Student(name="net")
   loss = mean(cross_entropy(net(x), y)) + 0.5 * mean(distill_kl(net(x), average(net, decay=0.5)(x), 2))
 }
 data D { train = npy("x.npy", "y.npy"); shuffle = false }
-train { batch = 16; optimizer = sgd(lr=0.2); eval = none }
-""")
-        self.train(artifact, "--steps", 0, "--save", self.path("start"))
-        self.train(artifact, "--steps", 3, "--save", self.path("end"))
-        w = {k: v.requires_grad_() for k, v in double(self.path("start")).items() if "average" not in k}
-        mean = {k: v.detach().clone() for k, v in w.items()}
+train { batch = 16; optimizer = sgd(lr=0.2); eval = none; %s }
+"""
+        for recipe, rho in (("", 0), ("sharpness = sam(rho=0.5)", 0.5), ("sharpness = sam(rho=0.5); recompute = block", 0.5), ("sharpness = sam(rho=0.5, every=2)", 0.5)):
+            with self.subTest(recipe):
+                artifact = self.compile(text % recipe)
+                self.train(artifact, "--steps", 0, "--save", self.path("start"))
+                self.train(artifact, "--steps", 3, "--save", self.path("end"))
+                start = {k: v for k, v in double(self.path("start")).items() if "average" not in k}
+                expected = self.own_teacher(start, rho, 2 if "every" in recipe else 1)
+                end = support.read_safetensors(self.path("end"))
+                for name, value in expected.items():
+                    numpy.testing.assert_allclose(end[name], value.detach().numpy(), atol=1e-5, err_msg=name)
+
+    def own_teacher(self, w, rho, every):
+        """Weights and averages after 3 steps."""
         x, y = torch.tensor(numpy.load(self.path("x.npy"))).double(), torch.tensor(numpy.load(self.path("y.npy"))).long()
-        for i in range(0, 48, 16):
-            mean = {k: 0.5 * v + 0.5 * w[k].detach() for k, v in mean.items()}
-            s = learn(w, x[i : i + 16])
-            loss = F.cross_entropy(s, y[i : i + 16]) + 0.5 * soft_targets(s, learn(mean, x[i : i + 16]), 2).mean()
-            gradients = torch.autograd.grad(loss, list(w.values()))
-            w = {k: (v - 0.2 * g).detach().requires_grad_() for (k, v), g in zip(w.items(), gradients)}
-        end = support.read_safetensors(self.path("end"))
-        for name, value in w.items():
-            numpy.testing.assert_allclose(end[name], value.detach().numpy(), atol=1e-5, err_msg=name)
+        mean = dict(w)
+        for step in range(3):
+            rows = slice(16 * step, 16 * step + 16)
+            mean = {k: 0.5 * v + 0.5 * w[k] for k, v in mean.items()}
+
+            def gradients(v):
+                v = {k: value.detach().requires_grad_() for k, value in v.items()}
+                s = learn(v, x[rows])
+                loss = F.cross_entropy(s, y[rows]) + 0.5 * soft_targets(s, learn(mean, x[rows]), 2).mean()
+                return dict(zip(v, torch.autograd.grad(loss, list(v.values()))))
+
+            g = gradients(w)
+            if rho and step % every == 0:
+                norm = torch.sqrt(sum(value.square().sum() for value in g.values()))
+                g = gradients({k: v + rho * g[k] / norm for k, v in w.items()})
+            w = {k: v - 0.2 * g[k] for k, v in w.items()}
+        return {**w, **{k + ".average": v for k, v in mean.items()}}
+
+    def test_a_teacher_of_whole_numbers(self):
+        """train.quantize names layers of the teacher, which has its scales and ranges from the file that `ftrun quantize` wrote; patterns of others do not."""
+        with open(self.path("t.ft"), "w") as file:
+            file.write(TEACHER)
+        support.run("ftrun", "quantize", self.path("t.ft"), "--data", self.folder, "--weights", self.path("t.safetensors"), "-o", self.path("q.ft"), "--layers", "*=w4a8", "--split", "train")
+        said = []
+        for name, weights, source in (("q", "q.safetensors", "q.ft"), ("t", "t.safetensors", "t.ft")):
+            support.run("ftrun", "predict", self.path(source), "--data", self.folder, "--weights", self.path(weights), "--input", f"x={self.path('x.npy')}", "--output", f"logits={self.path('said.npy')}")
+            said.append(numpy.load(self.path("said.npy")))
+        self.assertGreater(abs(said[0] - said[1]).max(), 0.05)
+        text = (STUDENT % ("", BATCH, "%s")).replace("if training {", "if true {").replace("output logits", "output logits\n  output t").replace("t.safetensors", "%s.safetensors")
+        for words, file, expected in (("teacher.fc1=w4a8 teacher.fc2=w4a8u", "q", said[0]), ("", "t", said[1]), ("*=w4a8", "t", said[1])):
+            with self.subTest(words):
+                artifact = self.compile(text % (file, f'quantize = "{words}"' if words else ""))
+                self.train(artifact, "--steps", 0, "--save", self.path("start"))
+                support.run("ftrun", "predict", artifact, "--data", self.folder, "--weights", self.path("start"), "--input", f"x={self.path('x.npy')}", "--output", f"t={self.path('here.npy')}")
+                numpy.testing.assert_allclose(numpy.load(self.path("here.npy")), expected, atol=1e-5)
+        artifact = self.compile(text % ("t", 'quantize = "teacher.fc1=w4a8"'))
+        self.fails(1, "lacks fc1.weight_scale, which the frozen layer", "ftrun", artifact, "--data", self.folder)
 
     def test_written_before(self):
         """What the teacher says as one more input, a row for each sample: shuffled, it is the training with the teacher in the step."""

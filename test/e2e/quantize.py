@@ -385,6 +385,46 @@ class Quantize(support.Case):
             self.fails(1, words, "ftc", self.path("m.ft"), "-o", self.path("x.so"), "--set", f"train.quantize={setting}")
         self.fails(1, "'fc1' is a QuantLinear already", "ftc", self.path("written.ft"), "-o", self.path("x.so"), "--set", "train.quantize=fc1=w8")
 
+    def test_begun_by_resuming(self):
+        """Rounding that begins in the middle of a training: from a checkpoint, moments and all, as PyTorch's AdamW goes on; its own checkpoints go on to the bit."""
+        random = numpy.random.default_rng(4)
+        x, y = random.standard_normal((48, 6)).astype("f4"), random.integers(0, 3, 48)
+        text = 'model M(x: f32[B, 6], y: i32[B]) {\n  loss = mean(cross_entropy(Linear(3, name="fc2")(relu(Linear(16, name="fc1")(x))), y))\n}\ndata D { train = npy("x.npy", "y.npy"); shuffle = false }\n'
+        self.untrained(text + 'train { batch = 16; seed = 5; optimizer = adamw(lr=0.01, weight_decay=0.1); eval = none; checkpoint { dir = "run"; every = 3 steps; keep = 9 } }\n', x, y)
+        train = ("ftrun", self.path("m.ft"))
+        support.run(*train, "--steps", 6, cwd=self.folder)
+        rounded = ("--set", "train.quantize=*=w4a8")
+        done = support.run(*train, *rounded, "--resume", "run/step-00000006.safetensors", "--steps", 12, "--save", "end", cwd=self.folder)
+        self.assertIn("comes from a training without these layers' rounding, which begins now", done.stdout + done.stderr)
+        again = support.run(*train, *rounded, "--resume", "run/step-00000009.safetensors", "--steps", 12, "--save", "again", cwd=self.folder)
+        self.assertNotIn("begins now", again.stdout + again.stderr)
+        end, again = support.read_safetensors(self.path("end")), support.read_safetensors(self.path("again"))
+        for name, value in end.items():
+            numpy.testing.assert_array_equal(value, again[name], err_msg=name)
+        at = {k: torch.tensor(v).double() for k, v in support.read_safetensors(self.path("run", "step-00000006.safetensors")).items()}
+        w = {k: at[k].clone().requires_grad_() for k in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")}
+        optimizer, seen = torch.optim.AdamW(w.values(), lr=0.01, weight_decay=0.1), {}
+        for k, v in w.items():
+            optimizer.state[v] = {"step": torch.tensor(6.0), "exp_avg": at["@adamw.m." + k].clone(), "exp_avg_sq": at["@adamw.v." + k].clone()}
+
+        def layer(name, h):
+            largest = h.detach().abs().max().item()
+            seen[name] = 0.99 * seen[name] + 0.01 * largest if name in seen else largest
+            h = torch.fake_quantize_per_tensor_affine(h, seen[name] / 127, 0, -128, 127)
+            scale = w[name + ".weight"].detach().abs().amax(1) / 7
+            weight = torch.fake_quantize_per_channel_affine(w[name + ".weight"], scale.float(), torch.zeros(len(scale), dtype=torch.int32), 0, -8, 7)
+            return torch.nn.functional.linear(h, weight, w[name + ".bias"])
+
+        for step in range(6, 12):
+            rows = slice(step % 3 * 16, step % 3 * 16 + 16)
+            loss = torch.nn.functional.cross_entropy(layer("fc2", torch.relu(layer("fc1", torch.tensor(x[rows]).double()))), torch.tensor(y[rows]))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        for name, value in w.items():
+            numpy.testing.assert_allclose(end[name], value.detach().numpy(), atol=1e-4, err_msg=name)
+        self.fails(1, "which this training does not have: it cannot go on exactly", *train, "--resume", "run/step-00000012.safetensors", "--steps", 13, cwd=self.folder)
+
     def test_refused(self):
         w, x = self.linear()
         ft, weights, out = self.path("m.ft"), self.path("w.safetensors"), self.path("q.ft")

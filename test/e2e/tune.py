@@ -101,6 +101,12 @@ class Tune(support.Case):
         self.assertEqual(len(artifacts), 5, "four choices, and the model as it is")
         self.assertRegex(done.stdout.splitlines()[-1], r"^ftrun m.ft --threads 1 -D width=8 --set train.batch=16 --set train.lr=0.03$")
 
+    def test_steps_that_are_not_binary(self):
+        """3 · 0.1 is more than 0.3 in binary: the last trial was none of the space when the journal was read again, and was begun for ever."""
+        support.run("ftc", self.path("m.ft"), "-o", self.path("m.so"))
+        self.tune("--space", "lr=range(0, 0.3, step=0.1)", "--sampler", "grid", "--trials", "9")
+        self.assertEqual([line["start"]["lr"] for line in self.journal() if "start" in line], ["0", "0.1", "0.2", "0.3"])
+
     def test_block_of_the_file(self):
         """A tune block is what the command line does not say otherwise; what is compiled is the same without it."""
         support.run("ftc", "m.ft", "-o", "plain.so", cwd=self.folder)

@@ -1,4 +1,4 @@
-"""Defects of rates that fall until a layer freezes, of factors of quantisation that other weights take in, and of which dimension has the samples: see defects.py."""
+"""Defects of rates that fall until a layer freezes, of averages beside sharpness, of teachers and trainings that are rounded, of dimensions with steps, of factors of quantisation that other weights take in, and of which dimension has the samples: see defects.py."""
 from defects import defect
 
 # ── passes/optimizer_schedule.c, optimizer_groups.c: rates of what comes to rest ──
@@ -44,3 +44,14 @@ defect("init-infinite", "plan/plan_print.c", "  if (isfinite(value))\n    plan_p
 defect("init-type", "ir/infer.c", "  return !is_const || infer_value(in, in->given->dtype, args->floats[0]);", "  return true || is_const || args;", "unit ir_infer")
 defect("init-far", "runtime/execute/init.c", "value = value > low ? value < high ? value : high : value <= low ? low : 0;", "value = value > low ? value < high ? value : high : low;", "unit runtime_init")
 defect("prune-rounded", "frontend/recipe_prune.c", "(class == CLASS_POINTWISE || class == CLASS_MOVE); k++)", "class == CLASS_MOVE; k++)", "py test/e2e/prune.py")
+
+# ── passes/sharpness.c, frontend/average.c: averages of parameters stay where the weights are moved ──
+A, AT = "passes/sharpness.c", "py test/e2e/distil.py"
+defect("sharpness-average-moves", A, "s.moved[stays.at[i]->id] = stays.at[i];", "(void)stays;", AT)
+defect("sharpness-average-every", A, "!graph_find_root(old, ROOT_STAYS, NULL)", "true", AT)
+# ── frontend/quantize.c, runtime/checkpoint/ckpt.c: a teacher that is rounded, rounding that begins with --resume ──
+defect("quantize-frozen-pattern", "frontend/quantize.c", "return length && !strncmp(word, layer, length) && (word[length] == '.' || !word[length]);", "return length && word;", AT)
+defect("resume-rounding-begins", "runtime/checkpoint/ckpt.c", "state->role == ROLE_MODEL && !safetensors_find(file, state->name)", "state->role == ROLE_MODEL && file", "py test/e2e/quantize.py")
+# ── runtime/tune/space.c: values of a range with steps are those that a journal has ──
+defect("tune-step-binary", "runtime/tune/space.c", "shorter : exact, dim->high)", "exact : exact, INFINITY)", "unit runtime_tune")
+defect("tune-step-old-journal", "runtime/tune/space_text.c", "< 1e-9 * dim->step) *value", "< 0 * dim->step) *value", "unit runtime_tune")

@@ -86,20 +86,25 @@ static void units_read_back(void **state) {
   add(&space, "c=log_int(1, 1000)");
   add(&space, "d=range(0, 1, step=0.3)");
   add(&space, "e=[x, y, z]");
+  add(&space, "f=range(-0.2, 0.7, step=0.1)"); /* 9 steps of 0.1 in binary lead beyond 0.7 */
   Random random = random_new(1, 2, 3);
   for (int i = 0; i < 2000; i++) {
-    const Dim *dim = &space.dim[i % 5];
-    double value = dim_from_unit(dim, i < 10 ? i / 5 : random_unit(&random)), back;
+    const Dim *dim = &space.dim[i % 6];
+    double value = dim_from_unit(dim, i < 12 ? i / 6 : random_unit(&random)), back;
     Text text = {0};
     dim_print(dim, value, &text);
     assert_true(dim_read(dim, text_cstr(&text), &back));
     assert_true(back == value);
+    if (i % 6 == 5) assert_true(text.count <= 4 && value <= 0.7); /* -0.1 and the like */
     text_free(&text);
     double again = dim_from_unit(dim, dim_to_unit(dim, value));
     assert_true(fabs(again - value) <= 1e-9 * fabs(value));
   }
   assert_true(dim_from_unit(&space.dim[1], 0) == -3 && dim_from_unit(&space.dim[1], 1) == 12);
-  assert_true(fabs(dim_from_unit(&space.dim[3], 1) - 0.9) < 1e-12);
+  assert_true(dim_from_unit(&space.dim[3], 1) == 0.9);
+  double old;
+  assert_true(dim_read(&space.dim[5], "0.70000000000000007", &old) && old == 0.7); /* what journals of 0.1 have */
+  assert_false(dim_read(&space.dim[5], "0.71", &old));
   space_free(&space);
 }
 
@@ -279,24 +284,25 @@ static void grids_are_whole(void **state) {
   Sampler *sampler;
   add(&space, "kind=[a, b]");
   add(&space, "n=int(1, 4, step=3) if kind=b");
-  add(&space, "x=range(0, 1, step=0.5)");
+  add(&space, "x=range(0, 0.3, step=0.1)");
   for (int kind = 0; kind < SAMPLER_KINDS; kind++) {
     static Run run;
     run.count = 0;
     assert_int_equal(sampler_new((SamplerKind)kind, &space, 3, &sampler), STATUS_OK);
-    for (int i = 0; i < 9; i++) { /* (1 + 2) · 3 */
+    for (int i = 0; i < 12; i++) { /* (1 + 2) · 4 */
       double *point = run.point[run.count];
       bool is_over;
       assert_int_equal(sampler_next(sampler, run.seen, run.count, run.count, point, &is_over),
                        STATUS_OK);
       assert_false(is_over);
       for (int j = 0; j < i; j++) assert_false(space_is_same(&space, point, run.point[j]));
+      assert_true(point[2] == 0 || point[2] == 0.1 || point[2] == 0.2 || point[2] == 0.3); /* as a journal has them */
       run.seen[run.count++] =
           (Observation){point, (double)i, i % 3 ? TRIAL_COMPLETE : TRIAL_FAILED};
     }
     double none[SPACE_MOST];
     bool is_over;
-    assert_int_equal(sampler_next(sampler, run.seen, run.count, 9, none, &is_over), STATUS_OK);
+    assert_int_equal(sampler_next(sampler, run.seen, run.count, 12, none, &is_over), STATUS_OK);
     assert_true(is_over);
     sampler_free(sampler);
   }
