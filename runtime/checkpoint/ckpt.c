@@ -198,7 +198,9 @@ static bool begins_pruning(Arena *arena, const Plan *plan, const PlanTensor *sta
 
 /* Layers that train.quantize names have scales and ranges, which a training without it has not. */
 static bool begins_rounding(const Plan *plan, const PlanTensor *state, const Safetensors *file) {
-  return setting_text(plan->settings, "train.quantize")[0] && state->role == ROLE_MODEL && !safetensors_find(file, state->name);
+  const char *name = state->name;
+  bool is_of_rounding = text_ends_with(name, "_scale") || text_ends_with(name, ".input.max_abs") || text_ends_with(name, ".input_factor");
+  return setting_text(plan->settings, "train.quantize")[0] && state->role == ROLE_MODEL && is_of_rounding && !safetensors_find(file, name);
 }
 
 /* A parameter and what goes with it. Of one that was frozen the moments stay as they are at the start,

@@ -51,7 +51,7 @@ defect("sharpness-average-moves", A, "s.moved[stays.at[i]->id] = stays.at[i];", 
 defect("sharpness-average-every", A, "!graph_find_root(old, ROOT_STAYS, NULL)", "true", AT)
 # ── frontend/quantize.c, runtime/checkpoint/ckpt.c: a teacher that is rounded, rounding that begins with --resume ──
 defect("quantize-frozen-pattern", "frontend/quantize.c", "return length && !strncmp(word, layer, length) && (word[length] == '.' || !word[length]);", "return length && word;", AT)
-defect("resume-rounding-begins", "runtime/checkpoint/ckpt.c", "state->role == ROLE_MODEL && !safetensors_find(file, state->name)", "state->role == ROLE_MODEL && file", "py test/e2e/quantize.py")
+defect("resume-rounding-begins", "runtime/checkpoint/ckpt.c", "is_of_rounding && !safetensors_find(file, name)", "is_of_rounding && file", "py test/e2e/quantize.py")
 # ── runtime/tune/space.c: values of a range with steps are those that a journal has ──
 defect("tune-step-binary", "runtime/tune/space.c", "shorter : exact, dim->high)", "exact : exact, INFINITY)", "unit runtime_tune")
 defect("tune-step-old-journal", "runtime/tune/space_text.c", "< 1e-9 * dim->step) *value", "< 0 * dim->step) *value", "unit runtime_tune")
