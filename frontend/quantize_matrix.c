@@ -126,10 +126,10 @@ static void tap_matrix(Builder *b, QuantMatrix *matrix, Node *input, Node *resul
   graph_add_root(b->graph, ROOT_OUTPUT, arena_printf(b->arena, "out.%d.%s", number, name), result);
 }
 
-/* The bits of the rows that the matrix multiplies; 0: they stay f32. */
-static int bits_of_rows(Builder *b, const QuantMatrix *matrix) {
+/* The form of a matrix whose rule rounds what it multiplies; NULL: that stays f32. */
+static const QuantForm *form_with_rows(Builder *b, const QuantMatrix *matrix) {
   QuantRule *rule = matrix ? find_matrix_rule(b, node_str(matrix->param, ATTR_NAME)) : NULL;
-  return rule ? rule->form.input_bits : 0;
+  return rule && rule->form.input_bits ? &rule->form : NULL;
 }
 
 static bool round_rows(Builder *b, int bits, Node **x, Loc loc) {
@@ -145,14 +145,14 @@ Node *quantize_product(Builder *b, Node *x, Node *y, Loc loc) {
   if (!x || !y) return NULL;
   if (x->type.shape.rank == 2 && !read_rounded(b, &x, 1, &first, loc)) return NULL;
   if (y->type.shape.rank == 2 && !read_rounded(b, &y, 0, &second, loc)) return NULL;
-  if (bits_of_rows(b, first)) {
+  const QuantForm *of_first = form_with_rows(b, first), *of_second = form_with_rows(b, second);
+  if (of_first) {
     builder_fail(b, loc, "quantize: '%s' is the first operand of this product, and dynamic inputs (d) are the rows that a second operand multiplies: give it a form without a, w%d",
-                 node_str(first->param, ATTR_NAME), find_matrix_rule(b, node_str(first->param, ATTR_NAME))->form.bits);
+                 node_str(first->param, ATTR_NAME), of_first->bits);
     return NULL;
   }
   Node *input = x;
-  int bits = bits_of_rows(b, second);
-  if (bits && !round_rows(b, bits, &x, loc)) return NULL;
+  if (of_second && !round_rows(b, of_second->input_bits, &x, loc)) return NULL;
   Node *product = tensor_matmul(b, x, y, loc);
   if (product && second && b->tap_count && !b->training) tap_matrix(b, second, input, product);
   return product;

@@ -13,42 +13,11 @@
 #include "kernels/integer_tiles.h"
 
 /* ── packing ────────────────────────────────────────────────────────────────────────────────── */
-typedef struct {
-  Lanes low, high;
-} Bounds;
-
-/* The numbers as integers; `bad` is set where one is not whole or out of range. */
-ALWAYS IntLanes lanes_whole(Lanes x, Bounds bounds, IntLanes *bad) {
-  Lanes within = x > bounds.low ? x : bounds.low; /* NaN: low; as vmaxps has it */
-  within = within < bounds.high ? within : bounds.high;
-  IntLanes whole = __builtin_convertvector(within, IntLanes);
-  *bad |= __builtin_convertvector(whole, Lanes) != x;
-  return whole;
-}
-ALWAYS bool lanes_any(IntLanes x) {
-  int any = 0;
-  for (int i = 0; i < LANES; i++) any |= x[i];
-  return any != 0;
-}
-ALWAYS int32_t lanes_total(IntLanes x) {
-  uint32_t total = 0;
-  for (int i = 0; i < LANES; i++) total += (uint32_t)x[i];
-  return (int32_t)total;
-}
-
 static int64_t offset_of_a(const IntegerProduct *p) { return p->low_a < 0 ? 128 : 0; }
 static int64_t offset_of_b(const IntegerProduct *p) { return p->high_b > 127 ? 128 : 0; }
 /* Words of packed b for so many steps of k, and the bytes of as many of a. */
 static int64_t words_of(int64_t length) { return (length + 3) / 4; }
 static int64_t word_bytes(bool is_vnni) { return is_vnni ? 4 : 8; }
-
-/* Up to 16 neighbours, zeros behind them. */
-ALWAYS Lanes lanes_some(const float *from, int64_t step, int64_t count) {
-  if (count >= LANES && step == 1) return lanes_load(from);
-  Lanes x = (Lanes)0.0f;
-  for (int64_t i = 0; i < count && i < LANES; i++) x[i] = from[i * step];
-  return x;
-}
 
 /* A segment of a column of b, into its place in the strip: words `apart` from each other. */
 static void pack_column(const IntegerProduct *p, const float *b, uint32_t *to, int64_t apart,

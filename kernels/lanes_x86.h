@@ -3,6 +3,7 @@
 #ifndef FT_KERNELS_LANES_X86_H
 #define FT_KERNELS_LANES_X86_H
 #include "kernels/operand_host.h"
+#include <stdbool.h>
 #ifdef __AVX512F__
 #include <immintrin.h>
 #endif
@@ -22,6 +23,38 @@ ALWAYS void lanes_store_first(float *to, Lanes value, int64_t count) {
 #else
   for (int64_t i = 0; i < count; i++) to[i] = value[i];
 #endif
+}
+
+/* Up to 16 numbers, `step` apart, zeros behind them. */
+ALWAYS Lanes lanes_some(const float *from, int64_t step, int64_t count) {
+  if (count >= LANES && step == 1) return lanes_load(from);
+  Lanes x = (Lanes)0.0f;
+  for (int64_t i = 0; i < count && i < LANES; i++) x[i] = from[i * step];
+  return x;
+}
+
+/* ── whole numbers ──────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  Lanes low, high;
+} Bounds;
+
+/* The numbers as integers; `bad` is set where one is not whole or out of range. */
+ALWAYS IntLanes lanes_whole(Lanes x, Bounds bounds, IntLanes *bad) {
+  Lanes within = x > bounds.low ? x : bounds.low; /* NaN: low; as vmaxps has it */
+  within = within < bounds.high ? within : bounds.high;
+  IntLanes whole = __builtin_convertvector(within, IntLanes);
+  *bad |= __builtin_convertvector(whole, Lanes) != x;
+  return whole;
+}
+ALWAYS bool lanes_any(IntLanes x) {
+  int any = 0;
+  for (int i = 0; i < LANES; i++) any |= x[i];
+  return any != 0;
+}
+ALWAYS int32_t lanes_total(IntLanes x) {
+  uint32_t total = 0;
+  for (int i = 0; i < LANES; i++) total += (uint32_t)x[i];
+  return (int32_t)total;
 }
 
 /* ── bf16 and f16 in memory ─────────────────────────────────────────────────────────────────── */

@@ -60,21 +60,11 @@ static BytesSteps bytes_steps(const RoundedProduct *p, int64_t first, int64_t wo
 /* `count` numbers as bytes, and up to a whole vector what is there already; false: some are no such numbers. */
 ALWAYS bool bytes_line(const float *a, int64_t count, int32_t offset, uint8_t *to) {
   typedef uint8_t Bytes __attribute__((ext_vector_type(16), aligned(1)));
+  const Bounds bounds = {(Lanes)(float)-offset, (Lanes)(float)(255 - offset)};
   IntLanes bad = (IntLanes)0;
-  for (int64_t i = 0; i < count; i += LANES) {
-    Lanes x = (Lanes)0.0f;
-    if (i + LANES <= count)
-      x = lanes_load(a + i);
-    else
-      for (int64_t lane = 0; i + lane < count; lane++) x[lane] = a[i + lane];
-    IntLanes is_within = (x >= (float)-offset) & (x <= (float)(255 - offset));
-    IntLanes whole = __builtin_convertvector((Lanes)((IntLanes)x & is_within), IntLanes);
-    bad |= ~is_within | (__builtin_convertvector(whole, Lanes) != x);
-    *(Bytes *)(to + i) = __builtin_convertvector(whole + offset, Bytes);
-  }
-  int any = 0;
-  for (int lane = 0; lane < LANES; lane++) any |= bad[lane];
-  return !any;
+  for (int64_t i = 0; i < count; i += LANES)
+    *(Bytes *)(to + i) = __builtin_convertvector(lanes_whole(lanes_some(a + i, 1, count - i), bounds, &bad) + offset, Bytes);
+  return !lanes_any(bad);
 }
 
 typedef WordLanes WordSums[GEMM_MAX_ROWS][GEMM_MAX_VECTORS];

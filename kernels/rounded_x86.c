@@ -238,8 +238,7 @@ static bool has_small(const float *a, int64_t count) {
     Lanes x = lanes_load(a + i);
     any |= (x != 0) & (x > -0x1p-90f) & (x < 0x1p-90f);
   }
-  bool is = false;
-  for (int lane = 0; lane < LANES; lane++) is |= any[lane] != 0;
+  bool is = lanes_any(any);
   for (; i < count; i++) is |= a[i] != 0 && magnitude(a[i]) < 0x1p-90f;
   return is;
 }
@@ -283,11 +282,7 @@ static void make_digits(const float *a, int64_t count, const float inverse[2], i
   IntLanes total[DIGITS];
   for (int d = 0; d < DIGITS; d++) total[d] = (IntLanes)0;
   for (int64_t i = 0; i < count; i += LANES) {
-    Lanes value = (Lanes)0.0f;
-    if (i + LANES <= count)
-      value = lanes_load(a + i);
-    else
-      for (int64_t lane = 0; i + lane < count; lane++) value[lane] = a[i + lane];
+    Lanes value = lanes_some(a + i, 1, count - i);
     IntLanes whole = __builtin_convertvector(__builtin_elementwise_rint(value * inverse[0] * inverse[1]), IntLanes);
     UNROLL for (int d = DIGITS - 1; d >= 0; d--) {
       IntLanes digit = d ? whole << 24 >> 24 : whole;
@@ -296,11 +291,7 @@ static void make_digits(const float *a, int64_t count, const float inverse[2], i
       whole = (whole - digit) >> 8;
     }
   }
-  for (int d = 0; d < DIGITS; d++) {
-    int32_t sum = 0;
-    for (int lane = 0; lane < LANES; lane++) sum += total[d][lane];
-    begin[d] = -offset * sum;
-  }
+  for (int d = 0; d < DIGITS; d++) begin[d] = -offset * lanes_total(total[d]);
 }
 
 /* false: a row that has no such form. */
