@@ -42,12 +42,13 @@ static void unit_ends(const Dim *dim, double *low, double *high) {
   }
 }
 
-/* 0.3, and not 3 * 0.1 in binary, which is more than 0.3. */
+/* 0.3, and not 3 * 0.1 in binary, which is more than 0.3; and of -0.3 + 3 * 0.1 0: places are those of the larger end. */
 double dim_nth(const Dim *dim, double nth) {
-  char text[40];
+  char text[400];
   double exact = dim->low + nth * dim->step;
-  snprintf(text, sizeof text, "%.15g", exact);
-  double shorter = strtod(text, NULL);
+  int places = 14 - (int)floor(log10(fmax(fmax(fabs(dim->low), fabs(dim->high)), 1e-300)));
+  snprintf(text, sizeof text, "%.*f", places > 0 ? places : 0, exact);
+  double shorter = strtod(text, NULL) + 0.0; /* 0, and not -0 */
   return fmin(fabs(shorter - exact) < 1e-6 * dim->step ? shorter : exact, dim->high);
 }
 

@@ -53,5 +53,6 @@ defect("sharpness-average-every", A, "!graph_find_root(old, ROOT_STAYS, NULL)", 
 defect("quantize-frozen-pattern", "frontend/quantize.c", "return length && !strncmp(word, layer, length) && (word[length] == '.' || !word[length]);", "return length && word;", AT)
 defect("resume-rounding-begins", "runtime/checkpoint/ckpt.c", "is_of_rounding && !safetensors_find(file, name)", "is_of_rounding && file", "py test/e2e/quantize.py")
 # ── runtime/tune/space.c: values of a range with steps are those that a journal has ──
+defect("tune-step-zero", "runtime/tune/space.c", "places = 14 - (int)floor", "places = 30 - (int)floor", "unit runtime_tune")
 defect("tune-step-binary", "runtime/tune/space.c", "shorter : exact, dim->high)", "exact : exact, INFINITY)", "unit runtime_tune")
 defect("tune-step-old-journal", "runtime/tune/space_text.c", "< 1e-9 * dim->step) *value", "< 0 * dim->step) *value", "unit runtime_tune")

@@ -105,6 +105,15 @@ static void units_read_back(void **state) {
   double old;
   assert_true(dim_read(&space.dim[5], "0.70000000000000007", &old) && old == 0.7); /* what journals of 0.1 have */
   assert_false(dim_read(&space.dim[5], "0.71", &old));
+  add(&space, "g=range(-0.3, 0.3, step=0.1)"); /* -0.3 + 3 · 0.1 is 5.6e-17 in binary */
+  add(&space, "h=range(-3e-12, 3e-12, step=1e-12)");
+  for (int i = 6; i < 8; i++)
+    for (int nth = 0; nth < 7; nth++) {
+      Text text = {0};
+      dim_print(&space.dim[i], dim_nth(&space.dim[i], nth), &text);
+      assert_true(text.count <= (i == 6 ? 4 : 6) && (nth != 3 || !strcmp(text_cstr(&text), "0")));
+      text_free(&text);
+    }
   space_free(&space);
 }
 
