@@ -42,12 +42,14 @@ size()
 before = termios.tcgetattr(fd)
 screen = pyte.HistoryScreen(columns, rows, history=100000)
 stream, raw, seen, shots = pyte.ByteStream(screen), b"", time.monotonic(), []
-events, is_quiet = todo["events"], False # quiet: no block is half drawn, unless for long: each ends with what clears the rest
+events, block_end = todo["events"], b"\\n\\x1b[J" # a shot is of a whole block: what was read of the next one comes behind it
 def shot():
     shots.append({"lines": [line.rstrip() for line in screen.display], "column": screen.cursor.x, "row": screen.cursor.y})
+def wants_shot():
+    return events and events[0][1] == "shot" and time.monotonic() - seen >= events[0][0]
 while True:
     late = time.monotonic() - seen - events[0][0] if events else -1
-    if late >= 0 and (is_quiet or late > 5 or events[0][1] != "shot"):
+    if late >= 0 and (late > 20 or events[0][1] != "shot"):
         _, what, value = events.pop(0)
         if what == "size":
             columns, rows = value
@@ -59,17 +61,23 @@ while True:
             shot()
         elif what == "kill":
             os.kill(pid, value)
-    has_more = bool(select.select([fd], [], [], 0.02)[0])
-    is_quiet = not has_more and raw.endswith(b"\x1b[J")
-    if has_more:
+    if select.select([fd], [], [], 0.02)[0]:
         try:
             data = os.read(fd, 65536)
         except OSError:
             break
         if not data:
             break
+        at = (raw[-3:] + data).find(block_end)
+        if wants_shot() and at >= 0:
+            end = at + len(block_end) - len(raw[-3:])
+            stream.feed(data[:end])
+            shot()
+            events.pop(0)
+            stream.feed(data[end:])
+        else:
+            stream.feed(data)
         raw += data
-        stream.feed(data)
 after = termios.tcgetattr(fd)
 status = os.waitpid(pid, 0)[1]
 shot()
