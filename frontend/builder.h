@@ -212,6 +212,7 @@ typedef struct Builder {
   VEC(Loc) reported;           /* one error for each place: unrolling repeats statements */
   VEC(Width) widths;
   VEC(QuantRule) quantized;
+  bool quantize_begins, quantize_observes; /* something is rounded from a step on, or observed until one */
   VEC(QuantMatrix) matrices; /* of this graph */
   const char *const *taps; /* FrontendOptions.taps */
   int tap_count;
@@ -337,6 +338,7 @@ bool quantize_read(Builder *b); /* false after an error, as the other two */
 /* Of a layer that is being made: the block and the arguments that it has instead. */
 bool quantize_apply(Builder *b, const Instance *instance, const Ast **block, Arguments *arguments);
 bool quantize_check(Builder *b);
+bool quantize_check_switches(Builder *b); /* after the graphs; quantize_switch.c */
 /* False: why a parameter that is meant cannot be rounded by its name. */
 bool quantize_refuse_parameter(Builder *b, const Declared *of);
 /* Is it a standard block that can be quantised; one that is? */
@@ -480,6 +482,9 @@ bool builtin_dtype(Call *call, int index, DType otherwise, DType *out);
 Value average_layer(Call *call); /* average(layer, decay), see average.c */
 Value frozen_layer(Call *call);  /* frozen(layer, file), see frozen.c */
 Value statistics_average(Call *call); /* running_average(old, x, momentum, scale=), see statistics.c */
+/* when_rounding(rounded, x), when_observing(now, before), see quantize_switch.c */
+Value quantize_switched(Call *call);
+Value quantize_observed(Call *call);
 bool builtin_number(Call *call, int index, double otherwise, double *out);
 bool builtin_bool(Call *call, int index, bool otherwise, bool *out);
 bool builtin_axis(Call *call, int index, const Node *x, int64_t otherwise, int *out);

@@ -141,6 +141,8 @@ const Builtin builtin_other[] = {
     {"average", "layer decay", average_layer, 0},
     {"frozen", "layer weights dtype=", frozen_layer, 0},
     {"running_average", "old x momentum scale=", statistics_average, 0},
+    {"when_rounding", "rounded x", quantize_switched, 0},
+    {"when_observing", "now before", quantize_observed, 0},
     {"random_uniform", "shape", run_random_uniform, 0},
     {"weighted", "x weight", run_weighted, 0},
     {"unweighted", "x", run_unweighted, 0},

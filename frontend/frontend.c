@@ -441,7 +441,7 @@ static bool build_graphs(Builder *b, const Ast *model) {
   b->program->products = ARENA_NEW(b->arena, Lookup);
   b->program->products->arena = b->arena;
   b->program->train = build_graph(b, model, true);
-  if (!b->program->train || !statistics_check(b) || !recipe_check_groups(b) || !widths_check(b) || !quantize_check(b)) return false;
+  if (!b->program->train || !statistics_check(b) || !recipe_check_groups(b) || !widths_check(b) || !quantize_check(b) || !quantize_check_switches(b)) return false;
   Declared *train = b->declared.at;
   int train_count = b->declared.count;
   b->declared.at = NULL;

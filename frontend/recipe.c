@@ -159,6 +159,7 @@ static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const A
   if (strcmp(name, "precision") == 0) return recipe_precision(b, value);
   if (strcmp(name, "recompute") == 0) return recipe_recompute(b, value);
   if (strcmp(name, "prune") == 0) return recipe_prune(b, value);
+  if (strcmp(name, "quantize") == 0) return recipe_quantize(b, value);
   if (strcmp(name, "sharpness") == 0) return recipe_sharpness(b, value);
   if (strcmp(name, "average") == 0) return recipe_average(b, value);
   if (strcmp(name, "grow") == 0) return recipe_grow(b, value);

@@ -87,6 +87,8 @@ bool recipe_resolve_groups(Builder *b);
 /* ── recipe_grow.c ── */
 /* none, truncate(T, 64, 128, every=200 steps), resize(...), batch(...) */
 bool recipe_grow(Builder *b, const Ast *ast);
+/* ── quantize_switch.c ── */
+bool recipe_quantize(Builder *b, const Ast *ast);
 
 /* ── recipe_prune.c ── */
 extern const char recipe_prune_key[];

@@ -233,6 +233,7 @@ static void add_train_value(Completion *c, const char *entry) {
   else if (!strcmp(entry, "eval") || !strcmp(entry, "ema") || !strcmp(entry, "max_time"))
     add_words(c, "none", ITEM_VALUE, "");
   if (!strcmp(entry, "recompute") || !strcmp(entry, "freeze")) add_words(c, "none", ITEM_VALUE, "");
+  if (!strcmp(entry, "freeze") || !strcmp(entry, "quantize")) add_words(c, "after", ITEM_VALUE, "");
   if (is_switch) add_words(c, "true false", ITEM_VALUE, "");
   add_top_level(c, DECLARES_HYPER, DECLARES_HYPER);
 }

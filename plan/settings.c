@@ -72,6 +72,8 @@ static const struct {
     {"train.freeze.rate.final", 0, 1},
     {"train.sharpness.rho", 0, INFINITY},
     {"train.sharpness.eta", 0, INFINITY},
+    {"train.quantize.after", 0, 9007199254740992.0},
+    {"train.quantize.observe", 0, 9007199254740992.0},
     {"train.grow.share", 0, 1},
     {"train.schedule.final", 0, INFINITY},
     {"train.schedule.every", 1, 9007199254740992.0},

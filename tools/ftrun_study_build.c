@@ -27,9 +27,10 @@ bool study_is_static(const char *assignment) {
   return index >= 0 && setting_info[index].when == WHEN_STATIC;
 }
 
-/* Does an optimizer keep something only where this is not 0? */
-static bool is_buffers(const char *key) {
+/* Is the setting one without which, or with which at 0, ftc leaves out what it is for? */
+static bool is_of_compiler(const char *key) {
   char list[64], *rest = NULL;
+  if (!strcmp(key, "train.ema") || !strncmp(key, "train.quantize.", 15)) return true;
   for (int i = 0; i < optimizer_count; i++) {
     snprintf(list, sizeof list, "%s", optimizer_info[i].buffers);
     for (char *word = strtok_r(list, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
@@ -42,7 +43,7 @@ bool study_is_compilers_too(const char *assignment) {
   int index = assigned_setting(assignment);
   if (index < 0 || setting_info[index].when == WHEN_STATIC) return false;
   const char *key = setting_info[index].key;
-  return !strcmp(key, "train.log.layers") || !strcmp(key, "train.ema") || is_buffers(key);
+  return !strcmp(key, "train.log.layers") || is_of_compiler(key);
 }
 
 /* In what `ftc --hypers` prints: a title, the heads of columns, and a line for each hyper, up to an empty one. */
@@ -174,18 +175,6 @@ static Status build_first(StudyBuild *b) {
               : STATUS_OK;
 }
 
-/* Is the setting one that leaves out what it needs where it is 0 at compile time? */
-static bool has_buffer(const char *key) {
-  if (!strcmp(key, "train.ema")) return true;
-  for (int i = 0; i < optimizer_count; i++) {
-    char list[64], *rest = NULL;
-    snprintf(list, sizeof list, "%s", optimizer_info[i].buffers);
-    for (char *word = strtok_r(list, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-      if (!strncmp(key, "train.", 6) && !strcmp(key + 6, word)) return true;
-  }
-  return false;
-}
-
 static bool is_in_graph(const Plan *plan, const char *key) {
   for (int i = 0; i < plan->scalars.count; i++)
     if (!strcmp(plan->scalars.at[i].name, key)) return true;
@@ -198,7 +187,7 @@ static Status compile_in_buffers(StudyBuild *b) {
   Status status = artifact_open(b->first, &artifact);
   if (status) return status;
   for (int d = 0; !status && d < b->o->space.count; d++) {
-    bool is_fine = b->how[d] != SETS_RUN || !has_buffer(b->key[d]) ||
+    bool is_fine = b->how[d] != SETS_RUN || !is_of_compiler(b->key[d]) ||
                    is_in_graph(artifact->plan, b->key[d]);
     if (is_fine) continue;
     b->how[d] = SETS_STATIC;

@@ -96,7 +96,7 @@ static Status check_buffers(const Plan *plan) {
 
 /* What --set gives and nothing reads, since the model was compiled without what it belongs to. */
 static Status check_unread(const Plan *plan) {
-  static const char prune[] = "train.prune.";
+  static const char prune[] = "train.prune.", quantize[] = "train.quantize.";
   for (int i = 0; i < setting_count; i++) {
     const char *key = setting_info[i].key, *needs = setting_needs(plan->settings, i);
     if (!plan->settings[i].is_users) continue;
@@ -108,6 +108,9 @@ static Status check_unread(const Plan *plan) {
     if (!strncmp(key, prune, sizeof prune - 1) && !is_read(plan, key))
       return status_fail(STATUS_USER, "--set %s: the model was compiled with prune = %s and structure=%s, which have no such argument",
                          key, setting_text(plan->settings, "train.prune"), setting_text(plan->settings, "train.prune.structure"));
+    if (!strncmp(key, quantize, sizeof quantize - 1) && !is_read(plan, key))
+      return status_fail(STATUS_USER, "--set %s: the model was compiled without it, so rounding and ranges are as they are; recompile with ftc --set %s=%g", key,
+                         key, setting_number(plan->settings, key));
   }
   return STATUS_OK;
 }

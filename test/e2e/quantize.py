@@ -425,6 +425,51 @@ class Quantize(support.Case):
             numpy.testing.assert_allclose(end[name], value.detach().numpy(), atol=1e-4, err_msg=name)
         self.fails(1, "which this training does not have: it cannot go on exactly", *train, "--resume", "run/step-00000012.safetensors", "--steps", 13, cwd=self.folder)
 
+    def test_switched(self):
+        """`quantize = after(...)`: what is refused; the switch moved by --set, at the start and by a resumed run; a quantised program that keeps it."""
+        self.linear()
+        with open(self.path("m.ft")) as file:
+            text = file.read()
+
+        def run(recipe, *flags):
+            with open(self.path("s.ft"), "w") as file:
+                file.write(text.replace("seed = 3;", f"seed = 3; {recipe};"))
+            support.run("ftrun", self.path("s.ft"), "--data", self.folder, "--save", self.path("end"), *flags)
+            return {k: v for k, v in support.read_safetensors(self.path("end")).items() if k.endswith(".weight")}
+
+        def same(a, b):
+            return all(numpy.array_equal(a[k], b[k]) for k in a)
+
+        plain, rounded, late = run("lr = 0.1"), run('quantize = "*=w4a8"'), run('quantize = after(5 steps, "*=w4a8")')
+        self.assertEqual([same(plain, rounded), same(plain, late), same(rounded, late)], [False] * 3)
+        self.assertTrue(same(late, run('quantize = "*=w4a8"', "--set", "train.quantize.after=0.6")))  # 4.8 of 8 steps
+        self.assertTrue(same(rounded, run('quantize = after(5 steps, "*=w4a8")', "--set", "train.quantize.after=0")))
+        self.assertTrue(same(plain, run('quantize = after(0.99, "*=w4a8", observe=1 step)')))
+        checkpoints = ("--set", "train.checkpoint.dir=" + self.path("run"), "--set", "train.checkpoint.unit=step", "--set", "train.checkpoint.every=3")
+        run('quantize = after(0.99, "*=w4a8")', "--stop-at", 3, *checkpoints)
+        self.assertTrue(same(late, run('quantize = after(0.99, "*=w4a8")', "--resume", self.path("run"), "--set", "train.quantize.after=5")))
+        run('lr = 0.1', "--stop-at", 3, *[flag.replace(self.path("run"), self.path("plain")) for flag in checkpoints])
+        run('quantize = after(0, "*=w4a8", observe=1 step)', "--resume", self.path("plain"))  # layers that have seen nothing see one batch
+        seen = support.read_safetensors(self.path("end"))["fc1.input.max_abs"]
+        run('quantize = "*=w4a8"', "--resume", self.path("plain"))
+        self.assertGreater(seen[0], 0)
+        self.assertLess(seen[0], support.read_safetensors(self.path("end"))["fc1.input.max_abs"][0] * 2)
+        support.run("ftc", self.path("m.ft"), "-o", self.path("m.so"), "--set", "train.quantize=*=w4a8")
+        self.fails(1, "the model was compiled without it", "ftrun", self.path("m.so"), "--data", self.folder, "--set", "train.quantize.after=0.5")
+        self.fails(1, "-1 is less than 0", "ftrun", self.path("s.ft"), "--data", self.folder, "--set", "train.quantize.observe=-1")
+        for recipe, words in (('after(1.5, "*=w8")', "a share of all steps below 1, such as 0.3, or a number of steps, such as 200 steps, not 1.5"),
+                              ('after(2 epochs, "*=w8")', "not a duration"), ("after()", "after says when rounding begins, and of which layers"),
+                              ('after(0.1, "*=w8", "b")', "after says when rounding begins"), ('after(0.1, "*=w8", until=3)', "after has no argument 'until'"),
+                              ("after(0.1)", "nothing in this model is rounded"), ('after(0.1, "*=w8", observe=0.5)', "nothing in this model observes any"),
+                              ('after(0.1, "*=w8", observe=-1)', "observe takes a share of all steps")):
+            with open(self.path("bad.ft"), "w") as file:
+                file.write(text.replace("seed = 3;", f"seed = 3; quantize = {recipe};"))
+            self.fails(1, words, "ftc", self.path("bad.ft"), "-o", self.path("x.so"))
+        run('quantize = after(2 steps, "fc1=w8a8", observe=6 steps)')
+        support.run("ftrun", "quantize", self.path("s.ft"), "--data", self.folder, "--weights", self.path("end"), "-o", self.path("q.ft"))
+        with open(self.path("q.ft")) as file:
+            self.assertRegex(file.read(), r'quantize = after\(2 steps, "fc1=w8a8 .*out=w8a8", observe=6 steps\)')
+
     def test_refused(self):
         w, x = self.linear()
         ft, weights, out = self.path("m.ft"), self.path("w.safetensors"), self.path("q.ft")

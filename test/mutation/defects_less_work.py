@@ -1,4 +1,4 @@
-"""Defects of rates that fall until a layer freezes, of averages beside sharpness, of teachers and trainings that are rounded, of dimensions with steps, of factors of quantisation that other weights take in, and of which dimension has the samples: see defects.py."""
+"""Defects of rates that fall until a layer freezes, of averages beside sharpness, of teachers and trainings that are rounded, of rounding that begins in the middle, of dimensions with steps, of factors of quantisation that other weights take in, and of which dimension has the samples: see defects.py."""
 from defects import defect
 
 # ── passes/optimizer_schedule.c, optimizer_groups.c: rates of what comes to rest ──
@@ -49,6 +49,12 @@ defect("prune-rounded", "frontend/recipe_prune.c", "(class == CLASS_POINTWISE ||
 A, AT = "passes/sharpness.c", "py test/e2e/distil.py"
 defect("sharpness-average-moves", A, "s.moved[stays.at[i]->id] = stays.at[i];", "(void)stays;", AT)
 defect("sharpness-average-every", A, "!graph_find_root(old, ROOT_STAYS, NULL)", "true", AT)
+# ── frontend/quantize_switch.c: rounding that begins, and ranges that stay, in the middle of a training ──
+S, ST = "frontend/quantize_switch.c", "py test/num/quant.py"
+defect("switch-late", S, 'tensor_binary(b, OP_GE, ">=", tensor_cast', 'tensor_binary(b, OP_GT, ">=", tensor_cast', ST)
+defect("switch-share-cut", S, 'steps, loc), tensor_const(b, DT_F64, 0.5, loc)', 'steps, loc), tensor_const(b, DT_F64, 0.999, loc)', ST)
+defect("switch-observes-on", S, 'tensor_binary(b, OP_LT, "<", step, end, loc)', 'tensor_binary(b, OP_LE, "<", step, end, loc)', ST)
+defect("switch-never-seen", "frontend/std/quant.ft", "where(max_abs > 0, max_abs, now))", "max_abs)", "py test/e2e/quantize.py")
 # ── frontend/quantize.c, runtime/checkpoint/ckpt.c: a teacher that is rounded, rounding that begins with --resume ──
 defect("quantize-frozen-pattern", "frontend/quantize.c", "return length && !strncmp(word, layer, length) && (word[length] == '.' || !word[length]);", "return length && word;", AT)
 defect("resume-rounding-begins", "runtime/checkpoint/ckpt.c", "is_of_rounding && !safetensors_find(file, name)", "is_of_rounding && file", "py test/e2e/quantize.py")

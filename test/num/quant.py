@@ -43,12 +43,14 @@ def torch_quant(x, scale, bits, axis=None, signed=True):
     return torch._fake_quantize_learnable_per_channel_affine(x, scale, torch.zeros(len(scale)), axis % x.dim(), low, high, 1.0)
 
 
-def layer_of(kind, weight, bias, x, state, bits, signed, group, training):
-    """PyTorch's observers by their formulas, its quantisers and layers."""
+def layer_of(kind, weight, bias, x, state, bits, signed, group, training, rounds=True, observes=True):
+    """PyTorch's observers by their formulas, its quantisers and layers; without `rounds` and `observes` as after disable_fake_quant and disable_observer."""
     low, high = span(8, signed)
-    if training:
+    if training and (observes or state is None):
         now = x.detach().abs().max()
         state = now if state is None else state + numpy.float32(0.01) * (now - state)
+    if not rounds:
+        return (F.linear(x, weight, bias) if kind == "linear" else F.conv2d(x, weight, bias, padding=1)), state
     x = torch.fake_quantize_per_tensor_affine(x, float(state / high), 0, low, high)
     rows = weight.reshape(-1, group) if group else weight
     top = span(bits, True)[1]
@@ -96,7 +98,45 @@ class Quantisers(support.Case):
                 numpy.testing.assert_allclose(x - end[f"x{i}"], x_t.grad.numpy(), rtol=1e-5, atol=4e-5 * numpy.abs(x).max())
                 numpy.testing.assert_allclose(scale - end[f"s{i}"], s_t.grad.numpy(), rtol=1e-4, atol=1e-4 * float(s_t.grad.abs().max()))
 
+    def test_switched_values(self):
+        """fake_quant with a learned step size, fake_quant_rows, fake_float8 and a matrix: before the step all is as without them."""
+        x = random.uniform(-1, 1, (8, 6)).astype("f4")
+        numpy.save(self.path("x.npy"), x)
+        start = {"w": random.uniform(-0.5, 0.5, (6, 4)).astype("f4"), "s": numpy.full(1, 0.02, "f4"), "v": random.uniform(-0.5, 0.5, (4, 3)).astype("f4")}
+
+        def text(recipe, rounds=True):
+            a, c, d = ("fake_quant(x, s)", "fake_quant_rows(h, 4)", 'fake_float8(h, 0.5, "e5m2")') if rounds else ("(x + 0 * s)", "h", "h")
+            return (f"model M(x: f32[B, 6]) {{\n  param s: [1] = ones\n  param w: [6, 4] = zeros\n  param v: [4, 3] = zeros\n  h = {a} @ w\n  y = ({c} + {d}) @ v\n  loss = mean(y * y)\n}}\n"
+                    f'data D {{ train = npy("x.npy") }}\ntrain {{ batch = 4; epochs = 4; optimizer = sgd(lr=0.1); eval = none; {recipe} }}\n')
+
+        def run(recipe, rounds=True, steps=8, *flags):
+            return self.train(text(recipe, rounds), start, "--steps", steps, *flags)[1]
+
+        plain = run("", rounds=False)
+        before, then = run('quantize = after(8 steps, "v=w4")'), run('quantize = after(0.625, "v=w4")')
+        for name in ("w", "v", "s"):
+            numpy.testing.assert_allclose(before[name], plain[name], rtol=1e-6, atol=1e-7)
+        numpy.testing.assert_array_equal(before["s"], start["s"])
+        # five steps without, and three that go on from there with all of it
+        start |= {name: run("", False, 5)[name] for name in ("w", "v", "s")}
+        numpy.save(self.path("x.npy"), numpy.concatenate([x[4:], x[:4]]))
+        rest = run('quantize = "v=w4"', True, 3)
+        for name in ("w", "v", "s"):
+            numpy.testing.assert_allclose(then[name], rest[name], rtol=2e-5, atol=1e-6)
+        self.assertGreater(abs(then["s"][0] - 0.02), 1e-5)
+
     def test_layers(self):
+        self.layers("", 0, STEPS)
+
+    def test_switched(self):
+        """Rounding begins in the middle, and ranges stay from a step on: as steps, as a share of all, and by --set."""
+        self.layers("quantize = after(2 steps, observe=3 steps)", 2, 3)
+        self.layers("quantize = after(0.3, observe=0.1)", 1, STEPS)  # 1.2 of 4 steps; 0.4, which is no step, and so nothing ends
+        self.layers("quantize = after(0.1, observe=0.3)", 0, 1, "--set", "train.quantize.after=3")
+        self.layers("quantize = after(0, observe=1 step)", 0, 1)
+
+    def layers(self, recipe, begins, ends, *flags):
+        begins = 3 if flags else begins
         inputs, files, lines, start, data = [], [], [], {}, {}
         for name, layer, kind, weight, shape, bits, signed, group in LAYERS:
             inputs.append(f"x{name}: f32[B, {', '.join(map(str, shape))}]")
@@ -106,17 +146,17 @@ class Quantisers(support.Case):
             numpy.save(self.path(f"{name}.npy"), data[name])
             start |= {f"{name}.weight": random.uniform(-0.5, 0.5, weight).astype("f4"), f"{name}.bias": random.uniform(-1, 1, weight[:1]).astype("f4")}
         text = (f"model M({', '.join(inputs)}) {{\n  l = 0.0\n" + "\n".join(lines) + "\n  loss = l\n}\n" +
-                f"data D {{ train = npy({', '.join(files)}) }}\ntrain {{ batch = {BATCH}; epochs = 1; optimizer = sgd(lr={RATE}); eval = none }}\n")
-        artifact, end = self.train(text, start)
+                f"data D {{ train = npy({', '.join(files)}) }}\ntrain {{ batch = {BATCH}; epochs = 1; optimizer = sgd(lr={RATE}); eval = none; {recipe} }}\n")
+        artifact, end = self.train(text, start, *flags)
         arguments = [word for name, *_ in LAYERS for word in ("--input", f"x{name}={self.path(name + '.npy')}", "--output", f"y{name}={self.path('y' + name + '.npy')}")]
         support.run("ftrun", "predict", artifact, "--weights", self.path("end.safetensors"), *arguments, "--device", self.device)
         for name, layer, kind, _, _, bits, signed, group in LAYERS:
-            with self.subTest(layer=layer):
+            with self.subTest(layer=layer, recipe=recipe):
                 weight, bias = (torch.from_numpy(start[f"{name}.{what}"].copy()).requires_grad_() for what in ("weight", "bias"))
                 state = None
                 for step in range(STEPS):
                     x = torch.from_numpy(data[name][step * BATCH :][:BATCH])
-                    y, state = layer_of(kind, weight, bias, x, state, bits, signed, group, True)
+                    y, state = layer_of(kind, weight, bias, x, state, bits, signed, group, True, step >= begins, step < ends)
                     for tensor, gradient in zip((weight, bias), torch.autograd.grad((y * y + y).mean(), (weight, bias))):
                         tensor.data -= RATE * gradient
                 self.assertEqual({key for key in end if key.startswith(name + ".")}, {f"{name}.weight", f"{name}.bias", f"{name}.input.max_abs"})

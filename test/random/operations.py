@@ -21,6 +21,7 @@ class Operation:
 
 
 OPERATIONS = {}
+QUANTISERS = {"fake_quant", "fake_quant_rows", "fake_quant_groups"}
 
 
 def operation(name, text, meaning, kink=None, exact=True):
@@ -113,6 +114,8 @@ def whole_numbers(k):
 def fake_quant(a, k):
     """As torch.fake_quantize_per_tensor_affine; its gradient is 1 within the range."""
     x, (low, high) = a[0], whole_numbers(k)
+    if not k.get("rounds", True):
+        return x
     n = torch.round(x.detach() / k["scale"])
     inside = (n >= low) & (n <= high)
     return n.clamp(low, high) * k["scale"] + torch.where(inside, x - x.detach(), torch.zeros_like(x))

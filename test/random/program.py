@@ -140,7 +140,8 @@ class Program:
         known = dict(values)
         for s in self.statements:
             args = [known[n] for n in s.args]
-            attrs = dict(s.attrs, training=training, scales=self.scales(s))
+            rounds = not training or "quantize" not in self.settings  # in the first step
+            attrs = dict(s.attrs, training=training, scales=self.scales(s), rounds=rounds)
             value = OPERATIONS[s.op].meaning(args, attrs)
             if watch:
                 watch(s, args, value)

@@ -1,6 +1,7 @@
 """Losses, metrics, outputs and the recipe of random programs."""
 import random
 
+from operations import QUANTISERS
 from values import Reject
 
 RATE = 0.05  # of plain sgd
@@ -126,3 +127,5 @@ class Roots:
             s["sharpness"] = r.choice(["sam(rho=0.05)", "asam(rho=0.2)"])
         elif rule < 0.1:
             s["prune"] = r.choice(["magnitude(sparsity=0.4, begin=0, end=3, every=1)", "movement(sparsity=0.4, begin=0, end=2, every=1)", "gradient(sparsity=0.5, begin=0, end=2, every=1)", "zeros"])
+        if any(statement.op in QUANTISERS for statement in self.program.statements) and random.Random(self.program.seed * 37 + 19).random() < 0.4:
+            s["quantize"] = r.choice(["after(1 step)", "after(0.02)"])  # of 100 steps, see random_case.h
