@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "plan/goals.h"
 #include "plan/plan.h"
+#include "plan/tuned.h"
 #include "plan/where.h"
 #include <ctype.h>
 #include <math.h>
@@ -37,9 +38,8 @@ const TuneSetting *tune_setting_find(const char *name) {
 }
 
 typedef struct {
-  const char *name, *key; /* as written; of a setting its whole name */
-  const char *type;       /* "int", "float", "bool", "str" */
-  int setting;            /* -1: a hyper */
+  const char *name; /* as written */
+  Tuned tuned;
   const Ast *entry;
   VEC(const char *) values; /* of [ … ] */
 } Dimension;
@@ -117,29 +117,27 @@ static bool fail_unknown(const TuneBlock *t, const char *name, Loc loc) {
 
 /* Hypers go before settings, but `hyper.NAME` is nothing else. */
 static bool name_dimension(TuneBlock *t, const Ast *at, const char *written, Dimension *dim) {
-  static const char *const types[] = {
-      [SET_INT] = "int", [SET_FLOAT] = "float", [SET_BOOL] = "bool", [SET_STR] = "str"};
   bool is_hyper = strncmp(written, "hyper.", 6) == 0;
   char key[128];
-  dim->name = dim->key = is_hyper ? written + 6 : written;
-  dim->setting = -1;
-  dim->type = hyper_type(t->b->program, dim->name);
+  dim->name = dim->tuned.key = is_hyper ? written + 6 : written;
+  dim->tuned.setting = -1;
+  dim->tuned.type = hyper_type(t->b->program, dim->name);
   if (strlen(dim->name) > VALUE_LETTERS)
     return builder_fail(t->b, at->loc, "a dimension's name has at most %d letters", VALUE_LETTERS);
-  if (!dim->type && !is_hyper) {
-    dim->setting = setting_find_short(dim->name, key, sizeof key);
-    if (dim->setting >= 0) {
-      dim->key = arena_strdup(t->b->arena, key);
-      dim->type = types[setting_info[dim->setting].kind];
+  if (!dim->tuned.type && !is_hyper) {
+    dim->tuned.setting = setting_find_short(dim->name, key, sizeof key);
+    if (dim->tuned.setting >= 0) {
+      dim->tuned.key = arena_strdup(t->b->arena, key);
+      dim->tuned.type = tuned_type(setting_info[dim->tuned.setting].kind);
     }
   }
-  return dim->type || fail_unknown(t, written, at->loc);
+  return dim->tuned.type || fail_unknown(t, written, at->loc);
 }
 
 static const Dimension *same_dimension(const TuneBlock *t, const Dimension *dim) {
   for (int i = 0; i < t->dims.count; i++) {
     const Dimension *known = &t->dims.at[i];
-    if (strcmp(known->key, dim->key) == 0 && (known->setting < 0) == (dim->setting < 0))
+    if (strcmp(known->tuned.key, dim->tuned.key) == 0 && (known->tuned.setting < 0) == (dim->tuned.setting < 0))
       return known;
   }
   return NULL;
@@ -147,24 +145,8 @@ static const Dimension *same_dimension(const TuneBlock *t, const Dimension *dim)
 
 /* Can the hyper or setting be this? */
 static bool value_fits(const TuneBlock *t, const Dimension *dim, const char *value, Loc loc) {
-  const char *why = "", *what = dim->setting < 0 ? "hyper" : "setting";
-  char *end;
-  bool is_good = true;
-  double number = strtod(value, &end);
-  if (dim->setting >= 0) {
-    is_good = setting_set(t->b->arena, t->trial, dim->setting, value, &why);
-  } else if (!strcmp(dim->type, "int")) {
-    is_good = !*end && floor(number) == number && fabs(number) < 9e18;
-    why = "not an integer";
-  } else if (!strcmp(dim->type, "float")) {
-    is_good = !*end;
-    why = "not a number";
-  } else if (!strcmp(dim->type, "bool")) {
-    is_good = !strcmp(value, "true") || !strcmp(value, "false") || !strcmp(value, "1") ||
-              !strcmp(value, "0");
-    why = "not true or false";
-  }
-  return is_good || builder_fail(t->b, loc, "%s '%s' cannot be %s: %s", what, dim->key, value, why);
+  char why[TUNED_WHY];
+  return tuned_takes(&dim->tuned, t->b->arena, t->trial, value, why) || builder_fail(t->b, loc, "%s", why);
 }
 
 static bool fail_range(const TuneBlock *t, Loc loc, const char *why) {
@@ -213,17 +195,9 @@ static bool check_tuned_range(const TuneBlock *t, const Ast *call, const Dimensi
                         number_as_text(b->arena, n[0]), number_as_text(b->arena, n[1]));
   if (n[2] > 0 && (n[1] - n[0]) / n[2] > 1e15)
     return builder_fail(b, loc, "there are too many steps in this range");
-  if (!strcmp(dim->type, "bool") || !strcmp(dim->type, "str"))
-    return builder_fail(b, loc, "'%s' is no number but a %s: write its values in [ ]", dim->key,
-                        dim->type);
-  if (!strcmp(dim->type, "int") && !is_int && !(n[2] > 0 && is_whole)) {
-    double low = ceil(n[0]), high = floor(n[1]);
-    if (low >= high)
-      return builder_fail(b, loc, "'%s' is an int, of which this range has %s: write int(1, 8) or "
-                          "the like", dim->key, low > high ? "none" : "one");
-    return builder_fail(b, loc, "'%s' is an int: write %s(%.0f, %.0f)", dim->key,
-                        is_log ? "log_int" : "int", low, high);
-  }
+  char why[TUNED_WHY];
+  if (!tuned_takes_range(&dim->tuned, &(TunedRange){is_log, is_int, n[0], n[1], n[2]}, why))
+    return builder_fail(b, loc, "%s", why);
   return value_fits(t, dim, number_as_text(b->arena, n[0]), call->kid[1]->loc) &&
          value_fits(t, dim, number_as_text(b->arena, n[1]), call->kid[2]->loc);
 }
@@ -293,7 +267,7 @@ static bool read_dimension(TuneBlock *t, const Ast *entry) {
   if (!name_dimension(t, entry, entry->name, &dim)) return false;
   const Dimension *before = same_dimension(t, &dim);
   if (before) {
-    builder_fail(t->b, entry->loc, "'%s' is given twice", dim.key);
+    builder_fail(t->b, entry->loc, "'%s' is given twice", dim.tuned.key);
     builder_note(t->b, before->entry->loc, "the first one is here");
     return false;
   }
@@ -406,11 +380,11 @@ static int find_where_dim(const void *context, const char *name, size_t length) 
   Dimension dim = {0};
   const char *written = arena_strndup(t->b->arena, name, length);
   char key[128];
-  dim.key = strncmp(written, "hyper.", 6) == 0 ? written + 6 : written;
-  dim.setting = -1;
-  if (!hyper_type(t->b->program, dim.key) && dim.key == written) {
-    dim.setting = setting_find_short(written, key, sizeof key);
-    if (dim.setting >= 0) dim.key = arena_strdup(t->b->arena, key);
+  dim.tuned.key = strncmp(written, "hyper.", 6) == 0 ? written + 6 : written;
+  dim.tuned.setting = -1;
+  if (!hyper_type(t->b->program, dim.tuned.key) && dim.tuned.key == written) {
+    dim.tuned.setting = setting_find_short(written, key, sizeof key);
+    if (dim.tuned.setting >= 0) dim.tuned.key = arena_strdup(t->b->arena, key);
   }
   const Dimension *known = same_dimension(t, &dim);
   return known ? (int)(known - t->dims.at) : -1;

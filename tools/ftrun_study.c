@@ -340,7 +340,7 @@ static Status check_goals(Runner *r) {
   if (o->applies && o->chosen < 0 && r->goals.count > 1)
     return status_fail(STATUS_USER, "--apply needs --trial N where there are several goals: the "
                                     "number of a trial on the front");
-  return STATUS_OK;
+  return build_check_goals(&r->build, &r->goals, r->goal);
 }
 
 static Status open_study(Runner *r) {

@@ -3,6 +3,7 @@
 #include "base/say.h"
 #include "base/text.h"
 #include "plan/plan.h"
+#include "plan/tuned.h"
 #include "runtime/artifact/artifact.h"
 #include "runtime/common/fnv.h"
 #include "runtime/device/dev.h"
@@ -46,40 +47,64 @@ bool study_is_compilers_too(const char *assignment) {
   return !strcmp(key, "train.log.layers") || is_of_compiler(key);
 }
 
-/* In what `ftc --hypers` prints: a title, the heads of columns, and a line for each hyper, up to an empty one. */
-static bool has_hyper(const char *printed, const char *name) {
+/* In what `ftc --hypers` prints: a title, the heads of columns, and a line for each hyper, up to an empty one. NULL: there is none
+ * of this name; else its type, as the compiler calls it. */
+static const char *printed_type_of(const char *printed, const char *name) {
+  static const char *const types[] = {"int", "float", "bool", "str"};
   size_t length = strlen(name);
   for (int line = 0; *printed && *printed != '\n'; line++) {
-    if (line > 1 && !strncmp(printed, "  ", 2) && !strncmp(printed + 2, name, length) &&
-        printed[2 + length] == ' ')
-      return true;
+    const char *column = printed + 2 + length;
+    bool is_it = line > 1 && !strncmp(printed, "  ", 2) && !strncmp(printed + 2, name, length) && *column == ' ';
+    column += is_it ? strspn(column, " ") : 0;
+    for (size_t i = 0; is_it && i < sizeof types / sizeof *types; i++)
+      if (strcspn(column, " \n") == strlen(types[i]) && !strncmp(column, types[i], strlen(types[i]))) return types[i];
     printed += strcspn(printed, "\n");
     printed += *printed == '\n';
   }
-  return false;
+  return NULL;
+}
+
+/* Has the hyper or setting a place for all that the dimension gives? A tune block's has: ftc has looked. */
+static Status check_dim(const Dim *dim, const Tuned *tuned) {
+  char why[TUNED_WHY];
+  Text value = {0};
+  Arena *arena = arena_new();
+  SettingValue *trial = settings_new(arena);
+  bool is_choice = dim->kind == DIM_CHOICE;
+  TunedRange range = {dim->is_log, dim->kind == DIM_INT, dim->low, dim->high, dim->step};
+  bool fine = is_choice || tuned_takes_range(tuned, &range, why);
+  for (int i = 0; fine && i < (is_choice ? dim->choice_count : 2); i++) {
+    value.count = 0;
+    dim_print(dim, is_choice ? i : i ? dim->high : dim->low, &value);
+    fine = tuned_takes(tuned, arena, trial, text_cstr(&value), why);
+  }
+  arena_free(arena);
+  text_free(&value);
+  return fine ? STATUS_OK : status_fail(STATUS_USER, "--space %s: %s", dim->name, why);
 }
 
 /* A hyper of the model's file goes before a setting of its name. */
-static Status resolve_dim(StudyBuild *b, int dim, const Text *hypers) {
-  const char *name = b->o->space.dim[dim].name;
-  if (b->o->is_source && has_hyper(text_cstr(hypers), name)) {
-    b->how[dim] = SETS_HYPER;
-    snprintf(b->key[dim], sizeof b->key[dim], "%s", name);
-    return STATUS_OK;
+static Status resolve_dim(StudyBuild *b, int index, const Text *hypers) {
+  const Dim *dim = &b->o->space.dim[index];
+  const char *name = dim->name, *type = b->o->is_source ? printed_type_of(text_cstr(hypers), name) : NULL;
+  if (type) {
+    b->how[index] = SETS_HYPER;
+    snprintf(b->key[index], sizeof b->key[index], "%s", name);
+    return check_dim(dim, &(Tuned){name, type, -1});
   }
-  int index = setting_find_short(name, b->key[dim], sizeof b->key[dim]);
-  if (index < 0) {
+  int setting = setting_find_short(name, b->key[index], sizeof b->key[index]);
+  if (setting < 0) {
     char hint[256];
     setting_hint(name, hint, sizeof hint);
     return status_fail(STATUS_USER, "--space %s: there is no such %s%s", name,
                        b->o->is_source ? "hyper in the file, and no setting" : "setting", hint);
   }
-  b->how[dim] = setting_info[index].when == WHEN_STATIC ? SETS_STATIC : SETS_RUN;
-  if (b->how[dim] == SETS_STATIC && !b->o->is_source)
+  b->how[index] = setting_info[setting].when == WHEN_STATIC ? SETS_STATIC : SETS_RUN;
+  if (b->how[index] == SETS_STATIC && !b->o->is_source)
     return status_fail(STATUS_USER,
                        "--space %s: %s is compiled in; give the .ft file in place of %s", name,
-                       b->key[dim], b->o->model);
-  return STATUS_OK;
+                       b->key[index], b->o->model);
+  return check_dim(dim, &(Tuned){b->key[index], tuned_type(setting_info[setting].kind), setting});
 }
 
 static Status make_study_folder(const char *path) {
@@ -233,6 +258,85 @@ Status build_goal(const StudyBuild *b, char *out, size_t capacity) {
   snprintf(out, capacity, "%s", *best ? best : has_valid ? "min(valid.loss)" : "min(train.loss)");
   artifact_close(artifact);
   return STATUS_OK;
+}
+
+static void append_name(Text *names, const char *prefix, const char *name) {
+  text_printf(names, "%s%s%s", names->count ? ", " : "", prefix, name);
+}
+
+/* The numbers that a training's log has of a split, which are the outputs of the graph; a table is none. */
+static void append_outputs(const PlanGraph *graph, const char *prefix, Text *names) {
+  append_name(names, prefix, "loss");
+  for (int i = 0; i < graph->outputs.count; i++) {
+    const PlanOutput *output = &graph->outputs.at[i];
+    bool is_number = output->kind == OUTPUT_AUC || (output->kind == OUTPUT_METRIC && !output->type.shape.rank);
+    if (is_number) append_name(names, prefix, output->name);
+    if (output->kind == OUTPUT_GRAD_NORM) append_name(names, prefix, "grad_norm");
+    if (output->kind == OUTPUT_LOSS_SCALE) append_name(names, prefix, "loss_scale");
+    if (output->kind == OUTPUT_SKIPPED) append_name(names, prefix, "skipped_steps");
+  }
+}
+
+static const PlanGraph *last_graph(const Plan *plan, const char *name) {
+  const PlanProgramme *programme = plan_find_programme(plan, name);
+  return programme ? &plan->graphs.at[programme->runs.at[programme->runs.count - 1].graph] : NULL;
+}
+
+static bool is_listed(const char *names, const char *name) {
+  size_t length = strlen(name);
+  for (const char *at = names; *at; at += strspn(at, ", ")) {
+    size_t here = strcspn(at, ",");
+    if (here == length && !strncmp(at, name, length)) return true;
+    at += here;
+  }
+  return false;
+}
+
+/* Not with eval = none, in the file or behind --set, unless trials choose it. */
+static bool evaluates(const StudyBuild *b, const Plan *plan) {
+  static const char key[] = "train.eval.every";
+  double every = setting_number(plan->settings, key);
+  for (int d = 0; d < b->o->space.count; d++)
+    if (!strcmp(b->key[d], key)) return true;
+  for (int i = 0; i < b->o->kept_count; i++) {
+    const char *set = strstr(b->o->kept[i], key);
+    if (set && set[sizeof key - 1] == '=') every = strtod(set + sizeof key, NULL);
+  }
+  return every > 0;
+}
+
+static Status check_goal(const StudyBuild *b, const Plan *plan, const char *text, const MetricRule *rule, Text *names) {
+  bool is_train = !strcmp(rule->split, "train"), has_valid = false;
+  for (int i = 0; i < plan->sources.count; i++) has_valid |= !strcmp(plan->sources.at[i].split, "valid");
+  if (!is_train && (strcmp(rule->split, "valid") != 0 || !has_valid))
+    return status_fail(STATUS_USER, "--goal %s: a training has numbers of train%s, not of '%s'", text,
+                       has_valid ? " and valid" : ", and there is no valid data", rule->split);
+  if (!is_train && !evaluates(b, plan))
+    return status_fail(STATUS_USER, "--goal %s: eval = none switches the evaluations off that it follows", text);
+  const PlanGraph *graph = last_graph(plan, is_train ? PROGRAMME_STEP : PROGRAMME_EVALUATE);
+  if (!graph) return STATUS_OK; /* the training says what is amiss */
+  append_outputs(graph, "", names);
+  if (is_train) text_printf(names, ", epoch, lr, samples_per_s, data_wait, time");
+  if (!is_train && plan_find_programme(plan, PROGRAMME_EVALUATE_AVERAGE)) append_outputs(graph, "ema_", names);
+  if (is_listed(text_cstr(names), rule->name)) return STATUS_OK;
+  for (int i = 0; i < graph->outputs.count; i++)
+    if (graph->outputs.at[i].kind == OUTPUT_METRIC && !strcmp(graph->outputs.at[i].name, rule->name))
+      return status_fail(STATUS_USER, "--goal %s: metric '%s' is more than one number; name one that is, such as its mean(...)", text,
+                         rule->name);
+  return status_fail(STATUS_USER, "--goal %s: the log of %s has no '%s'; it has %s", text, rule->split, rule->name, text_cstr(names));
+}
+
+Status build_check_goals(const StudyBuild *b, const Goals *goals, const char *text) {
+  Artifact *artifact;
+  STATUS_TRY(artifact_open(b->first, &artifact));
+  Status status = STATUS_OK;
+  for (int g = 0; !status && g < goals->count; g++) {
+    Text names = {0};
+    if (goals->goal[g].kind == GOAL_OF_LOG) status = check_goal(b, artifact->plan, text, &goals->goal[g].rule, &names);
+    text_free(&names);
+  }
+  artifact_close(artifact);
+  return status;
 }
 
 Status build_measure(const char *path, const Goals *goals, double *values) {

@@ -19,6 +19,8 @@ typedef struct {
 STATUS_CHECKED Status build_begin(StudyBuild *build, TuneOptions *options);
 /* --goal, or what the recipe's best checkpoint is chosen by, or the loss. */
 STATUS_CHECKED Status build_goal(const StudyBuild *build, char *out, size_t capacity);
+/* Has the log of a training, of the model as it is, the numbers that the goals name? */
+STATUS_CHECKED Status build_check_goals(const StudyBuild *build, const Goals *goals, const char *text);
 /* What the goals ask of the artifact itself: model.parameters and the like, into values. */
 STATUS_CHECKED Status build_measure(const char *artifact, const Goals *goals, double *values);
 /* The artifact of a point, compiled if it is not there. 0, or it fails with why[200]. */

@@ -17,7 +17,10 @@ MODEL = """
 hyper width: int = 4
 preset narrow { width = 2 }
 model M(x: f32[B, 6], y: f32[B, 2]) {
-  loss = mean((Linear(2, name="b")(tanh(Linear(width, name="a")(x))) - y) ** 2)
+  z = Linear(2, name="b")(tanh(Linear(width, name="a")(x)))
+  loss = mean((z - y) ** 2)
+  metric size = mean(abs(z))
+  if not training { metric row = mean(z, axis=0) }
 }
 data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
 train { model = M; data = D; batch = 16; epochs = 3; seed = 5
@@ -274,19 +277,35 @@ class Tune(support.Case):
                 (1, "-D width=3 is for .ft files", ["m.so", *rate, "-D", "width=3"]),
                 (1, "none.ft", ["none.ft", *rate]), (1, "none.so", ["none.so", *rate]),
                 (1, "--goal loss: letter 1: expected min(valid.loss)", ["m.so", *rate, "--goal", "loss"]),
-                (1, "needs dimensions with a number of values", ["m.so", *rate, "--sampler", "grid"])):
+                (1, "needs dimensions with a number of values", ["m.so", *rate, "--sampler", "grid"]),
+                # what a hyper or setting cannot be, as of a tune block (test/lit/frontend/errors/tune_*.ft)
+                (1, "--space batch: 'train.batch' is an int: write int(8, 16)", ["m.ft", "--space", "batch=range(8, 16)"]),
+                (1, "--space width: 'width' is an int: write log_int(2, 8)", ["m.ft", "--space", "width=log(2, 8)"]),
+                (1, "--space width: 'width' is an int, of which this range has none", ["m.ft", "--space", "width=range(0.2, 0.8)"]),
+                (1, "--space width: hyper 'width' cannot be 2.5: not an integer", ["m.ft", "--space", "width=[2, 2.5]"]),
+                (1, "--space lr: setting 'train.lr' cannot be -1: -1 is less than 0", ["m.so", "--space", "lr=range(-1, 1)"]),
+                (1, "--space seed: 'train.seed' is an int: write int(1, 3)", ["m.so", "--space", "seed=range(1, 3)"]),
+                (1, "--space shuffle: 'data.shuffle' is no number but a bool: write its values in [ ]", ["m.so", "--space", "shuffle=int(0, 1)"]),
+                # goals that no log has
+                (1, "--goal max(valid.acuracy): the log of valid has no 'acuracy'; it has loss, size", ["m.so", *rate, "--goal", "max(valid.acuracy)"]),
+                (1, "--goal min(train.size), min(train.ema_size): the log of train has no 'ema_size'; it has loss, size, epoch, lr", ["m.so", *rate, "--goal",
+                                                                                                                              "min(train.size),min(train.ema_size)"]),
+                (1, "--goal min(test.loss): a training has numbers of train and valid, not of 'test'", ["m.so", *rate, "--goal", "min(test.loss)"]),
+                (1, "--goal min(valid.row): metric 'row' is more than one number", ["m.so", *rate, "--goal", "min(valid.row)"]),
+                (1, "--goal min(valid.loss): eval = none switches the evaluations off that it follows", ["m.so", *rate, "--set", "train.eval.every=0"])):
             with self.subTest(needle):
                 self.fails(code, needle, "ftrun", "tune", *flags, cwd=self.folder)
+        self.assertFalse([name for name in os.listdir(self.path("m.study")) if name.startswith("trial")], "what is refused begins no trial")
         self.tune(*rate, "--trials", "1")
         self.fails(1, "this study has lr=log(1e-05, 0.1) where --space says lr=log(1e-05, 1)", "ftrun", "tune", "m.so", "--space", "lr=log(1e-5, 1)",
                    cwd=self.folder)
         self.fails(1, "this study's goal is min(valid.loss), not max(valid.loss)", "ftrun", "tune", "m.so", *rate, "--goal", "max(valid.loss)",
                    cwd=self.folder)
-        none = self.fails(1, "", "ftrun", "tune", "m.so", *rate, "--study", "none", "--goal", "max(valid.accuracy)", "--trials", "2", cwd=self.folder)
+        too_far = ("--space", "lr=log(1e30, 1e32)")  # no loss is finite
+        none = self.fails(1, "", "ftrun", "tune", "m.so", *too_far, "--study", "none", "--trials", "2", cwd=self.folder)
         self.assertIn("no trial has come to its end with a value", none.stdout)
         # a model that fails each time does not fail a thousand times
-        done = self.fails(1, "the first 5 trials have failed", "ftrun", "tune", "m.so", *rate, "--study", "s", "--goal", "max(valid.accuracy)", "--trials",
-                          "1000", cwd=self.folder)
+        done = self.fails(1, "the first 5 trials have failed", "ftrun", "tune", "m.so", *too_far, "--study", "s", "--trials", "1000", cwd=self.folder)
         os.makedirs(self.path("own"))
         with open(self.path("own", "journal.jsonl"), "w") as file:
             file.write("something of mine\n")
