@@ -260,24 +260,24 @@ Status build_goal(const StudyBuild *b, char *out, size_t capacity) {
   return STATUS_OK;
 }
 
-static void append_name(Text *names, const char *prefix, const char *name) {
+static void append_goal_name(Text *names, const char *prefix, const char *name) {
   text_printf(names, "%s%s%s", names->count ? ", " : "", prefix, name);
 }
 
 /* The numbers that a training's log has of a split, which are the outputs of the graph; a table is none. */
-static void append_outputs(const PlanGraph *graph, const char *prefix, Text *names) {
-  append_name(names, prefix, "loss");
+static void append_logged(const PlanGraph *graph, const char *prefix, Text *names) {
+  append_goal_name(names, prefix, "loss");
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
     bool is_number = output->kind == OUTPUT_AUC || (output->kind == OUTPUT_METRIC && !output->type.shape.rank);
-    if (is_number) append_name(names, prefix, output->name);
-    if (output->kind == OUTPUT_GRAD_NORM) append_name(names, prefix, "grad_norm");
-    if (output->kind == OUTPUT_LOSS_SCALE) append_name(names, prefix, "loss_scale");
-    if (output->kind == OUTPUT_SKIPPED) append_name(names, prefix, "skipped_steps");
+    if (is_number) append_goal_name(names, prefix, output->name);
+    if (output->kind == OUTPUT_GRAD_NORM) append_goal_name(names, prefix, "grad_norm");
+    if (output->kind == OUTPUT_LOSS_SCALE) append_goal_name(names, prefix, "loss_scale");
+    if (output->kind == OUTPUT_SKIPPED) append_goal_name(names, prefix, "skipped_steps");
   }
 }
 
-static const PlanGraph *last_graph(const Plan *plan, const char *name) {
+static const PlanGraph *graph_of_log(const Plan *plan, const char *name) {
   const PlanProgramme *programme = plan_find_programme(plan, name);
   return programme ? &plan->graphs.at[programme->runs.at[programme->runs.count - 1].graph] : NULL;
 }
@@ -313,11 +313,11 @@ static Status check_goal(const StudyBuild *b, const Plan *plan, const char *text
                        has_valid ? " and valid" : ", and there is no valid data", rule->split);
   if (!is_train && !evaluates(b, plan))
     return status_fail(STATUS_USER, "--goal %s: eval = none switches the evaluations off that it follows", text);
-  const PlanGraph *graph = last_graph(plan, is_train ? PROGRAMME_STEP : PROGRAMME_EVALUATE);
+  const PlanGraph *graph = graph_of_log(plan, is_train ? PROGRAMME_STEP : PROGRAMME_EVALUATE);
   if (!graph) return STATUS_OK; /* the training says what is amiss */
-  append_outputs(graph, "", names);
+  append_logged(graph, "", names);
   if (is_train) text_printf(names, ", epoch, lr, samples_per_s, data_wait, time");
-  if (!is_train && plan_find_programme(plan, PROGRAMME_EVALUATE_AVERAGE)) append_outputs(graph, "ema_", names);
+  if (!is_train && plan_find_programme(plan, PROGRAMME_EVALUATE_AVERAGE)) append_logged(graph, "ema_", names);
   if (is_listed(text_cstr(names), rule->name)) return STATUS_OK;
   for (int i = 0; i < graph->outputs.count; i++)
     if (graph->outputs.at[i].kind == OUTPUT_METRIC && !strcmp(graph->outputs.at[i].name, rule->name))

@@ -111,10 +111,15 @@ class Goals(support.Case):
                               ("letter 17: expected min(valid.loss)", ["--goal", "min(valid.loss),min(model.size)"]),
                               ("different ones with commas", ["--goal", "min(valid.loss),max(valid.loss)"])):
             self.fails(1, wanted, *line, *flags, cwd=self.folder)
-        # a goal that no line of the log has
-        said = self.tune(*SPACE, "--goal", "min(valid.loss), max(valid.accuracy)", "--study", "none", code=1)
-        self.assertIn("it logged no valid.accuracy", said.stdout)
-        self.assertIn("the first 5 trials have failed", said.stderr)
+        # a goal that no line of the log has, in the block or behind the flag, and one that only some trials have
+        said = self.fails(1, "max(valid.accuracy): the log of valid has no 'accuracy'; it has loss", *line, "--goal",
+                          "min(valid.loss), max(valid.accuracy)", cwd=self.folder)
+        self.assertNotIn("trial 0", said.stdout)
+        with open(self.path("block.ft"), "w") as file:
+            file.write(MODEL.replace("loss = mean", "if width < 5 { metric small = mean(x) }\n  loss = mean") + "tune { width = [2, 8]; goal = min(valid.smal) }\n")
+        self.fails(1, "min(valid.smal): the log of valid has no 'smal'; it has loss, small", "ftrun", "tune", "block.ft", cwd=self.folder)
+        said = self.tune("--goal", "min(valid.small)", "--trials", "2", "--sampler", "grid", model="block.ft").stdout
+        self.assertRegex(said, r"trial 1 +failed.*width=8 +\(it logged no valid.small\)")
         # a journal is a stranger's: an end without all values has failed
         self.tune(*SPACE, "--goal", BOTH, "--study", "cut", "--trials", "2")
         with open(self.path("cut", "journal.jsonl")) as file:
