@@ -9,6 +9,7 @@
  *   width LAYER OLD NEW     or LAYER:NAME, of a size that rearrange is given in the layer, as heads
  *   round LAYER             of a repeat, left out whole
  *   held LAYER WHY          something could go by the weights, but not by the program
+ *   rounded LAYER           one, if there are any, that computes with rounded weights
  *   prune HOW               what the small program's recipe says
  *   flops OLD NEW           of forward, of a batch
  *   gone NAME               a parameter or state of a round that is left out
@@ -487,6 +488,13 @@ static bool write_small(const Shrinking *s) {
   return apply_copy(s->arena, s->diag, s->program, &with, s->input->output);
 }
 
+/* Where weights share a scale, which is that of the largest, a channel that goes might change it: so it stays. */
+static const char *rounded_layer(const Program *program) {
+  for (int i = 0; i < program->layers.count; i++)
+    if (strncmp(program->layers.at[i].block, "Quant", 5) == 0) return program->layers.at[i].path;
+  return NULL;
+}
+
 bool ftc_shrink(const ShrinkInput *input, const Program *program, Diag *diag) {
   Graph *graphs[PROGRAM_GRAPHS];
   int count = 0;
@@ -501,6 +509,8 @@ bool ftc_shrink(const ShrinkInput *input, const Program *program, Diag *diag) {
   fine = fine && find_small(&s);
   if (fine && s.is_smaller) fine = write_small(&s);
   for (int i = 0; fine && i < s.held.count; i++) fprintf(input->out, "%s\n", s.held.at[i]);
+  const char *rounded = rounded_layer(program);
+  if (fine && rounded) fprintf(input->out, "rounded %s\n", *rounded ? rounded : "model");
   if (fine && s.is_smaller) print_shrunk(&s);
   return fine;
 }

@@ -57,6 +57,8 @@ static void print_answer(const char *answer, const char *output) {
       printf("%-40s  left out\n", layer);
     } else if (strcmp(kind, "prune") == 0) {
       say_note("%s prunes by %s, as much again of what is left: to train it as it is, --set train.prune=none", output, layer);
+    } else if (strcmp(kind, "rounded") == 0 && strstr(answer, "flops ")) {
+      say_note("layers that are rounded, as '%s', may keep channels that are 0: shrink the network first, then quantise it", layer);
     } else if (strcmp(kind, "held") == 0) {
       say_note("%s keeps channels that are 0: %s", layer, words);
     }
@@ -83,7 +85,14 @@ static int shrink_with(const ShrinkOptions *options, const WeightFiles *weights,
   text_append(&tensors, text_cstr(&zeros), zeros.count); /* --stay is of tensors that are known */
   int code = ask_compiler(options, &tensors, &answer);
   if (code == 0) print_answer(text_cstr(&answer), options->output);
-  if (code == 0 && !strstr(text_cstr(&answer), "flops ")) {
+  const char *rounded = strstr(text_cstr(&answer), "rounded ");
+  if (code == 0 && rounded && !strstr(text_cstr(&answer), "flops ")) {
+    rounded += strlen("rounded ");
+    say_error("nothing of %s can go: layers are rounded, as '%.*s', and the scales of their weights could be others without the channels that are 0; "
+              "shrink the network first (ftrun shrink), then quantise it (ftrun quantize)",
+              options->source, (int)strcspn(rounded, "\n"), rounded);
+    code = 1;
+  } else if (code == 0 && !strstr(text_cstr(&answer), "flops ")) {
     say_error("nothing of %s can go: it has no channel, hidden unit, head or round of a repeat whose weights are all 0 and that nothing else needs; "
               "train with prune = magnitude(structure=channel), head or layer (docs/language.md, Pruning)",
               options->source);

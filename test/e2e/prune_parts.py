@@ -203,6 +203,33 @@ model M(x: f32[B, T=12, E=32], y: i32[B, T]) {
         self.assertRegex(said, r"(?m)^l\.1 +left out$")
         self.assertFalse([n for n in left if n.startswith("l.1.")])
 
+    def test_rounded(self):
+        """Of layers and matrices that are rounded, the same is pruned as without: weights of each kind of scales, inputs as they are, by a range, by rows."""
+        cases = [(IMAGES, "layer", self.images, ("*=w8a8", "r.*=w8 r.2.*=w8tf")),
+                 (GPT.replace("%s", ATTENTION["written"], 1), "layer", self.tokens, ("*=w4g8a8d",)),
+                 (GPT.replace("%s", ATTENTION["written"], 1), "head", self.tokens, ("*=w8a8", "*=w8t", "*=w4g8a8d", "*.out_proj=w4g8")),
+                 (GPT.replace("%s", ATTENTION["conv1d"], 1), "head", self.tokens, ("l.*.out_proj.weight=w4g8", "l.*.out_proj.weight=w8a8d"))]
+        for number, (source, structure, inputs, forms) in enumerate(cases):
+            inputs()
+            start, end = self.pruned(source, f"magnitude(sparsity=0.6, structure={structure}, begin=2, end=2)")
+            zeros = {name for name in end if not numpy.array_equal(end[name], start[name]) and "running" not in name}
+            self.assertGreater(len(zeros), 1)
+            for form in forms:
+                with self.subTest(case=number, form=form):
+                    support.run("ftrun", self.path("big.ft"), "--data", self.folder, "--set", f"train.quantize={form}", "--init", self.path("start.safetensors"),
+                                "--init-missing", "keep", "--save", self.path("rounded.safetensors"))
+                    rounded = support.read_safetensors(self.path("rounded.safetensors"))
+                    for name in end:
+                        if "running" not in name:
+                            self.assertTrue(numpy.array_equal(rounded[name], end[name]), name)
+        # arithmetic with other features, a residual stream, leaves no heads
+        added = GPT.replace("%s", ATTENTION["written"], 1).replace('causal=true, dropout=0.1), "b h t d -> b t (h d)"))',
+                                                                   'causal=true), "b h t d -> b t (h d)") + x)')
+        self.tokens()
+        with open(self.path("m.ft"), "w") as f:
+            f.write(added % ("adam", "magnitude(structure=head)"))
+        self.fails(1, "structure=head prunes nothing", "ftc", self.path("m.ft"), "-o", self.path("m.so"))
+
     def test_refused(self):
         self.tokens()
 

@@ -276,6 +276,25 @@ model M(x: i32[B, T=12], y: i32[B, T]) {
         dead = {(f"b.{name}", 0): list(range(7)) for name in ("weight", "bias")}
         self.shrunk(self.PLAIN, dead, {"a": (6, 1), "b": (7, 1)})
 
+    def test_rounded(self):
+        """The scale of weights that are rounded together is that of the largest: what they read stays, and it is said what to do."""
+        quantised = IMAGES % """
+  v = relu(Linear(10, name="h")(flatten(x, from=1)))
+  z = QuantLinear(5, name="o"%s)(v)"""
+        dead = {("h.weight", 0): [1, 4], ("h.bias", 0): [1, 4]}
+        words = "nothing of .*big.ft can go: layers are rounded, as 'o', .* shrink the network first"
+        _, file = self.weights(quantised % "", dead)
+        said = self.fails(1, "", "ftrun", "shrink", self.path("big.ft"), "--weights", file, "-o", self.path("small.ft"))
+        self.assertRegex(said.stderr, words)
+        self.assertFalse(os.path.exists(self.path("small.ft")))
+        # by a setting, of another layer than the one that shrinks
+        plain = IMAGES % """
+  v = relu(Conv2d(6, 3, name="a")(x))
+  v = relu(Linear(10, name="h")(flatten(v, from=1)))
+  z = Linear(5, name="o")(v)"""
+        said, _ = self.shrunk(plain, {**dead, ("a.weight", 0): [3], ("a.bias", 0): [3]}, {"a": (6, 5)}, ("--set", "train.quantize=o=w8"))
+        self.assertIn("note: layers that are rounded, as 'o', may keep channels that are 0: shrink the network first, then quantise it", said)
+
     def test_depends_on_width(self):
         source = IMAGES % """
   v = Linear(10, name="h")(flatten(x, from=1))
