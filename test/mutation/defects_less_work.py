@@ -44,9 +44,9 @@ defect("init-infinite", "plan/plan_print.c", "  if (isfinite(value))\n    plan_p
 defect("init-type", "ir/infer.c", "  return !is_const || infer_value(in, in->given->dtype, args->floats[0]);", "  return true || is_const || args;", "unit ir_infer")
 defect("init-far", "runtime/execute/init.c", "value = value > low ? value < high ? value : high : value <= low ? low : 0;", "value = value > low ? value < high ? value : high : low;", "unit runtime_init")
 defect("prune-rounded", "frontend/recipe_prune.c", "(class == CLASS_POINTWISE || class == CLASS_MOVE); k++)", "class == CLASS_MOVE; k++)", "py test/e2e/prune.py")
-defect("prune-parts-zeros", "frontend/recipe_prune_parts.c", "if (node->op == OP_MUL && (of[0] == 0 || of[1] == 0)) return 0;", "", "py test/e2e/prune_parts.py Parts.test_rounded")
-defect("prune-parts-features", "frontend/recipe_prune_parts.c", "if (!of.form || is_other) return none;", "if (!of.form || is_other) continue;", "py test/e2e/prune_parts.py Parts.test_rounded")
-defect("prune-parts-groups", "frontend/recipe_prune_parts.c", "if (!is_same && (node->op != OP_RESHAPE || (whole && !shape_equal(in, whole)))) return NULL;", "if (!is_same) return NULL;", "py test/e2e/prune_parts.py Parts.test_rounded")
+defect("prune-parts-zeros", "frontend/recipe_prune_parts.c", "if (node->op == OP_MUL && (of[0] == 0 || of[1] == 0)) return 0;", "", "py test/e2e/prune_parts.py")
+defect("prune-parts-features", "frontend/recipe_prune_parts.c", "if (!of.form || is_other) return none;", "if (!of.form || is_other) continue;", "py test/e2e/prune_parts.py")
+defect("prune-parts-groups", "frontend/recipe_prune_parts.c", "if (!is_same && (node->op != OP_RESHAPE || (whole && !shape_equal(in, whole)))) return NULL;", "if (!is_same) return NULL;", "py test/e2e/prune_parts.py")
 
 # ── passes/sharpness.c, frontend/average.c: averages of parameters stay where the weights are moved ──
 A, AT = "passes/sharpness.c", "py test/e2e/distil.py"
