@@ -318,6 +318,13 @@ static void tell_held(Shrinking *s, const char *layer, const char *why) {
   VEC_PUSH(s->arena, s->held, arena_printf(s->arena, "held %s %s", layer && *layer ? layer : "model", why));
 }
 
+/* Where weights share a scale, which is that of the largest, a channel that goes might change it: so it stays. */
+static const char *rounded_layer(const Program *program) {
+  for (int i = 0; i < program->layers.count; i++)
+    if (strncmp(program->layers.at[i].block, "Quant", 5) == 0) return program->layers.at[i].path;
+  return NULL;
+}
+
 /* Layers with whose new widths it does not compile keep theirs: those without which it has fewer errors. */
 static bool hold_wrong(Shrinking *s, int64_t *widths, int errors) {
   for (int i = 0; i < s->sizes.count && errors; i++) {
@@ -355,6 +362,9 @@ static bool hold_wrong(Shrinking *s, int64_t *widths, int errors) {
   }
   if (!errors) return true;
   build_small(s, widths, true);
+  if (rounded_layer(s->program))
+    return shrink_fail(s, "%s does not compile with the widths that are left over, %s, and has layers that are rounded: shrink the network first, then quantise it",
+                       s->input->path, s->widths);
   return shrink_fail(s,
                      "%s does not compile with the widths that are left over, %s: the message above says where another width "
                      "is written; ftrun shrink --stay LAYER leaves a layer as it is",
@@ -486,13 +496,6 @@ static bool write_small(const Shrinking *s) {
   with.sets = sets;
   with.set_count = count;
   return apply_copy(s->arena, s->diag, s->program, &with, s->input->output);
-}
-
-/* Where weights share a scale, which is that of the largest, a channel that goes might change it: so it stays. */
-static const char *rounded_layer(const Program *program) {
-  for (int i = 0; i < program->layers.count; i++)
-    if (strncmp(program->layers.at[i].block, "Quant", 5) == 0) return program->layers.at[i].path;
-  return NULL;
 }
 
 bool ftc_shrink(const ShrinkInput *input, const Program *program, Diag *diag) {

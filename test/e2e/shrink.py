@@ -294,6 +294,14 @@ model M(x: i32[B, T=12], y: i32[B, T]) {
   z = Linear(5, name="o")(v)"""
         said, _ = self.shrunk(plain, {**dead, ("a.weight", 0): [3], ("a.bias", 0): [3]}, {"a": (6, 5)}, ("--set", "train.quantize=o=w8"))
         self.assertIn("note: layers that are rounded, as 'o', may keep channels that are 0: shrink the network first, then quantise it", said)
+        # the setting names a layer of a round that goes
+        rounds = IMAGES % """
+  v = relu(Conv2d(6, 3, padding=1, name="a")(x))
+  repeat i in 0..2 as r { v = v + BatchNorm(name="n")(Conv2d(6, 3, padding=1, name="c")(v)) }
+  z = Linear(5, name="o")(flatten(v, from=1))"""
+        rounds = rounds.replace("eval = none;", 'eval = none; quantize = "r.1.c=w8";')
+        _, file = self.weights(rounds, {("r.1.n.weight", 0): list(range(6)), ("r.1.n.bias", 0): list(range(6))})
+        self.fails(1, "has layers that are rounded: shrink the network first", "ftrun", "shrink", self.path("big.ft"), "--weights", file, "-o", self.path("small.ft"))
 
     def test_depends_on_width(self):
         source = IMAGES % """
