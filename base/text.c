@@ -287,6 +287,17 @@ bool text_ends_with(const char *text, const char *end) {
   return length >= tail && !strcmp(text + length - tail, end);
 }
 
+bool text_has_word(const char *list, const char *word) {
+  static const char between[] = " ,";
+  size_t length = strlen(word);
+  for (const char *at = list; at && *at; at += strspn(at, between)) {
+    size_t here = strcspn(at, between);
+    if (here == length && here && !memcmp(at, word, length)) return true;
+    at += here;
+  }
+  return false;
+}
+
 bool text_is_one_of(const char *word, const char *const *list) {
   for (; *list; list++)
     if (!strcmp(word, *list)) return true;

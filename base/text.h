@@ -47,6 +47,8 @@ void text_sync_parent(const char *path);
 
 bool text_ends_with(const char *text, const char *end);
 int text_compare(const void *a, const void *b); /* of two strings, where they are: for qsort and bsearch */
+/* Does the list have the word, between spaces or commas? list may be NULL. */
+bool text_has_word(const char *list, const char *word);
 bool text_is_one_of(const char *word, const char *const *list); /* which ends with NULL */
 /* As a string of JSON, with its quotes. */
 void text_append_json(Text *text, const char *value);

@@ -36,7 +36,7 @@ static void add_enum_attribute(Module *module, LLVMValueRef function, unsigned i
 }
 
 bool module_leaves_out(const Module *module, const char *choice) {
-  return pass_is_listed(module->options->disable, choice);
+  return text_has_word(module->options->disable, choice);
 }
 
 bool module_has_tiles(const Module *module) { return module->vector_bytes >= 32 || module->is_portable; }

@@ -67,7 +67,7 @@ static const Cpu *native_cpu(void) {
 /* mma.sync of these is of sm_89; sm_90 has only an emulation of it, by products of f16, and sm_90a has wgmma. */
 Float8Unit codegen_multiplies_float8(const CodegenOptions *options) {
   if (options->target != TARGET_PTX || !options->gpu) return FLOAT8_NONE;
-  bool has_wgmma = !strcmp(options->gpu, "sm_90a") && !pass_is_listed(options->disable, "wgmma");
+  bool has_wgmma = !strcmp(options->gpu, "sm_90a") && !text_has_word(options->disable, "wgmma");
   return has_wgmma ? FLOAT8_ALONG_K : !strcmp(options->gpu, "sm_89") ? FLOAT8_ANY_ORDER : FLOAT8_NONE;
 }
 

@@ -221,3 +221,7 @@ char *ast_to_text(Arena *arena, const Ast *ast) {
   text_free(&text);
   return copy;
 }
+
+bool ast_is_call_of(const Ast *ast, const char *name) {
+  return ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME && !strcmp(ast->kid[0]->name, name);
+}

@@ -96,4 +96,5 @@ void ast_adopt(Arena *arena, Ast *parent, Ast *kid); /* appends one */
 void ast_print(const Ast *ast, FILE *out);
 /* An expression as source text, for messages and for settings that hold one. */
 char *ast_to_text(Arena *arena, const Ast *ast);
+bool ast_is_call_of(const Ast *ast, const char *name); /* name(...) */
 #endif

@@ -6,6 +6,7 @@
 #include "frontend/parse.h"
 #include "frontend/tune.h"
 #include "frontend/watch.h"
+#include "plan/tuned.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,28 +179,12 @@ static const char *type_of_hyper(const Ast *hyper, const Value *fallback) {
 
 /* A value of -D hidden=512 by the hyper's type. */
 static bool parse_value(Builder *b, const char *text, const char *type, Value *out) {
-  char *end;
-  errno = 0;
-  if (strcmp(type, "int") == 0) {
-    *out = value_int(strtoll(text, &end, 10));
-    if (*end) { /* 1e3 is an integer too */
-      *out = value_float(strtod(text, &end));
-      int64_t integer;
-      if (!value_to_int(out, &integer)) return false;
-      *out = value_int(integer);
-    }
-    return *text && !*end && !errno;
-  }
-  if (strcmp(type, "float") == 0) {
-    *out = value_float(strtod(text, &end));
-    return *text && !*end && out->f - out->f == 0;
-  }
-  if (strcmp(type, "bool") == 0) {
-    bool yes = !strcmp(text, "true") || !strcmp(text, "1");
-    *out = value_bool(yes);
-    return yes || !strcmp(text, "false") || !strcmp(text, "0");
-  }
-  *out = value_string(arena_strdup(b->arena, text));
+  HyperValue value;
+  if (!hyper_read(type, text, &value)) return false;
+  *out = !strcmp(type, "int")     ? value_int(value.integer)
+         : !strcmp(type, "float") ? value_float(value.number)
+         : !strcmp(type, "bool")  ? value_bool(value.integer != 0)
+                                  : value_string(arena_strdup(b->arena, text));
   return true;
 }
 
@@ -261,10 +246,7 @@ static void define_hyper(Source *source, const Ast *hyper, const Ast *preset) {
   }
   const char *text = define_for(source->options, hyper->name);
   if (known && text && !parse_value(b, text, type, &v)) {
-    diag_error(b->diag, (Loc){0}, "-D %s=%s: not %s", hyper->name, text,
-               type[0] == 'i'   ? "an integer"
-               : type[0] == 'f' ? "a number"
-                                : "true or false");
+    diag_error(b->diag, (Loc){0}, "-D %s=%s: %s", hyper->name, text, hyper_refusal(type));
     builder_note(b, hyper->loc, "hyper '%s' is declared here", hyper->name);
     v = value_error();
   }

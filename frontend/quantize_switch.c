@@ -10,23 +10,15 @@ static const char after_key[] = "train.quantize.after", observe_key[] = "train.q
 
 /* ── the recipe ─────────────────────────────────────────────────────────────────────────────── */
 static bool set_moment(Builder *b, const char *key, const Ast *ast) {
-  Value v = eval(b, ast);
-  bool is_steps = v.kind == VALUE_DURATION && !strcmp(v.unit, "step");
-  bool is_share = value_is_number(&v) && value_number(&v) >= 0 && value_number(&v) < 1;
-  if (v.kind == VALUE_ERROR) return false;
-  if (!is_steps && !is_share)
-    return builder_fail(b, ast->loc, "%s takes a share of all steps below 1, such as 0.3, or a number of steps, such as 200 steps, not %s",
-                        key == after_key ? "after" : "observe", value_describe(b->arena, &v));
-  return recipe_set_text(b, key, is_steps ? arena_printf(b->arena, "%lld", (long long)v.i) : arena_printf(b->arena, "%.17g", value_number(&v)),
-                         ast->loc);
+  Moment moment;
+  return recipe_moment(b, key == after_key ? "after" : "observe", ast, &moment) && recipe_set_text(b, key, moment.text, ast->loc);
 }
 
 /* A text; after(when), after(when, text), either with observe=when. */
 bool recipe_quantize(Builder *b, const Ast *ast) {
   static const char *const names[] = {"observe"};
-  bool is_after = ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME && !strcmp(ast->kid[0]->name, "after");
   if (ast->kind == AST_NONE) return recipe_set_text(b, "train.quantize", "", ast->loc);
-  if (!is_after) return recipe_set_ast(b, "train.quantize", ast);
+  if (!ast_is_call_of(ast, "after")) return recipe_set_ast(b, "train.quantize", ast);
   bool fine = true;
   int count = 0;
   for (int i = 1; i < ast->count; i++) {
@@ -57,28 +49,34 @@ static Node *moment_of(Builder *b, const char *key, Loc loc) {
   return tensor_select(b, tensor_binary(b, OP_LT, "<", said, one, loc), share, said, loc);
 }
 
-static Node *moment_has_come(Builder *b, Node *moment, Loc loc) {
-  return tensor_binary(b, OP_GE, ">=", tensor_cast(b, tensor_step(b, loc), DT_F64, loc), moment, loc);
+/* Rounding begins at a moment 0 with the first step; ranges are observed to the end. */
+static Node *moment_has_come(Builder *b, const char *key, Loc loc) {
+  Node *moment = moment_of(b, key, loc), *step = tensor_cast(b, tensor_step(b, loc), DT_F64, loc);
+  if (key == observe_key) {
+    Node *is_some = tensor_binary(b, OP_GT, ">", moment, tensor_const(b, DT_F64, 0, loc), loc);
+    moment = tensor_select(b, is_some, moment, tensor_const(b, DT_F64, 1e300, loc), loc);
+  }
+  return tensor_binary(b, OP_GE, ">=", step, moment, loc);
 }
 
-/* Whether a step is before the moment, which 0 never is. */
-static Node *is_observing(Builder *b, Loc loc) {
-  Node *moment = moment_of(b, observe_key, loc), *zero = tensor_const(b, DT_F64, 0, loc);
-  Node *never = tensor_const(b, DT_F64, 1e300, loc), *step = tensor_cast(b, tensor_step(b, loc), DT_F64, loc);
-  Node *end = tensor_select(b, tensor_binary(b, OP_GT, ">", moment, zero, loc), moment, never, loc);
-  return tensor_binary(b, OP_LT, "<", step, end, loc);
+/* The two are of one type whatever the recipe says, so that it can say something else. */
+static bool are_alike(Call *call, Node **first, Node **second) {
+  char is[TYPE_TEXT], was[TYPE_TEXT];
+  *first = builtin_tensor(call, 0), *second = *first ? builtin_tensor(call, 1) : NULL;
+  if (!*second || type_equal(&(*first)->type, &(*second)->type)) return *second != NULL;
+  return builder_fail(call->b, call->loc, "%s() takes two tensors of one type and shape, not %s and %s", call->builtin->name,
+                      type_text(&(*first)->type, is), type_text(&(*second)->type, was));
 }
 
 static Value choose_by_step(Call *call, const char *key, bool *is_used) {
   Builder *b = call->b;
-  bool is_plain = !builder_trains(b) || statistics_only(b) || !switch_is_given(b, key);
-  if (is_plain) return call->arg[0];
-  Node *first = builtin_tensor(call, 0), *second = builtin_tensor(call, 1);
-  if (!first || !second) return value_error();
+  Node *first, *second;
+  if (!are_alike(call, &first, &second)) return value_error();
+  if (!builder_trains(b) || statistics_only(b) || !switch_is_given(b, key)) return call->arg[0];
   *is_used = true;
-  Node *is_first = key == after_key ? moment_has_come(b, moment_of(b, key, call->loc), call->loc) : is_observing(b, call->loc);
-  is_first = tensor_broadcast(b, is_first, first->type.shape, call->loc);
-  Node *chosen = tensor_select(b, is_first, first, second, call->loc);
+  Node *has_come = tensor_broadcast(b, moment_has_come(b, key, call->loc), first->type.shape, call->loc);
+  bool is_first_behind = key == after_key;
+  Node *chosen = tensor_select(b, has_come, is_first_behind ? first : second, is_first_behind ? second : first, call->loc);
   return chosen ? value_tensor(chosen) : value_error();
 }
 

@@ -73,6 +73,12 @@ bool recipe_settle(Builder *b, Loc loc);
 /* ── recipe_groups.c ── */
 /* lr and weight_decay, which may have `on` and `per`; any other key as recipe_set_ast. */
 bool recipe_set_grouped(Builder *b, const char *key, const Ast *ast);
+/* after(0.3, ...), after(200 steps, ...): behind a share of all steps, below 1, or a number of them. False after an error, of `what`. */
+typedef struct {
+  bool is_share;
+  const char *text; /* the number */
+} Moment;
+bool recipe_moment(Builder *b, const char *what, const Ast *ast, Moment *out);
 /* `freeze = "backbone.*"`: as `lr = 0x on`, whatever other rules say; `freeze = after(0.3, "stem.*")`: from a step on,
  * in a form of the step of its own (plan/step_form.h). */
 bool recipe_freeze(Builder *b, const Ast *ast);

@@ -208,9 +208,8 @@ bool recipe_recompute(Builder *b, const Ast *ast) {
 
 /* none; norm(1.0), also written 1.0; value(0.5) */
 bool recipe_clip(Builder *b, const Ast *ast) {
-  bool is_call = ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME && ast->count == 2;
-  bool is_norm = is_call && strcmp(ast->kid[0]->name, "norm") == 0;
-  bool is_value = is_call && strcmp(ast->kid[0]->name, "value") == 0;
+  bool is_norm = ast_is_call_of(ast, "norm") && ast->count == 2;
+  bool is_value = ast_is_call_of(ast, "value") && ast->count == 2;
   if ((ast->kind == AST_CALL && !is_norm && !is_value) || ast->kind == AST_ON)
     return builder_fail(b, ast->loc, "clip is none, norm(1.0) or value(1.0)");
   if (ast->kind == AST_NONE)
@@ -242,11 +241,6 @@ static const char *auto_value(Builder *b, const char *name, const Ast *ast) {
   return NULL;
 }
 
-static bool is_auto_call(const Ast *ast) {
-  return ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME &&
-         strcmp(ast->kid[0]->name, "auto") == 0;
-}
-
 /* The arguments as words, "" if there are none; NULL after reporting. */
 static const char *auto_words(Builder *b, const Ast *ast, const char *example) {
   const char *words = "";
@@ -269,15 +263,15 @@ static const char *auto_words(Builder *b, const Ast *ast, const char *example) {
 bool recipe_batch(Builder *b, const Ast *ast) {
   bool is_word =
       ast->kind == AST_NAME && strcmp(ast->name, "auto") == 0 && !builder_find(b, "auto");
-  const char *words = is_auto_call(ast) ? auto_words(b, ast, "memory = 8 GiB") : "";
+  const char *words = ast_is_call_of(ast, "auto") ? auto_words(b, ast, "memory = 8 GiB") : "";
   b->program->batch_loc = ast->loc;
-  if (is_word || is_auto_call(ast))
+  if (is_word || ast_is_call_of(ast, "auto"))
     return words && recipe_set_text(b, "train.batch.auto", *words ? words : "auto", ast->loc);
   return recipe_set_ast(b, "train.batch", ast);
 }
 
 bool recipe_auto(Builder *b, const Ast *ast) {
-  if (!is_auto_call(ast))
+  if (!ast_is_call_of(ast, "auto"))
     return builder_fail(b, ast->loc, "auto is auto(gpus = 64, memory = 80 GiB) and the like");
   const char *words = auto_words(b, ast, "gpus = 64");
   b->program->auto_loc = ast->loc;

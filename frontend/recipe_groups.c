@@ -155,8 +155,16 @@ static bool add_freeze(Builder *b, const Ast *condition, int rest) {
   return true;
 }
 
-static bool is_after(const Ast *ast) {
-  return ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME && !strcmp(ast->kid[0]->name, "after");
+bool recipe_moment(Builder *b, const char *what, const Ast *ast, Moment *out) {
+  Value v = eval(b, ast);
+  bool is_steps = v.kind == VALUE_DURATION && !strcmp(v.unit, "step");
+  out->is_share = value_is_number(&v) && value_number(&v) >= 0 && value_number(&v) < 1;
+  if (v.kind == VALUE_ERROR) return false;
+  if (!is_steps && !out->is_share)
+    return builder_fail(b, ast->loc, "%s takes a share of all steps below 1, such as 0.3, or a number of steps, such as 200 steps, not %s", what,
+                        value_describe(b->arena, &v));
+  out->text = is_steps ? arena_printf(b->arena, "%lld", (long long)v.i) : arena_printf(b->arena, "%.17g", value_number(&v));
+  return true;
 }
 
 /* rate=cosine, which all after(...) of a recipe share. NULL: this one, the number `rest`, says nothing. */
@@ -178,21 +186,13 @@ static bool freeze_after(Builder *b, const Ast *call, int rest, Text *when) {
   int count = rate ? call->count - 1 : call->count;
   if (count < 3)
     return builder_fail(b, call->loc, "after says when and which: after(0.3, \"stem.*\"), after(200 steps, \"stem.*\")");
-  Value v = eval(b, call->kid[1]);
-  bool is_steps = v.kind == VALUE_DURATION && !strcmp(v.unit, "step"), fine = true;
-  bool is_share = value_is_number(&v) && value_number(&v) >= 0 && value_number(&v) < 1;
-  if (v.kind == VALUE_ERROR) return false;
-  if (!is_steps && !is_share)
-    return builder_fail(b, call->kid[1]->loc, "after takes a share of all steps below 1, such as 0.3, or a number of "
-                        "steps, such as 200 steps, not %s", value_describe(b->arena, &v));
-  const char *unit = is_share ? "share" : "step";
+  Moment at;
+  bool fine = true;
+  if (!recipe_moment(b, "after", call->kid[1], &at)) return false;
+  const char *unit = at.is_share ? "share" : "step";
   if (when->count && strncmp(text_cstr(when), unit, strlen(unit)) != 0)
     return builder_fail(b, call->kid[1]->loc, "all after(...) of a recipe take shares of all steps, or all take steps");
-  if (!when->count) text_printf(when, "%s", unit);
-  if (is_share)
-    text_printf(when, " %.17g", value_number(&v));
-  else
-    text_printf(when, " %lld", (long long)v.i);
+  text_printf(when, "%s %s", when->count ? "" : unit, at.text);
   for (int i = 2; i < count; i++) fine = add_freeze(b, call->kid[i], rest) && fine;
   return freeze_rate(b, call, rate, rest) && fine;
 }
@@ -202,13 +202,13 @@ bool recipe_freeze(Builder *b, const Ast *ast) {
   RestRule rule;
   bool is_list = false, fine = true;
   for (int i = 0; (ast->kind == AST_TUPLE || ast->kind == AST_LIST) && i < ast->count; i++)
-    is_list |= is_after(ast->kid[i]);
+    is_list |= ast_is_call_of(ast->kid[i], "after");
   int count = is_list ? ast->count : 1, rests = 0;
   Text when = {0};
   if (ast->kind == AST_NONE) return true;
   for (int i = 0; i < count; i++) {
     const Ast *one = is_list ? ast->kid[i] : ast;
-    fine = (is_after(one) ? freeze_after(b, one, ++rests, &when) : add_freeze(b, one, 0)) && fine;
+    fine = (ast_is_call_of(one, "after") ? freeze_after(b, one, ++rests, &when) : add_freeze(b, one, 0)) && fine;
   }
   if (fine && rests && !rest_read(text_cstr(&when), &rule))
     fine = builder_fail(b, ast->loc, "freeze has up to %d after(...), each later than the one before", PLAN_MOST_RESTS);

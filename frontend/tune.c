@@ -285,16 +285,9 @@ static bool read_dimension(TuneBlock *t, const Ast *entry) {
 }
 
 /* ── settings of the study ────────────────────────────────────────────────────────────────── */
-static bool is_of_words(Arena *arena, const char *words, const char *word) {
-  char *rest = NULL, *list = arena_strdup(arena, words);
-  for (char *w = strtok_r(list, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
-    if (strcmp(w, word) == 0) return true;
-  return false;
-}
-
-static bool is_goal(const TuneBlock *t, const Ast *value) {
+static bool is_goal(const Ast *value) {
   return value->kind == AST_CALL && value->count == 2 && value->kid[0]->kind == AST_NAME &&
-         is_of_words(t->b->arena, "min max", value->kid[0]->name) &&
+         text_has_word("min max", value->kid[0]->name) &&
          value->kid[1]->kind == AST_ATTRIBUTE && value->kid[1]->kid[0]->kind == AST_NAME;
 }
 
@@ -307,7 +300,7 @@ static bool read_goals(TuneBlock *t, const Ast *value, const char **text) {
     const Ast *one = is_list ? value->kid[i] : value;
     *text = arena_printf(t->b->arena, "%s%s%s", *text, i ? ", " : "",
                          ast_to_text(t->b->arena, one));
-    if (is_goal(t, one) && goals_read(*text, &goals, NULL)) continue;
+    if (is_goal(one) && goals_read(*text, &goals, NULL)) continue;
     return builder_fail(t->b, one->loc,
                         "a goal is a number of the log: min(valid.loss), max(valid.accuracy) or "
                         "the like, or of run.seconds, run.samples_per_s, model.parameters, "
@@ -357,7 +350,7 @@ static bool read_study_setting(TuneBlock *t, const Ast *entry, const TuneSetting
                   ((value->kind == AST_LIST || value->kind == AST_CALL) && setting->kind != TUNE_GOAL);
   if (is_range) return fail_no_dimension(t, entry, setting);
   if (setting->kind == TUNE_GOAL && !read_goals(t, value, &text)) return false;
-  if (setting->kind == TUNE_WORD && !is_of_words(t->b->arena, setting->words, text))
+  if (setting->kind == TUNE_WORD && !text_has_word(setting->words, text))
     return builder_fail(t->b, value->loc, "'%s' is no %s; there are: %s", text, entry->name,
                         setting->words);
   if (setting->kind == TUNE_COUNT || setting->kind == TUNE_NUMBER) {

@@ -156,7 +156,7 @@ static const char *products_precision(const SettingValue *settings, const Node *
 /* Will the pass `precision` make its operands bf16 or f16, if they are not yet? */
 static bool becomes_narrow(const PassContext *context, const Node *old) {
   DType dtype = old->input[old->op == OP_ATTENTION_GRAD]->type.dtype;
-  if (dtype != DT_F32 || pass_is_listed(context->left_out, "precision")) return dtype_is_narrow(dtype);
+  if (dtype != DT_F32 || text_has_word(context->left_out, "precision")) return dtype_is_narrow(dtype);
   const char *own = node_str(old, ATTR_PRECISION);
   const char *precision = own || !context->settings ? own : setting_text(context->settings, "train.precision");
   return precision && (!strcmp(precision, "bf16") || !strcmp(precision, "fp16") || !strcmp(precision, "fp8"));
@@ -167,7 +167,7 @@ static bool becomes_narrow(const PassContext *context, const Node *old) {
 static int most_features(const PassContext *context, const Node *old) {
   enum { PIECE = 8 };
   AttentionForm form = attention_form(old);
-  bool is_hopper = context->multiplies_float8 == FLOAT8_ALONG_K && !pass_is_listed(context->left_out, "attention_wgmma");
+  bool is_hopper = context->multiplies_float8 == FLOAT8_ALONG_K && !text_has_word(context->left_out, "attention_wgmma");
   if (!context->for_gpu) return ATTENTION_MOST;
   if (!is_hopper || form.draws >= 0 || form.features % PIECE || !attention_is_long(&form)) return ATTENTION_MOST_GPU;
   return becomes_narrow(context, old) ? ATTENTION_MOST : ATTENTION_MOST_GPU;

@@ -94,7 +94,7 @@ Graph *pass_fp8_products(PassContext *context, Graph *graph) {
                    .is_wanted = ARENA_ARRAY(context->scratch, bool, count),
                    .made = ARENA_ARRAY(context->scratch, Node *, count),
                    .is_along_k = context->multiplies_float8 == FLOAT8_ALONG_K,
-                   .may_pad = !pass_is_listed(context->left_out, "pitch")};
+                   .may_pad = !text_has_word(context->left_out, "pitch")};
   bool found = false;
   for (int i = 0; i < count; i++) {
     const Node *node = graph->nodes.at[i];

@@ -14,7 +14,7 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
   Arena *arena = context->scratch;
   Graph whole = *graph; /* the prepared one is not for long either */
   whole.arena = arena;
-  bool has_column_sums = context->for_gpu && !pass_is_listed(context->left_out, "column_sums");
+  bool has_column_sums = context->for_gpu && !text_has_word(context->left_out, "column_sums");
   const FusePreparation preparation = {.for_gpu = context->for_gpu,
                                        .keeps_orders = context->multiplies_float8 == FLOAT8_ALONG_K,
                                        .has_column_sums = has_column_sums && !context->is_plain};
@@ -27,10 +27,10 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
       .for_gpu = context->for_gpu,
       .has_column_sums = has_column_sums,
       .has_slope_epilogues =
-          context->for_gpu && !pass_is_listed(context->left_out, "slope_epilogues"),
-      .has_row_sums = context->for_gpu && !pass_is_listed(context->left_out, "row_sums"),
+          context->for_gpu && !text_has_word(context->left_out, "slope_epilogues"),
+      .has_row_sums = context->for_gpu && !text_has_word(context->left_out, "row_sums"),
       .has_integer_pools = !context->for_gpu && !context->is_plain &&
-                           !pass_is_listed(context->left_out, "integer_pools"),
+                           !text_has_word(context->left_out, "integer_pools"),
       .count = count,
       .is_unit = ARENA_ARRAY(arena, bool, count),
       .is_pooled = ARENA_ARRAY(arena, bool, count),

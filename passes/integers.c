@@ -483,7 +483,7 @@ Graph *pass_integers(PassContext *context, Graph *graph) {
   if (!graph_find_op(graph, OP_ROUND)) return graph;
   IntegersPass pass = {.arena = context->scratch,
                        .for_gpu = context->for_gpu,
-                       .has_rounded = !pass_is_listed(context->left_out, "rounded"),
+                       .has_rounded = !text_has_word(context->left_out, "rounded"),
                        .is_weight = mark_weights(graph, context->scratch)};
   return graph_rewrite(graph, integers_visit, &pass);
 }

@@ -329,7 +329,7 @@ static bool takes_apart(MemPlan *plan, const Node *value) {
   const PassContext *context = plan->context;
   int64_t bytes = aligned(type_bytes(&value->type));
   if (context->is_plain) return true;
-  if (!context->for_gpu || !pass_trains(context) || pass_is_listed(context->left_out, "join_launches") ||
+  if (!context->for_gpu || !pass_trains(context) || text_has_word(context->left_out, "join_launches") ||
       bytes > SMALL || plan->apart + bytes > MOST)
     return false;
   plan->apart += bytes;

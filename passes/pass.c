@@ -43,13 +43,6 @@ const char *const pass_choices[] = {
     "amx",         "dpbf16",          "widened",      "winograd", "integer_pools", "clusters", "conv_regions", "early_launch", "join_launches",
     "rounded", "window_tiles", "narrow_rows", "row_chains", "attention_tiles", NULL};
 
-bool pass_is_listed(const char *list, const char *name) {
-  size_t length = strlen(name);
-  for (; list && *list; list += strcspn(list, ","), list += *list == ',')
-    if (!strncmp(list, name, length) && (!list[length] || list[length] == ',')) return true;
-  return false;
-}
-
 const char *pass_optional(int index) {
   for (int i = 0; i < pass_count; i++)
     if (pass_info[i].need != PASS_REQUIRED && index-- == 0) return pass_info[i].name;

@@ -49,9 +49,6 @@ static inline bool pass_rests(const PassContext *context, const Node *param) {
 /* The graph that a program calls by this name; `otherwise`: none has it. */
 PassGraphs pass_graph_named(const char *name, PassGraphs otherwise);
 
-/* Does the comma-separated list name this? */
-bool pass_is_listed(const char *list, const char *name);
-
 /* Does the pipeline run this pass? Sets is_plain for it. */
 bool pass_is_run(PassContext *context, int pass);
 

@@ -45,7 +45,7 @@ static bool sparse_suits(const Node *dot, const char *names, bool is_hopper) {
   const Node *cast = sparse_cast(dot->input[1]);
   bool is_across = false;
   for (const Node *node = dot->input[1]; cast && node != cast; node = node->input[0]) is_across = !is_across;
-  return cast && cast->type.shape.rank == 2 && pass_is_listed(names, node_str(cast->input[0], ATTR_NAME)) && is_across != form.tb && !form.ta &&
+  return cast && cast->type.shape.rank == 2 && text_has_word(names, node_str(cast->input[0], ATTR_NAME)) && is_across != form.tb && !form.ta &&
          form.k % 8 == 0 && shape_elements(&dot->type.shape) > 0 && dot->input[0] != dot->input[1];
 }
 

@@ -230,20 +230,10 @@ void setting_hint(const char *key, char *out, size_t size) {
     snprintf(out, size, "; did you mean '%s'?", nearest);
 }
 
-static bool is_choice(const char *list, const char *value) {
-  size_t length = strlen(value);
-  for (const char *at = list; *at; at += strspn(at, " ")) {
-    size_t word = strcspn(at, " ");
-    if (word == length && !memcmp(at, value, length)) return true;
-    at += word;
-  }
-  return false;
-}
-
 static bool set_text(Arena *arena, SettingValue *out, const char *key, const char *value,
                      const char **why) {
   for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
-    if (!strcmp(choices[i].key, key) && !is_choice(choices[i].choices, value)) {
+    if (!strcmp(choices[i].key, key) && !text_has_word(choices[i].choices, value)) {
       const char *list = choices[i].choices;
       size_t length = strlen(list);
       if (list[length - 1] == ' ') length--;
@@ -266,8 +256,8 @@ static bool set_text(Arena *arena, SettingValue *out, const char *key, const cha
 
 static bool parse_bool(const char *value, double *out) {
   static const char *const yes = "true yes on 1", *const no = "false no off 0";
-  bool is_yes = *value && is_choice(yes, value);
-  if (!is_yes && (!*value || !is_choice(no, value))) return false;
+  bool is_yes = text_has_word(yes, value);
+  if (!is_yes && !text_has_word(no, value)) return false;
   *out = is_yes;
   return true;
 }

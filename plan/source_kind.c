@@ -113,13 +113,7 @@ static const char *next_word(const char **list, int *length) {
   return *length ? word : NULL;
 }
 
-bool source_option_has_word(const SourceOption *option, const char *word) {
-  const char *list = option->words, *at;
-  int length;
-  while ((at = next_word(&list, &length)))
-    if (strlen(word) == (size_t)length && !memcmp(at, word, (size_t)length)) return true;
-  return false;
-}
+bool source_option_has_word(const SourceOption *option, const char *word) { return text_has_word(option->words, word); }
 
 bool source_option_takes(const SourceOption *option, const DataOption *value) {
   double number = value->number;

@@ -1,5 +1,6 @@
 /* tuned: see tuned.h. */
 #include "plan/tuned.h"
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,21 +11,35 @@ const char *tuned_type(SettingKind kind) {
   return types[kind];
 }
 
-static bool hyper_takes(const char *type, const char *value, const char **why) {
+bool hyper_read(const char *type, const char *text, HyperValue *out) {
   char *end;
-  double number = strtod(value, &end);
-  *why = !strcmp(type, "int") ? "not an integer" : !strcmp(type, "float") ? "not a number" : "not true or false";
-  if (!strcmp(type, "int")) return !*end && floor(number) == number && fabs(number) < 9e18;
-  if (!strcmp(type, "float")) return !*end;
-  if (!strcmp(type, "bool"))
-    return !strcmp(value, "true") || !strcmp(value, "false") || !strcmp(value, "1") || !strcmp(value, "0");
-  return true;
+  *out = (HyperValue){0};
+  if (!strcmp(type, "str")) return true;
+  if (!strcmp(type, "bool")) {
+    out->integer = !strcmp(text, "true") || !strcmp(text, "1");
+    return out->integer || !strcmp(text, "false") || !strcmp(text, "0");
+  }
+  bool is_int = !strcmp(type, "int");
+  errno = 0;
+  out->integer = is_int ? strtoll(text, &end, 10) : 0;
+  if (is_int && *text && !*end) return !errno;
+  out->number = strtod(text, &end); /* 1e3 is an integer too */
+  bool is_number = *text && !*end && isfinite(out->number);
+  if (!is_int || !is_number) return is_number && !is_int;
+  bool fits = out->number == floor(out->number) && fabs(out->number) < 9e15 && !errno;
+  if (fits) out->integer = (int64_t)out->number;
+  return fits;
+}
+
+const char *hyper_refusal(const char *type) {
+  return !strcmp(type, "int") ? "not an integer" : !strcmp(type, "float") ? "not a number" : "not true or false";
 }
 
 bool tuned_takes(const Tuned *tuned, Arena *arena, SettingValue *values, const char *value, char why[TUNED_WHY]) {
-  const char *reason = "";
+  HyperValue read;
   bool is_hyper = tuned->setting < 0;
-  if (is_hyper ? hyper_takes(tuned->type, value, &reason) : setting_set(arena, values, tuned->setting, value, &reason))
+  const char *reason = is_hyper ? hyper_refusal(tuned->type) : "";
+  if (is_hyper ? hyper_read(tuned->type, value, &read) : setting_set(arena, values, tuned->setting, value, &reason))
     return true;
   snprintf(why, TUNED_WHY, "%s '%s' cannot be %s: %s", is_hyper ? "hyper" : "setting", tuned->key, value, reason);
   return false;

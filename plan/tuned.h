@@ -17,6 +17,13 @@ typedef struct {
 
 enum { TUNED_WHY = 400 };
 
+/* A hyper's value as -D, a tune block and --space write it: an int (also 1e3), a finite float, a bool (true, false, 1, 0) or a str. */
+typedef struct {
+  int64_t integer; /* a bool's: 0 or 1 */
+  double number;
+} HyperValue;
+bool hyper_read(const char *type, const char *text, HyperValue *out);
+const char *hyper_refusal(const char *type); /* why not */
 const char *tuned_type(SettingKind kind);
 /* Can the hyper or setting have this value? `values` are settings to try it on. False: with why. */
 bool tuned_takes(const Tuned *tuned, Arena *arena, SettingValue *values, const char *value, char why[TUNED_WHY]);

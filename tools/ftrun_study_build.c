@@ -282,22 +282,24 @@ static const PlanGraph *graph_of_log(const Plan *plan, const char *name) {
   return programme ? &plan->graphs.at[programme->runs.at[programme->runs.count - 1].graph] : NULL;
 }
 
-static bool is_listed(const char *names, const char *name) {
-  size_t length = strlen(name);
-  for (const char *at = names; *at; at += strspn(at, ", ")) {
-    size_t here = strcspn(at, ",");
-    if (here == length && !strncmp(at, name, length)) return true;
-    at += here;
-  }
+/* Do trials choose one of these settings? */
+static bool chooses(const StudyBuild *b, const char *keys) {
+  for (int d = 0; d < b->o->space.count; d++)
+    if (b->how[d] != SETS_HYPER && text_has_word(keys, b->key[d])) return true;
   return false;
+}
+
+/* What the log has beside, with or without the setting in the first artifact. */
+static void append_chosen(const StudyBuild *b, Text *names) {
+  if (chooses(b, "train.clip train.log.grad_norm")) append_goal_name(names, "", "grad_norm");
+  if (chooses(b, "train.precision")) text_printf(names, ", loss_scale, skipped_steps");
 }
 
 /* Not with eval = none, in the file or behind --set, unless trials choose it. */
 static bool evaluates(const StudyBuild *b, const Plan *plan) {
   static const char key[] = "train.eval.every";
   double every = setting_number(plan->settings, key);
-  for (int d = 0; d < b->o->space.count; d++)
-    if (!strcmp(b->key[d], key)) return true;
+  if (chooses(b, key)) return true;
   for (int i = 0; i < b->o->kept_count; i++) {
     const char *set = strstr(b->o->kept[i], key);
     if (set && set[sizeof key - 1] == '=') every = strtod(set + sizeof key, NULL);
@@ -316,9 +318,11 @@ static Status check_goal(const StudyBuild *b, const Plan *plan, const char *text
   const PlanGraph *graph = graph_of_log(plan, is_train ? PROGRAMME_STEP : PROGRAMME_EVALUATE);
   if (!graph) return STATUS_OK; /* the training says what is amiss */
   append_logged(graph, "", names);
+  bool has_average = plan_find_programme(plan, PROGRAMME_EVALUATE_AVERAGE) || chooses(b, "train.ema train.average");
   if (is_train) text_printf(names, ", epoch, lr, samples_per_s, data_wait, time");
-  if (!is_train && plan_find_programme(plan, PROGRAMME_EVALUATE_AVERAGE)) append_logged(graph, "ema_", names);
-  if (is_listed(text_cstr(names), rule->name)) return STATUS_OK;
+  if (is_train) append_chosen(b, names);
+  if (!is_train && has_average) append_logged(graph, "ema_", names);
+  if (text_has_word(text_cstr(names), rule->name)) return STATUS_OK;
   for (int i = 0; i < graph->outputs.count; i++)
     if (graph->outputs.at[i].kind == OUTPUT_METRIC && !strcmp(graph->outputs.at[i].name, rule->name))
       return status_fail(STATUS_USER, "--goal %s: metric '%s' is more than one number; name one that is, such as its mean(...)", text,

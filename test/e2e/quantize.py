@@ -465,6 +465,11 @@ class Quantize(support.Case):
             with open(self.path("bad.ft"), "w") as file:
                 file.write(text.replace("seed = 3;", f"seed = 3; quantize = {recipe};"))
             self.fails(1, words, "ftc", self.path("bad.ft"), "-o", self.path("x.so"))
+        for call in ("when_rounding(x, sum(x))", "when_rounding(x, x > 0)", "when_observing(sum(x), x)"):  # with and without the setting
+            for recipe in ("lr = 0.1", "quantize = after(0.5)"):
+                with open(self.path("bad.ft"), "w") as file:
+                    file.write(text.replace("h = relu(", f"x = {call}\n  h = relu(").replace("seed = 3;", f"seed = 3; {recipe};"))
+                self.fails(1, "() takes two tensors of one type and shape, not", "ftc", self.path("bad.ft"), "-o", self.path("x.so"))
         run('quantize = after(2 steps, "fc1=w8a8", observe=6 steps)')
         support.run("ftrun", "quantize", self.path("s.ft"), "--data", self.folder, "--weights", self.path("end"), "-o", self.path("q.ft"))
         with open(self.path("q.ft")) as file:

@@ -283,6 +283,8 @@ class Tune(support.Case):
                 (1, "--space width: 'width' is an int: write log_int(2, 8)", ["m.ft", "--space", "width=log(2, 8)"]),
                 (1, "--space width: 'width' is an int, of which this range has none", ["m.ft", "--space", "width=range(0.2, 0.8)"]),
                 (1, "--space width: hyper 'width' cannot be 2.5: not an integer", ["m.ft", "--space", "width=[2, 2.5]"]),
+                (1, "--space width: hyper 'width' cannot be 1e400: not an integer", ["m.ft", "--space", "width=[2, 1e400]"]),
+                (1, "--space width: hyper 'width' cannot be nan: not an integer", ["m.ft", "--space", "width=[nan]"]),
                 (1, "--space lr: setting 'train.lr' cannot be -1: -1 is less than 0", ["m.so", "--space", "lr=range(-1, 1)"]),
                 (1, "--space seed: 'train.seed' is an int: write int(1, 3)", ["m.so", "--space", "seed=range(1, 3)"]),
                 (1, "--space shuffle: 'data.shuffle' is no number but a bool: write its values in [ ]", ["m.so", "--space", "shuffle=int(0, 1)"]),

@@ -120,6 +120,14 @@ class Goals(support.Case):
         self.fails(1, "min(valid.smal): the log of valid has no 'smal'; it has loss, small", "ftrun", "tune", "block.ft", cwd=self.folder)
         said = self.tune("--goal", "min(valid.small)", "--trials", "2", "--sampler", "grid", model="block.ft").stdout
         self.assertRegex(said, r"trial 1 +failed.*width=8 +\(it logged no valid.small\)")
+        # numbers that a setting brings, which the trials choose
+        for number, (space, goal) in enumerate((("ema=[0.5, 0.9]", "min(valid.ema_loss)"), ("average=[swa]", "min(valid.ema_loss)"), ("clip=[1, 2]", "min(train.grad_norm)"),
+                                                      ("precision=[fp16]", "max(train.skipped_steps)"))):
+            said = self.tune("--space", space, "--goal", goal, "--study", f"brought{number}", "--trials", "2").stdout
+            self.assertRegex(said, r"trial 0 +[\d.]")
+            self.assertNotIn("failed", said)
+        self.fails(1, "the log of valid has no 'ema_los'; it has loss, ema_loss", *line[:3], "--space", "ema=[0.5, 0.9]", "--goal", "min(valid.ema_los)", "--study", "no", cwd=self.folder)
+        self.fails(1, "the log of valid has no 'skipped_steps'", *line[:3], "--space", "precision=[fp16]", "--goal", "min(valid.skipped_steps)", "--study", "no", cwd=self.folder)
         # a journal is a stranger's: an end without all values has failed
         self.tune(*SPACE, "--goal", BOTH, "--study", "cut", "--trials", "2")
         with open(self.path("cut", "journal.jsonl")) as file:

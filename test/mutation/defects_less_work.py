@@ -54,9 +54,10 @@ defect("sharpness-average-moves", A, "s.moved[stays.at[i]->id] = stays.at[i];", 
 defect("sharpness-average-every", A, "!graph_find_root(old, ROOT_STAYS, NULL)", "true", AT)
 # ── frontend/quantize_switch.c: rounding that begins, and ranges that stay, in the middle of a training ──
 S, ST = "frontend/quantize_switch.c", "py test/num/quant.py"
-defect("switch-late", S, 'tensor_binary(b, OP_GE, ">=", tensor_cast', 'tensor_binary(b, OP_GT, ">=", tensor_cast', ST)
+defect("switch-unlike", S, "type_equal(&(*first)->type, &(*second)->type)", "true", "py test/e2e/quantize.py")
+defect("switch-late", S, 'tensor_binary(b, OP_GE, ">=", step', 'tensor_binary(b, OP_GT, ">=", step', ST)
 defect("switch-share-cut", S, 'steps, loc), tensor_const(b, DT_F64, 0.5, loc)', 'steps, loc), tensor_const(b, DT_F64, 0.999, loc)', ST)
-defect("switch-observes-on", S, 'tensor_binary(b, OP_LT, "<", step, end, loc)', 'tensor_binary(b, OP_LE, "<", step, end, loc)', ST)
+defect("switch-observes-on", S, 'if (key == observe_key) {', 'if (key == after_key) {', ST)
 defect("switch-never-seen", "frontend/std/quant.ft", "where(max_abs > 0, max_abs, now))", "max_abs)", "py test/e2e/quantize.py")
 # ── frontend/quantize.c, runtime/checkpoint/ckpt.c: a teacher that is rounded, rounding that begins with --resume ──
 defect("quantize-frozen-pattern", "frontend/quantize.c", "return length && !strncmp(word, layer, length) && (word[length] == '.' || !word[length]);", "return length && word;", AT)
@@ -65,3 +66,6 @@ defect("resume-rounding-begins", "runtime/checkpoint/ckpt.c", "is_of_rounding &&
 defect("tune-step-zero", "runtime/tune/space.c", "places = 14 - (int)floor", "places = 30 - (int)floor", "unit runtime_tune")
 defect("tune-step-binary", "runtime/tune/space.c", "shorter : exact, dim->high)", "exact : exact, INFINITY)", "unit runtime_tune")
 defect("tune-step-old-journal", "runtime/tune/space_text.c", "< 1e-9 * dim->step) *value", "< 0 * dim->step) *value", "unit runtime_tune")
+
+# ── tools/ftrun_study_build.c: numbers of the log that a setting brings ──
+defect("goal-brought", "tools/ftrun_study_build.c", 'chooses(b, "train.ema train.average")', 'chooses(b, "train.ema_average")', "py test/e2e/tune_goals.py")

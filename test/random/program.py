@@ -137,10 +137,9 @@ class Program:
 
     def evaluate(self, values, training=True, watch=None):
         """The value of every name. watch(statement, arguments, value) is called for each statement."""
-        known = dict(values)
+        known, rounds = dict(values), not training or "quantize" not in self.settings  # in the first step
         for s in self.statements:
             args = [known[n] for n in s.args]
-            rounds = not training or "quantize" not in self.settings  # in the first step
             attrs = dict(s.attrs, training=training, scales=self.scales(s), rounds=rounds)
             value = OPERATIONS[s.op].meaning(args, attrs)
             if watch:

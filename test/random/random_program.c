@@ -121,7 +121,7 @@ static Program read_program(Case *c) {
 }
 
 static Float8Unit float8_unit(const Case *c) { /* codegen_multiplies_float8 */
-  bool has_wgmma = !strncmp(c->request.gpu, "sm_90a", 6) && !pass_is_listed(c->request.without, "wgmma");
+  bool has_wgmma = !strncmp(c->request.gpu, "sm_90a", 6) && !text_has_word(c->request.without, "wgmma");
   return has_wgmma ? FLOAT8_ALONG_K : !strncmp(c->request.gpu, "sm_89", 5) ? FLOAT8_ANY_ORDER : FLOAT8_NONE;
 }
 
