@@ -45,6 +45,15 @@ static Status read_packed_shape(const WeightFiles *files, const SafeTensor *shap
   return STATUS_OK;
 }
 
+static bool are_scales_finite(const SafeTensor *scale) {
+  float value;
+  for (int64_t i = 0; i < shape_elements(&scale->shape); i++) {
+    memcpy(&value, scale->data + i * (int64_t)sizeof value, sizeof value);
+    if (!isfinite(value)) return false;
+  }
+  return true;
+}
+
 /* Rows and columns, which the bytes that are there bound. */
 static Status measure_packed(const WeightFiles *files, Packed *p) {
   p->rows = p->shape.dim[0];
@@ -61,6 +70,7 @@ static Status measure_packed(const WeightFiles *files, Packed *p) {
   bool is_turned = of->rank == 2 && of->dim[0] > 0 && p->rows % of->dim[0] == 0 && of->dim[1] == p->columns && of->dim[0] != p->rows;
   p->rows_of_scale = 1;
   if (p->scale->element != ELEMENT_F32) return packed_damaged(files, p, "has scales that are not F32");
+  if (!are_scales_finite(p->scale)) return packed_damaged(files, p, "has a scale that is not finite");
   if (scales == 1) {
     p->rows_of_scale = p->rows;
     p->columns_of_scale = p->columns;

@@ -275,17 +275,23 @@ static int collect(const Proposal *p, double *x, double *y) {
   return count;
 }
 
-/* Values of a loss reach from almost nothing to any height. Above the median they are drawn together by a logarithm, so that one
- * training that diverged does not flatten all others; then mean 0 and variance 1. The order is kept. */
+/* A value is extreme if it is more than this many times as far from the best one as the median. */
+static const double EXTREME = 10;
+
+/* Mean 0 and variance 1. A loss has no upper bound: a training that diverged must not flatten all others. Where a value is extreme,
+ * those that are count as EXTREME, and values above the median are drawn together by a logarithm. Where none is, the logarithm
+ * would only bend a smooth function, which the Gaussian process then fits less well near its minimum. */
 static bool standardise(double *y, int count) {
   double *sorted = malloc((size_t)count * sizeof *sorted), mean = 0, square = 0;
   if (!sorted) return false;
   memcpy(sorted, y, (size_t)count * sizeof *y);
   qsort(sorted, (size_t)count, sizeof *sorted, value_compare);
   double least = sorted[0], spread = sorted[count / 2] - least;
+  bool is_skewed = sorted[count - 1] - least > EXTREME * spread;
   free(sorted);
   for (int i = 0; i < count; i++) {
-    if (spread > 0) y[i] = log1p((y[i] - least) / spread);
+    if (spread > 0) y[i] = (y[i] - least) / spread;
+    if (spread > 0 && is_skewed) y[i] = log1p(fmin(y[i], EXTREME));
     mean += y[i] / count;
   }
   for (int i = 0; i < count; i++) square += (y[i] - mean) * (y[i] - mean) / count;

@@ -330,7 +330,8 @@ class Quantize(support.Case):
             numpy.testing.assert_array_equal(back[name], value)
         support.run("ftrun", "deploy", self.path("q.ft"), "--weights", self.path("q.safetensors"), "-o", self.path("d.so"))
         wrong = {"has no weight_scale beside it": {"out.weight_scale": None}, "has no weight_shape of I64": {"out.weight_shape": None}, "as many numbers as its weight_shape says": {"out.weight_shape": numpy.array([4, 17])},
-                 "another number of scales": {"out.weight_scale": numpy.ones(3, "f4")}, "is not I32": {"out.weight_packed": raw["out.weight_packed"].astype("i8")},
+                 "another number of scales": {"out.weight_scale": numpy.ones(3, "f4")}, "has a scale that is not finite": {"fc1.weight_scale": numpy.where(numpy.arange(16) == 3, numpy.nan, raw["fc1.weight_scale"]).astype("f4")},
+                 "is not I32": {"out.weight_packed": raw["out.weight_packed"].astype("i8")},
                  "has scales that are not F32": {"fc1.weight_scale": raw["fc1.weight_scale"].astype("f8")}, "has a weight_shape that is none": {"out.weight_shape": numpy.array([4, -1])},
                  "is too large": {"out.weight_shape": numpy.array([4, 2**39, 2**39])}, "is there once more": {"out.weight": q["out.weight"]}}
         for words, changed in wrong.items():

@@ -66,6 +66,8 @@ defect("resume-rounding-begins", "runtime/checkpoint/ckpt.c", "is_of_rounding &&
 defect("tune-step-zero", "runtime/tune/space.c", "places = 14 - (int)floor", "places = 30 - (int)floor", "unit runtime_tune")
 defect("tune-step-binary", "runtime/tune/space.c", "shorter : exact, dim->high)", "exact : exact, INFINITY)", "unit runtime_tune")
 defect("tune-step-old-journal", "runtime/tune/space_text.c", "< 1e-9 * dim->step) *value", "< 0 * dim->step) *value", "unit runtime_tune")
-
+# ── runtime/tune/sampler_gp.c: what a Gaussian process is fitted to ──
+defect("gp-extremes", "runtime/tune/sampler_gp.c", "log1p(fmin(y[i], EXTREME))", "log1p(y[i])", "unit runtime_tune")
+defect("gp-always-bent", "runtime/tune/sampler_gp.c", "if (spread > 0 && is_skewed) y[i]", "if (spread > 0) y[i]", "unit runtime_tune")
 # ── tools/ftrun_study_build.c: numbers of the log that a setting brings ──
 defect("goal-brought", "tools/ftrun_study_build.c", 'chooses(b, "train.ema train.average")', 'chooses(b, "train.ema_average")', "py test/e2e/tune_goals.py")

@@ -262,6 +262,42 @@ static void samplers_descend(void **state) {
   space_free(&space);
 }
 
+/* Two wells of Gaussian form: no value is extreme. */
+static double wells(const Space *space, const double *point) {
+  double near = 0, far = 0;
+  for (int i = 0; i < space->count; i++) {
+    near += (point[i] - 0.4) * (point[i] - 0.4);
+    far += (point[i] - 0.9) * (point[i] - 0.9);
+  }
+  return 1 - exp(-near) - 0.3 * exp(-2 * far);
+}
+
+/* As a training that diverges where the rate is high. */
+static double cliff(const Space *space, const double *point) {
+  return bowl(point, space->count) + (point[0] > 0.8 ? 1e6 : 0);
+}
+
+static double worst_of_gp(int dims, int trials, double (*function)(const Space *, const double *)) {
+  Space space = {0};
+  double worst = -INFINITY;
+  for (int i = 0; i < dims; i++) {
+    char text[40];
+    snprintf(text, sizeof text, "x%d=range(0, 1)", i);
+    add(&space, text);
+  }
+  for (uint64_t seed = 0; seed < 3; seed++)
+    worst = fmax(worst, run_sampler(SAMPLER_GP, &space, trials, seed, function));
+  space_free(&space);
+  return worst;
+}
+
+/* What a Gaussian process is fitted to: neither bent where it is smooth, nor flat beside a value that is extreme. */
+static void gp_bears_extremes(void **state) {
+  (void)state;
+  assert_true(worst_of_gp(7, 60, wells) < -0.00969); /* the minimum is -0.009698 */
+  assert_true(worst_of_gp(3, 40, cliff) < 1e-3);
+}
+
 /* "kind" decides what counts: with b, n = 7 and a rate near 1e-3 are best. */
 static double mixed(const Space *space, const double *point) {
   (void)space;
@@ -389,7 +425,8 @@ int main(void) {
       cmocka_unit_test(spaces_read_back), cmocka_unit_test(spaces_refuse),
       cmocka_unit_test(units_read_back),  cmocka_unit_test(sobol_is_even),
       cmocka_unit_test(normal_masses),    cmocka_unit_test(gp_is_a_function),
-      cmocka_unit_test(samplers_descend), cmocka_unit_test(samplers_know_conditions),
+      cmocka_unit_test(samplers_descend), cmocka_unit_test(gp_bears_extremes),
+      cmocka_unit_test(samplers_know_conditions),
       cmocka_unit_test(grids_are_whole),  cmocka_unit_test(samplers_bear_anything),
       cmocka_unit_test(pruning_by_hand),
   };
