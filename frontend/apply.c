@@ -69,21 +69,23 @@ static const char *text_of_value(const Applying *a, const Edit *edit) {
   SettingKind kind = setting_info[edit->setting].kind;
   if (kind == SET_BOOL) return bool_text(value);
   if (is_number && kind != SET_STR) return value;
-  bool is_quoted = edit->old && *edit->old == '"';
+  bool is_in_section = !edit->old && strchr(strchr(edit->name, '.') + 1, '.'); /* where a word is a name */
+  bool is_quoted = is_in_section || (edit->old && *edit->old == '"');
   return is_plain_word(value) && !is_quoted ? value : quoted_text(a->arena, value);
 }
 
-/* `train { schedule { warmup = 9 } }` */
-static const char *by_hand(const Applying *a, const Edit *edit) {
-  const char *dot, *value = text_of_value(a, edit), *name = edit->name;
-  if (edit->hyper >= 0) return arena_printf(a->arena, "%s = %s", name, value);
-  const char *open = "", *close = "";
-  while ((dot = strchr(name, '.'))) {
-    open = arena_printf(a->arena, "%s%.*s { ", open, (int)(dot - name), name);
-    close = arena_printf(a->arena, "%s }", close);
-    name = dot + 1;
+/* `schedule { warmup = 9 }` of schedule.warmup */
+static const char *nested_text(Arena *arena, const char *name, const char *value) {
+  const char *dot, *open = "", *close = "";
+  for (; (dot = strchr(name, '.')); name = dot + 1) {
+    open = arena_printf(arena, "%s%.*s { ", open, (int)(dot - name), name);
+    close = arena_printf(arena, "%s }", close);
   }
-  return arena_printf(a->arena, "%s%s = %s%s", open, name, value, close);
+  return arena_printf(arena, "%s%s = %s%s", open, name, value, close);
+}
+
+static const char *by_hand(const Applying *a, const Edit *edit) {
+  return nested_text(a->arena, edit->name, text_of_value(a, edit));
 }
 
 __attribute__((format(printf, 3, 4))) static void apply_fail(Applying *a, const Edit *edit,
@@ -223,14 +225,6 @@ static size_t block_end(const char *text, size_t at) {
   }
 }
 
-/* `warmup = 9`, `schedule { warmup = 9 }`: below the block's own name. */
-static const char *entry_text(const Applying *a, const Edit *edit) {
-  const char *name = strchr(edit->name, '.') + 1, *dot = strchr(name, '.');
-  if (!dot) return arena_printf(a->arena, "%s = %s", name, text_of_value(a, edit));
-  return arena_printf(a->arena, "%.*s { %s = %s }", (int)(dot - name), name, dot + 1,
-                      text_of_value(a, edit));
-}
-
 /* A setting that the file does not have becomes the last entry of its block. */
 static void apply_find_block(Applying *a, Edit *edit) {
   const char *name = edit->name, *s = a->source;
@@ -243,7 +237,7 @@ static void apply_find_block(Applying *a, Edit *edit) {
     apply_fail(a, edit, loc.file ? "its block stands in another file" : "there is no block for it");
     return;
   }
-  const char *entry = entry_text(a, edit);
+  const char *entry = nested_text(a->arena, strchr(name, '.') + 1, text_of_value(a, edit));
   size_t end = block_end(s, apply_offset(a, loc)), line = end, last = end;
   while (line && strchr(" \t", s[line - 1])) line--;
   while (last && strchr(" \t\r\n", s[last - 1])) last--;

@@ -9,7 +9,6 @@ const char *const recipe_train_words[] = {"model",      "data", "optimizer", "sc
                                           "checkpoint", "log",  "stop",      "freeze",   "prune",
                                           "grow",       "sharpness", "average", NULL};
 const char *const recipe_data_words[] = {"train", "valid", "test", NULL};
-const char *const recipe_sections[RECIPE_SECTIONS] = {"eval", "checkpoint", "log", "schedule"};
 
 bool recipe_set_text(Builder *b, const char *key, const char *text, Loc loc) {
   const char *why = NULL;
@@ -119,18 +118,35 @@ static bool section_entry(Builder *b, const char *prefix, const Ast *entry) {
   return recipe_set_ast(b, key, entry->kid[0]);
 }
 
-static bool section(Builder *b, const Ast *ast) {
-  bool known = false;
-  if (strcmp(ast->name, "stop") == 0) return recipe_stop(b, ast);
-  for (int i = 0; i < RECIPE_SECTIONS; i++)
-    known = known || strcmp(recipe_sections[i], ast->name) == 0;
-  if (!known)
-    return builder_fail(
-        b, ast->loc, "unknown section '%s'%s", ast->name,
-        builder_hint_as(b, FOREIGN_SETTING, ast->name, recipe_sections, RECIPE_SECTIONS));
-  bool fine = true;
-  for (int i = 0; i < ast->count; i++)
-    fine = section_entry(b, arena_printf(b->arena, "train.%s.", ast->name), ast->kid[i]) && fine;
+/* The names of sections below `prefix`, "train.": those of settings with one more name behind it. */
+static int list_sections(Arena *arena, const char *prefix, const char **names) {
+  size_t length = strlen(prefix);
+  int count = 0;
+  for (int i = 0; i < setting_count; i++) {
+    const char *key = setting_info[i].key, *dot = strncmp(key, prefix, length) ? NULL : strchr(key + length, '.');
+    bool is_new = dot != NULL;
+    for (int k = 0; k < count && is_new; k++) is_new = strncmp(names[k], key + length, (size_t)(dot - key) - length + 1) != 0;
+    if (is_new) names[count++] = arena_strndup(arena, key + length, (size_t)(dot - key) - length + 1);
+  }
+  for (int k = 0; k < count; k++) names[k] = arena_strndup(arena, names[k], strlen(names[k]) - 1);
+  return count;
+}
+
+/* `schedule { warmup = 9 }`: settings below a name. */
+static bool section(Builder *b, const char *outer, const Ast *ast) {
+  const char **names = ARENA_ARRAY(b->arena, const char *, setting_count), *prefix = arena_printf(b->arena, "%s%s.", outer, ast->name);
+  int count = list_sections(b->arena, outer, names);
+  bool is_known = false, fine = true;
+  if (strcmp(prefix, "train.stop.") == 0) return recipe_stop(b, ast);
+  for (int i = 0; i < count; i++) is_known |= strcmp(names[i], ast->name) == 0;
+  if (!is_known && strcmp(ast->name, "distributed") == 0)
+    return builder_fail(b, ast->loc, "distributed { } stands beside train { }, not in it");
+  if (!is_known)
+    return builder_fail(b, ast->loc, "unknown section '%s'%s", ast->name, builder_hint_as(b, FOREIGN_SETTING, ast->name, names, count));
+  for (int i = 0; i < ast->count; i++) {
+    const Ast *entry = ast->kid[i];
+    fine = (entry->kind == AST_SECTION ? section(b, prefix, entry) : section_entry(b, prefix, entry)) && fine;
+  }
   return fine;
 }
 
@@ -148,7 +164,7 @@ static const Ast *named(Builder *b, const Ast *ast, ValueKind kind, const char *
 }
 
 static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const Ast **data) {
-  if (entry->kind == AST_SECTION) return section(b, entry);
+  if (entry->kind == AST_SECTION) return section(b, "train.", entry);
   const Ast *value = entry->kid[0];
   const char *name = entry->name;
   if (!value) return builder_fail(b, entry->loc, "'%s' needs a value: %s = ...", name, name);

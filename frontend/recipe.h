@@ -9,9 +9,6 @@
 /* Set a setting from text, a value, an expression; false after reporting. */
 /* Words that entries of train { } and data { } begin with besides settings; end with NULL. */
 extern const char *const recipe_train_words[], *const recipe_data_words[];
-/* Sections of train { }, `log { ... }`; their settings are train.log.... */
-extern const char *const recipe_sections[];
-enum { RECIPE_SECTIONS = 4 };
 bool recipe_set_text(Builder *b, const char *key, const char *text, Loc loc);
 bool recipe_set_value(Builder *b, const char *key, const Value *v, Loc loc);
 bool recipe_set_ast(Builder *b, const char *key, const Ast *ast);

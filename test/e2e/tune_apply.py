@@ -82,6 +82,25 @@ class Apply(support.Case):
                                             ("epoch\n}", "epoch\n  weight_decay = 0.1\n  log { every = 7 }\n}")))
         self.assertIn("m.ft: data.workers: not there -> 2\n", said)
 
+    def test_settings_below_what_is_chosen(self):
+        """Whatever --set says below a name, an entry of the file says, too: what is written compiles to the same program, or nothing is written."""
+        frozen = self.model.replace("  eval every", '  freeze = after(0.5, "a.*")\n  eval every')
+        rounded = self.model.replace("  eval every", '  quantize = after(0.5, "a=w8a8")\n  eval every')
+        for model, choices, entries in (
+                (self.model, ["sharpness=sam", "sharpness.rho=0.2"], ["sharpness = sam", "sharpness { rho = 0.2 }"]),
+                (self.model, ["sharpness.eta=0.2", "sharpness=asam"], ["sharpness { eta = 0.2 }", "sharpness = asam"]),
+                (self.model, ["prune=magnitude", "prune.structure=channel", "prune.every=7"],
+                 ["prune = magnitude", 'prune { structure = "channel" }', "prune { every = 7 }"]),
+                (self.model, ["average=swa", "average.start=0.5"], ["average = swa", "average { start = 0.5 }"]),
+                (self.model, ["precision=fp8", "fp8.scaling=delayed", "fp8.history=16"],
+                 ["precision = fp8", 'fp8 { scaling = "delayed" }', "fp8 { history = 16 }"]),
+                (self.model, ["recompute=auto", "recompute.budget=8GiB"], ["recompute = auto", 'recompute { budget = "8GiB" }']),
+                (frozen, ["freeze.rate=cosine", "freeze.rate.final=0.2"], ['freeze { rate = "cosine" }', "freeze { rate { final = 0.2 } }"]),
+                (rounded, ["quantize.observe=0.9"], ["quantize { observe = 0.9 }"]),
+                (self.model, ["checkpoint.unit=step", "checkpoint.best=min(valid.loss)"], ['checkpoint { unit = "step" }', 'checkpoint { best = "min(valid.loss)" }'])):
+            with self.subTest(choices):
+                self.assertEqual(self.apply(*choices, model=model)[0], model[:-2] + "".join(f"  {entry}\n" for entry in entries) + "}\n")
+
     def test_nothing_is_written_where_it_cannot_be(self):
         self.write("lib.ft", "hyper depth: int = 2\npreset deep { width = 3 }\n")
         self.model = 'import "lib.ft"\n' + self.model

@@ -1,4 +1,4 @@
-"""Defects of rates that fall until a layer freezes, of averages beside sharpness, of teachers and trainings that are rounded, of rounding that begins in the middle, of dimensions with steps, of factors of quantisation that other weights take in, and of which dimension has the samples: see defects.py."""
+"""Defects of rates that fall until a layer freezes, of averages beside sharpness, of teachers and trainings that are rounded, of rounding that begins in the middle, of dimensions with steps, of factors of quantisation that other weights take in, of settings in sections, and of which dimension has the samples: see defects.py."""
 from defects import defect
 
 # ── passes/optimizer_schedule.c, optimizer_groups.c: rates of what comes to rest ──
@@ -27,6 +27,15 @@ defect("fold-common-weights", "runtime/command/quantize_smooth.c", "for (int i =
 defect("fold-not-smoothed", Q, "bool is_smoothed = reader && quantize_is_smoothed(q, reader) &&", "if (!reader) continue;\n      bool is_smoothed =", FT)
 defect("fold-rows", Q, "layer->weight[k] *= of->factor[k / layer->rounding.columns];", "layer->weight[k] *= of->factor[k % of->features];", FT)
 defect("fold-outputs", Q, "    layer->out = of->factor;\n", "", FT)
+
+# ── frontend/recipe.c, apply.c: settings below what is chosen; frontend/std/quant.ft: a range that is no number ──
+A, AT = "frontend/apply.c", "py test/e2e/tune_apply.py"
+defect("section-of-section", "frontend/recipe.c", "(entry->kind == AST_SECTION ? section(b, prefix, entry) : section_entry(b, prefix, entry))", "section_entry(b, prefix, entry)", AT)
+defect("section-any", "frontend/recipe.c", "is_known |= strcmp(names[i], ast->name) == 0;", "is_known = true;", "lit frontend/errors/section_of_ranks.ft")
+defect("section-of-ranks", "frontend/recipe.c", "if (!is_known && strcmp(ast->name, \"distributed\") == 0)", "if (false)", "lit frontend/errors/section_of_ranks.ft")
+defect("apply-words-in-sections", A, "bool is_quoted = is_in_section || ", "bool is_quoted = (is_in_section && false) || ", AT)
+defect("apply-one-section", A, "for (; (dot = strchr(name, '.')); name = dot + 1)", "for (int i = 0; (dot = strchr(name, '.')) && i++ < 2; name = dot + 1)", AT)
+defect("range-no-number", "frontend/std/quant.ft", "where(reshape(size, []) != 0, y, x)", "where(reshape(size, []) > 0, y, x)", "py test/num/integers.py")
 
 # ── frontend/sizes.c, passes/samples.c: which dimension has the samples, and what of it no input tells ──
 S, ST = "frontend/sizes.c", "py test/num/divided.py"

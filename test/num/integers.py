@@ -213,6 +213,9 @@ class Integers(support.Case):
         y = numpy.nan_to_num(numpy.rint(y * 20))
         got = self.predict(artifact, {"x": x, "y": y}, {"f.max_abs": numpy.zeros(1, "f4"), "g.max_abs": numpy.zeros(1, "f4")}, ["p"])["p"]
         numpy.testing.assert_array_equal(got, x.astype("i8") @ y.astype("i8"))
+        for broken in ("f", "g"):  # a range that is no number is not passed over as one that has seen nothing
+            states = weights | {broken + ".max_abs": numpy.full(1, numpy.nan, "f4")}
+            self.assertTrue(numpy.isnan(self.predict(artifact, {"x": x, "y": y}, states, ["p"])["p"]).all(), broken)
 
     def test_no_product(self):
         """Rounded values that no product takes: number times scale, and a difference that is NaN stays where it is not what a gradient goes through."""
