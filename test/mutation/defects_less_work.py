@@ -34,7 +34,7 @@ defect("section-of-section", "frontend/recipe.c", "(entry->kind == AST_SECTION ?
 defect("section-any", "frontend/recipe.c", "is_known |= strcmp(names[i], ast->name) == 0;", "is_known = true;", "lit frontend/errors/section_of_ranks.ft")
 defect("section-of-ranks", "frontend/recipe.c", "if (!is_known && strcmp(ast->name, \"distributed\") == 0)", "if (false)", "lit frontend/errors/section_of_ranks.ft")
 defect("apply-words-in-sections", A, "bool is_quoted = is_in_section || ", "bool is_quoted = (is_in_section && false) || ", AT)
-defect("apply-one-section", A, "for (; (dot = strchr(name, '.')); name = dot + 1)", "for (int i = 0; (dot = strchr(name, '.')) && i++ < 2; name = dot + 1)", AT)
+defect("apply-one-section", A, "for (; (dot = strchr(name, '.')); name = dot + 1)", "for (int i = 0; (dot = strchr(name, '.')) && i++ < 1; name = dot + 1)", AT)
 defect("range-no-number", "frontend/std/quant.ft", "where(reshape(size, []) != 0, y, x)", "where(reshape(size, []) > 0, y, x)", "py test/num/integers.py")
 
 # ── frontend/sizes.c, passes/samples.c: which dimension has the samples, and what of it no input tells ──
