@@ -61,12 +61,6 @@ Node *copy_value(const Builder *b, Node *state) {
   return state;
 }
 
-Node *copy_state(const Builder *b, Node *value) {
-  for (int i = 0; i < b->copies.count; i++)
-    if (b->copies.at[i].value == value && !b->copies.at[i].is_average) return b->copies.at[i].state;
-  return value;
-}
-
 void copies_end(Builder *b) {
   for (int i = 0; i < b->copies.count && b->training && !statistics_only(b); i++) {
     const Copied *copy = &b->copies.at[i];

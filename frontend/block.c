@@ -422,10 +422,21 @@ static const char *file_name(Builder *b, const Ast *ast) {
   return block_check_name(b, v.s, given->loc) ? v.s : NULL;
 }
 
+/* What an application before this one has made of the state; NULL: nothing. */
+static Node *updated_state(Builder *b, const Node *state, Loc loc) {
+  Node *assign = graph_find_root(b->graph, ROOT_ASSIGN, node_str(state, ATTR_NAME));
+  Node *now = assign ? weight_drop(b, assign->input[0], loc) : NULL;
+  return now ? tensor_unary(b, OP_STOP_GRADIENT, now, loc) : NULL;
+}
+
 /* What the application at work reads of a parameter or state. */
 static Node *block_read(Builder *b, Node *leaf, const Ast *ast) {
   if (b->frozen.file || leaf->role == ROLE_GIVEN) return frozen_value(b, leaf, ast->loc);
-  if (ast->kind == AST_STATE) return copy_value(b, leaf);
+  if (ast->kind == AST_STATE) {
+    bool is_again = b->frame->instance->applications > 1;
+    Node *updated = is_again ? updated_state(b, leaf, ast->loc) : NULL;
+    return updated ? updated : copy_value(b, leaf);
+  }
   if (b->average.is_on) return average_of(b, leaf, ast->loc);
   return b->stops ? tensor_unary(b, OP_STOP_GRADIENT, leaf, ast->loc) : leaf;
 }
@@ -448,8 +459,11 @@ void block_param(Builder *b, const Ast *ast) {
     node = declare(b, ast, local);
     if (node) VEC_PUSH(b->arena, instance->owned, ((Owned){local, node}));
   }
+  Node *leaf = node;
   if (node) node = block_read(b, node, ast);
   builder_bind(b, ast->name, value_tensor(node), ast->loc, false);
+  Variable *bound = builder_local(b->frame, ast->name);
+  if (bound && leaf && leaf->op == OP_STATE) bound->state = leaf;
 }
 
 /* ── types ────────────────────────────────────────────────────────────────────────────────── */

@@ -173,13 +173,26 @@ static void output(Builder *b, const Ast *ast) {
   if (ast->kid[0]) builder_bind(b, ast->name, v, ast->loc, false);
 }
 
+/* Of a layer that is applied again the update of the last application counts, which has read those before: their
+ * assigns are values like others. */
+static void root_update(Builder *b, Node *assign, const char *name) {
+  Node *before = graph_find_root(b->graph, ROOT_ASSIGN, name);
+  for (int i = 0; before && i < b->graph->roots.count; i++)
+    if (b->graph->roots.at[i].node == before) b->graph->roots.at[i].node = assign;
+  if (before) {
+    before->op = OP_STOP_GRADIENT;
+    before->attr_count = 0;
+  } else {
+    graph_add_root(b->graph, ROOT_ASSIGN, name, assign);
+  }
+}
+
 /* `update running_mean = ...`: in the train graph only. */
 static void update(Builder *b, const Ast *ast) {
   Variable *found = builder_local(b->frame, ast->name);
   if (found && found->value.kind == VALUE_ERROR) return;
-  bool is_tensor = found && found->value.kind == VALUE_TENSOR;
-  Node *target = is_tensor ? copy_state(b, found->value.node) : NULL;
-  if (!target || target->op != OP_STATE) {
+  Node *target = found ? found->state : NULL;
+  if (!target) {
     builder_fail(b, ast->loc,
                  "'%s' is not a state of this block; `state %s: [...] = zeros` "
                  "declares one",
@@ -187,6 +200,11 @@ static void update(Builder *b, const Ast *ast) {
     return;
   }
   if (!builder_trains(b)) return;
+  const char *name = node_str(target, ATTR_NAME);
+  if (found->is_updated) {
+    builder_fail(b, ast->loc, "state '%s' is updated twice in one step", name);
+    return;
+  }
   Value v = eval(b, ast->kid[0]);
   if (!statistics_takes(b, &v)) return;
   Node *node = tensor_of(b, &v, target->type.dtype, ast->kid[0]->loc);
@@ -199,14 +217,10 @@ static void update(Builder *b, const Ast *ast) {
                  type_text(&target->type, was), type_text(&node->type, is));
     return;
   }
-  const char *name = node_str(target, ATTR_NAME);
-  if (graph_find_root(b->graph, ROOT_ASSIGN, name)) {
-    builder_fail(b, ast->loc, "state '%s' is updated twice in one step", name);
-    return;
-  }
   Attr attr = attr_str(ATTR_TARGET, name);
   Node *assign = tensor_node(b, OP_ASSIGN, &node, 1, &attr, 1, NULL, ast->loc);
-  if (assign) graph_add_root(b->graph, ROOT_ASSIGN, name, assign);
+  if (assign) root_update(b, assign, name);
+  builder_local(b->frame, ast->name)->is_updated = true;
 }
 
 /* ── statements ───────────────────────────────────────────────────────────────────────────── */

@@ -32,6 +32,8 @@ typedef struct {
   Value value;
   Loc loc;           /* where it was bound */
   bool is_dimension; /* bound by a shape: may not be assigned */
+  Node *state;       /* where it is what a `state` reads: the state, which `update` changes */
+  bool is_updated;   /* … and has changed, in this application */
 } Variable;
 
 /* Names of a file's top level. Users' files share one scope; the standard library has its own. */
@@ -90,6 +92,14 @@ typedef struct {
   Node *node;
   Loc loc;
 } Declared;
+
+/* What running_average gave in a training of statistics: old, and the sum of what `count` applications saw. */
+typedef struct {
+  const Node *made;
+  Node *old;
+  Value sum;
+  int count;
+} Running;
 
 /* A state that begins as a copy of a parameter, and what is read of it (average.c). */
 typedef struct {
@@ -185,7 +195,7 @@ typedef struct Builder {
   uint32_t regions;   /* so far */
   int instances;      /* for the numbers of renamed ones */
   Node *seed, *step;
-  VEC(const Node *) running; /* what running_average gave, in a training of statistics */
+  VEC(Running) running;
   struct {
     const char *by;          /* mixup, cutmix …; NULL: nothing is mixed */
     Node *share;             /* f32[]: a sample's own share of what it is mixed to */
@@ -363,9 +373,8 @@ Node *block_state(Builder *b, const char *path, const Type *type, Loc loc);
 /* ── states that begin as copies of parameters (average.c) ── */
 /* False after an error. */
 bool copy_declare(Builder *b, Node *state, Node *from, Loc loc);
-/* What is read of a state, and of which state it is: of others the node itself. */
+/* What is read of a state: of others the node itself. */
 Node *copy_value(const Builder *b, Node *state);
-Node *copy_state(const Builder *b, Node *value);
 /* At the end of a graph: copies that no `update` changes stay as they are. */
 void copies_end(Builder *b);
 /* While average(layer) is applied: the average in place of a parameter, or NULL after an error; the

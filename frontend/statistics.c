@@ -38,18 +38,35 @@ bool statistics_check(Builder *b) {
                       "statistics = true computes the running statistics of batch norms anew, and the model has none");
 }
 
-bool statistics_takes(const Builder *b, const Value *value) {
-  for (int i = 0; i < b->running.count && value->kind == VALUE_TENSOR; i++)
-    if (b->running.at[i] == value->node) return true;
-  return !statistics_only(b);
+static const Running *running_of(const Builder *b, const Node *made) {
+  for (int i = 0; i < b->running.count; i++)
+    if (b->running.at[i].made == made) return &b->running.at[i];
+  return NULL;
 }
 
-/* old + (x - old) / n, and x itself at first: what has been there before is not read, whatever it is. */
+bool statistics_takes(const Builder *b, const Value *value) {
+  return !statistics_only(b) || (value->kind == VALUE_TENSOR && running_of(b, value->node));
+}
+
+/* What the state was before the step, and with x what all applications of the layer in this step have seen so far. */
+static bool seen_in_step(Builder *b, Node *old, Value x, Running *seen, Loc loc) {
+  const Running *before = running_of(b, old->op == OP_STOP_GRADIENT ? old->input[0] : old);
+  *seen = before ? *before : (Running){.old = old};
+  seen->sum = before ? arith_binary(b, "+", before->sum, x, loc) : x;
+  seen->count++;
+  return seen->sum.kind != VALUE_ERROR;
+}
+
+/* old + (x - old) / n, and x itself at first: what has been there before is not read, whatever it is. Of a layer that is
+ * applied several times x is the mean over its applications. */
 static Value mean_of_batches(Call *call, Value x) {
   Builder *b = call->b;
-  Node *old = builtin_float_tensor(call, 0), *step = tensor_step(b, call->loc);
-  Node *value = old ? tensor_of(b, &x, old->type.dtype, call->loc) : NULL;
-  if (!value || !step) return value_error();
+  Running seen;
+  Node *read = builtin_float_tensor(call, 0), *step = tensor_step(b, call->loc);
+  if (!read || !step || !seen_in_step(b, read, x, &seen, call->loc)) return value_error();
+  if (seen.count > 1) x = arith_binary(b, "/", seen.sum, value_int(seen.count), call->loc);
+  Node *old = seen.old, *value = tensor_of(b, &x, old->type.dtype, call->loc);
+  if (!value) return value_error();
   value = tensor_broadcast(b, value, old->type.shape, call->loc);
   Node *count = tensor_cast(b, step, old->type.dtype, call->loc), *zero = tensor_const(b, DT_I64, 0, call->loc);
   Node *is_first = zero ? tensor_binary(b, OP_EQ, "==", step, zero, call->loc) : NULL;
@@ -60,10 +77,10 @@ static Value mean_of_batches(Call *call, Value x) {
   Value next = arith_binary(b, "+", before, change, call->loc);
   is_first = tensor_broadcast(b, is_first, old->type.shape, call->loc);
   if (next.kind != VALUE_TENSOR || !is_first) return value_error();
-  Node *made = tensor_select(b, is_first, value, next.node, call->loc);
-  if (!made) return value_error();
-  VEC_PUSH(b->arena, b->running, made);
-  return value_tensor(made);
+  seen.made = tensor_select(b, is_first, value, next.node, call->loc);
+  if (!seen.made) return value_error();
+  VEC_PUSH(b->arena, b->running, seen);
+  return value_tensor((Node *)seen.made);
 }
 
 /* running_average(old, x, momentum, scale=1): (1 - momentum) old + momentum scale x. */
