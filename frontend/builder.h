@@ -439,6 +439,8 @@ Node *tensor_step(Builder *b, Loc loc); /* i64[]: training steps done */
 bool tensor_shape_fits(Builder *b, const Shape *shape, Loc loc); /* not absurdly large */
 /* A number as a scalar tensor of `dtype`, a tensor as itself. */
 Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc);
+/* The number v as an element of dtype; an error, where it is none. */
+bool tensor_number(Builder *b, const Value *v, DType dtype, Loc loc, double *out);
 /* x, whose values count `below` things (or are *ignore, if given): noted at the elements of inputs
  * that it is a view of (bound.c). False: that and the way x is computed do not say all; the caller
  * asks at run time, with the second, a bool tensor of x's shape. */
@@ -496,6 +498,8 @@ Value quantize_switched(Call *call);
 Value quantize_observed(Call *call);
 bool builtin_number(Call *call, int index, double otherwise, double *out);
 bool builtin_bool(Call *call, int index, bool otherwise, bool *out);
+/* What an element of a tensor may be: a number that there is in dtype, or true or false; else 0. */
+bool builtin_element(Call *call, int index, DType dtype, double *out);
 bool builtin_axis(Call *call, int index, const Node *x, int64_t otherwise, int *out);
 bool builtin_axes(Call *call, int index, const Node *x, int64_t axes[MAX_RANK], int *count);
 bool builtin_shape_arg(Call *call, int index, Shape *out);

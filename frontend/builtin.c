@@ -140,6 +140,20 @@ bool builtin_number(Call *call, int index, double otherwise, double *out) {
   return true;
 }
 
+bool builtin_element(Call *call, int index, DType dtype, double *out) {
+  Value *v = &call->arg[index];
+  *out = 0;
+  if (v->kind == VALUE_ABSENT) return true;
+  if (dtype == DT_BOOL) {
+    bool is_number = value_is_number(v) && (value_number(v) == 0 || value_number(v) == 1);
+    if (v->kind != VALUE_BOOL && !is_number) return wrong_argument(call, index, "true or false");
+    *out = is_number ? value_number(v) : (double)v->i;
+    return true;
+  }
+  if (!value_is_number(v)) return wrong_argument(call, index, "a number");
+  return tensor_number(call->b, v, dtype, call->at[index], out);
+}
+
 bool builtin_bool(Call *call, int index, bool otherwise, bool *out) {
   *out = otherwise;
   if (call->arg[index].kind == VALUE_ABSENT) return true;

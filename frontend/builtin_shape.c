@@ -272,7 +272,8 @@ static Value run_pad(Call *call) {
   double value;
   int64_t low[MAX_RANK] = {0}, high[MAX_RANK] = {0};
   if (!x || !margins(call, 1, x->type.shape.rank, low) ||
-      !margins(call, 2, x->type.shape.rank, high) || !builtin_number(call, 3, 0, &value))
+      !margins(call, 2, x->type.shape.rank, high) ||
+      !builtin_element(call, 3, x->type.dtype, &value))
     return value_error();
   int rank = x->type.shape.rank;
   Attr attrs[3] = {attr_float(ATTR_VALUE, value), attr_ints(ATTR_LOW, low, rank),
@@ -335,13 +336,16 @@ static Value run_full(Call *call) {
   double value = call->builtin->which;
   Type type = {0};
   if (!builtin_shape_arg(call, 0, &type.shape) ||
-      (is_full && !builtin_number(call, 1, 0, &value)) ||
       !builtin_dtype(call, is_full ? 2 : 1, DT_F32, &type.dtype))
     return value_error();
-  if (!dtype_is_float(type.dtype) && value != floor(value)) {
-    builder_fail(call->b, call->at[1], "%g does not fit %s", value, dtype_text(type.dtype));
+  const Value *given = &call->arg[is_full ? 1 : 0];
+  if (is_full && value_is_number(given) && value_number(given) != floor(value_number(given)) &&
+      !dtype_is_float(type.dtype)) { /* there is no tensor that could be cast */
+    builder_fail(call->b, call->at[1], "%s does not fit %s", value_text(call->b->arena, given),
+                 dtype_text(type.dtype));
     return value_error();
   }
+  if (is_full && !builtin_element(call, 1, type.dtype, &value)) return value_error();
   return value_tensor(tensor_fill(call->b, type.dtype, type.shape, value, call->loc));
 }
 

@@ -379,6 +379,22 @@ Node *tensor_uniform(Builder *b, Shape shape, Loc loc) {
   return tensor_node(b, OP_RANDOM, (Node *[]){b->seed, tensor_step(b, loc)}, 2, &stream, 1, &type, loc);
 }
 
+bool tensor_number(Builder *b, const Value *v, DType dtype, Loc loc, double *out) {
+  double number = *out = value_number(v);
+  if (!dtype_is_float(dtype) && number != floor(number))
+    return builder_fail(b, loc, "%s does not fit a tensor of %s; cast the tensor: f32(x)",
+                        value_text(b->arena, v), dtype_text(dtype));
+  /* a constant is a double: 64 bits only as far as those are exact */
+  double low = dtype == DT_I64 ? -0x1p53 : dtype_extreme(dtype, true);
+  double high = dtype == DT_I64 ? 0x1p53 : dtype_extreme(dtype, false);
+  bool is_within = number >= low && number <= high;
+  bool is_exact = /* 2^53 + 1 is not */
+      v->kind != VALUE_INT || (is_within && (int64_t)number == v->i);
+  return dtype_is_float(dtype) || (is_within && is_exact) ||
+         builder_fail(b, loc, "%s is out of range for %s", value_text(b->arena, v),
+                      dtype_text(dtype));
+}
+
 Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc) {
   if (v->kind == VALUE_TENSOR) return v->node;
   if (v->kind == VALUE_BOOL && dtype == DT_BOOL) return tensor_const(b, dtype, (double)v->i, loc);
@@ -387,25 +403,10 @@ Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc) {
       builder_fail(b, loc, "expected a tensor or a number, not %s", value_describe(b->arena, v));
     return NULL;
   }
-  double number = value_number(v);
+  double number;
   if (dtype == DT_BOOL) {
     builder_fail(b, loc, "a number does not fit a bool tensor; cast the tensor, e.g. f32(x)");
     return NULL;
   }
-  if (!dtype_is_float(dtype) && number != floor(number)) {
-    builder_fail(b, loc, "%s does not fit a tensor of %s; cast the tensor: f32(x)",
-                 value_text(b->arena, v), dtype_text(dtype));
-    return NULL;
-  }
-  /* a constant is a double: 64 bits only as far as those are exact */
-  double low = dtype == DT_I64 ? -0x1p53 : dtype_extreme(dtype, true);
-  double high = dtype == DT_I64 ? 0x1p53 : dtype_extreme(dtype, false);
-  bool is_within = number >= low && number <= high;
-  bool is_exact = /* 2^53 + 1 is not */
-      v->kind != VALUE_INT || (is_within && (int64_t)number == v->i);
-  if (!dtype_is_float(dtype) && !(is_within && is_exact)) {
-    builder_fail(b, loc, "%s is out of range for %s", value_text(b->arena, v), dtype_text(dtype));
-    return NULL;
-  }
-  return tensor_const(b, dtype, number, loc);
+  return tensor_number(b, v, dtype, loc, &number) ? tensor_const(b, dtype, number, loc) : NULL;
 }
