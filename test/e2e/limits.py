@@ -46,6 +46,7 @@ PROGRAMS = {
     "split": '  h = Linear(300, name="l")(x)\n  ' + parts(150)[1:-1] + " = split(h, 150, axis=-1)\n  h = concat([" + ", ".join("p%d * %d" % (149 - i, i % 5 + 1) for i in range(150)) + "], axis=1)\n" + HEAD,
     "sum of layers": "  h = " + " + ".join('Linear(8, name="l%d")(x)' % i for i in range(40)) + "\n" + HEAD,
     "sum of parameters": lines(150, "  param p{i}: [8] = normal(0.02)\n  h = h + p{i}\n", head="  h = x\n"),
+    "no elements": FIRST + "  e = h[:, 3:3]\n  output e\n  h = concat([h[:, :0], h, e], axis=1) + sum(e, axis=1, keepdims=true)\n" + HEAD,
     # deep
     "chain, dear": repeated(100, "h = tanh(h + 0.01)"),
     "dropouts": repeated(60, "h = dropout(h, 0.01) + 0.01 * x"),
