@@ -90,8 +90,8 @@ bool hint_module(Builder *b, const Ast *attribute) {
   if (advice)
     builder_fail(b, loc, "'%s' is %s's; %s", text, owner, advice);
   else if (nearest)
-    builder_fail(b, loc, "'%s' is %s's; here there are no modules: write %s(...)", text, owner,
-                 nearest);
+    builder_fail(b, loc, "'%s' is %s's; here there are no modules: write %s(...)%s", text, owner,
+                 nearest, strcmp(nearest, name) ? "" : hint_call(b, name));
   else
     builder_fail(b, loc, "'%s' is %s's, and ft has no '%s'; docs/language.md lists its functions",
                  text, owner, name);

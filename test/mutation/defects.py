@@ -485,6 +485,13 @@ defect("pair-map", "codegen/nvptx_map.c", "t->pair == 1 ? t->tile_n / 2 : t->til
 defect("pair-directive", "codegen/ptx_text.c", "cluster 2, 1, 1", "cluster 1, 1, 1", CLUSTER)
 defect("cluster-grid", "runtime/device/cuda/cuda_graph.c", "fit - fit % step->cluster;", "fit;", "py test/e2e/cuda.py")
 
+# ── what pad and full put into a tensor: frontend/builtin.c, tensor.c; running sums, rows of each sample: frontend/std/nn.ft; plan/plan_check.c ──
+defect("pad-flag", "frontend/builtin.c", "*out = is_number ? value_number(v) : (double)v->i;", "*out = is_number ? value_number(v) : 0;", "lit frontend/pad_value.ft")
+defect("pad-inexact", "frontend/builtin.c", "return tensor_number(call->b, v, dtype, call->at[index], out);", "*out = value_number(v);\n  return true;", "lit frontend/errors/pad_value.ft")
+defect("cumsum-last-round", "frontend/std/nn.ft", "if 2 ** i < n { x = x + places_before(", "if 2 ** i * 2 < n { x = x + places_before(", "py test/num/functions.py")
+defect("take-each-sum", "frontend/std/nn.ft", "sum(where(numbers == places, rows, zeros([], dtype=x.dtype)), axis=2)", "max(where(numbers == places, rows, zeros([], dtype=x.dtype)), axis=2)", "py test/num/functions.py")
+defect("output-of-none", "plan/plan_check.c", "if (!shape_elements(&output->type.shape)) continue;", "", "py test/e2e/limits.py")
+
 # ── epilogues of blocks that stay: codegen/nvptx_tile.c; gelu in them: frontend/std/nn.ft ──
 defect("epilogue-ahead", "codegen/nvptx_tile.c", "groups / multiplying_threads(tile, c->unit) : AHEAD_ALONE", "groups / multiplying_threads(tile, c->unit) / 2 : AHEAD_ALONE", "lit ptx/epilogue.ft")
 defect("gelu-cube", "frontend/std/nn.ft", "0.044715 * sqrt(8 / pi) * (x * x)", "0.044715 * sqrt(2 / pi) * (x * x)", "py test/num/ops.py")

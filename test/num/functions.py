@@ -59,6 +59,24 @@ case("expand(x, 4, -1) * y", lambda x, y: x.expand(4, -1) * y, x=uniform(1, 3), 
 case("expand(x, [2, 3, -1])", lambda x: x.expand(2, 3, -1), x=uniform(1, 5))
 case("take(x, i, axis=1)", lambda x, i: x[:, i], x=uniform(3, 7, 2), i=integers(7, 4))
 case("take(x, i, axis=-1)", lambda x, i: x[..., i], x=uniform(3, 7), i=integers(7, 2, 3))
+
+def before(x, axis, value):  # what an exclusive sum or product begins with
+    return torch.cat([torch.full_like(x.narrow(axis, 0, 1), value), x.narrow(axis, 0, x.shape[axis] - 1)], axis)
+
+
+for axis, n in ((0, 1), (0, 2), (1, 7), (-1, 8), (-2, 13)):
+    shape = [3, 5] if axis == -1 else [2, 4]
+    shape.insert(axis if axis >= 0 else len(shape) + axis + 1, n)
+    case(f"cumsum(x, axis={axis}) * y", lambda x, y, a=axis: x.cumsum(a) * y, x=uniform(*shape), y=uniform(*shape))
+    case(f"cumsum(x, axis={axis}, exclusive=true) * y", lambda x, y, a=axis: before(x, a, 0).cumsum(a) * y, x=uniform(*shape), y=uniform(*shape))
+    case(f"cumprod(x, axis={axis}) * y", lambda x, y, a=axis: x.cumprod(a) * y, x=uniform(*shape, low=0.5, high=1.5), y=uniform(*shape))
+    case(f"cumprod(x, axis={axis}, exclusive=true) * y", lambda x, y, a=axis: before(x, a, 1).cumprod(a) * y, x=uniform(*shape, low=-1.5, high=1.5), y=uniform(*shape))
+case("cumprod(x)", lambda x: x.cumprod(-1), x=integers(3, 4, 9).astype(numpy.float32))  # with zeros
+case("take_each(x, i) * y", lambda x, i, y: torch.take_along_dim(x, i, 1) * y, x=uniform(3, 7), i=integers(7, 3, 4), y=uniform(3, 4))
+case("take_each(x, i) * y", lambda x, i, y: x[torch.arange(2), i] * y, x=uniform(2, 5, 3), i=integers(5, 2), y=uniform(2, 3))
+case("take_each(x, i)", lambda x, i: torch.stack([a[j] for a, j in zip(x, i)]), x=uniform(3, 6, 2, 2), i=integers(6, 3, 2, 5))
+case("take_each(x, i - 1)", lambda x, i: torch.stack([torch.cat([a, 0 * a[:2]])[j - 1] for a, j in zip(x, i)]), x=uniform(3, 4, 2), i=integers(6, 3, 5))  # -1 and 4 are outside
+case("take_each(concat([x, full([2, 3], -inf)], axis=1), i)", lambda x, i: torch.stack([a[j] for a, j in zip(x, i)]), x=uniform(2, 6), i=integers(6, 2, 3))  # not 0 times infinity
 case('rearrange(x, "b d -> b 1 d") * y', lambda x, y: x[:, None] * y, x=uniform(2, 3), y=uniform(2, 4, 3))
 case('rearrange(x, "b 1 (h d) -> h b d 1", h=2)', lambda x: x.reshape(2, 2, 3).transpose(0, 1)[..., None], x=uniform(2, 1, 6))
 case('rearrange(x, "b d -> b t d", t=4) * y', lambda x, y: x[:, None].expand(-1, 4, -1) * y, x=uniform(2, 3), y=uniform(2, 4, 3))
