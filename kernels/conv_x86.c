@@ -20,11 +20,11 @@ ALWAYS void window_tile(int rows, int vectors, const float *restrict a, int64_t 
     const float *from = a;
     int64_t k = depth;
 #pragma clang loop unroll(disable)
-    do {
-      tile_add(rows, vectors, sum, from, a_row, b);
-      from++;
-      b += vectors * GEMM_LANES;
-    } while (--k);
+    for (; k % TILE_STEPS; k--, from++, b += vectors * GEMM_LANES) tile_add(rows, vectors, sum, from, a_row, b);
+#pragma clang loop unroll(disable)
+    for (; k; k -= TILE_STEPS)
+#pragma clang loop unroll(full)
+      for (int i = 0; i < TILE_STEPS; i++, from++, b += vectors * GEMM_LANES) tile_add(rows, vectors, sum, from, a_row, b);
     a += segment;
   } while (--segments);
   tile_end(rows, vectors, sum, tile, stride, false);

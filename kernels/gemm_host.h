@@ -13,8 +13,9 @@ enum { GEMM_BLOCK_DEPTH = 224, GEMM_BLOCK_TILES = 8, GEMM_BLOCK_COLUMNS = 256 };
 /* A copied tile of a has so many numbers for each k, of which the rows are the first; and tiles do not begin at multiples of a
  * page: else their rows of one k would compete for few lines of a cache while they are copied. */
 enum { GEMM_LEFT_STEP = 16, GEMM_LEFT_STEP_NARROW = 6, GEMM_LEFT_APART = 16 };
-enum { GEMM_LEFT = 1 << 17, GEMM_LEFT_NARROW = 1 << 15, GEMM_LEFT_ROWS = 512 };
-enum { GEMM_SUM_ROWS = 256, GEMM_SUM_COLUMNS = 512, GEMM_SUM_ROWS_GRADIENT = 512, GEMM_SUM_COLUMNS_GRADIENT = 256, GEMM_SUM_ROWS_NARROW = 96, GEMM_SUM_COLUMNS_NARROW = 1536 }; /* at most, where k has several parts */
+enum { GEMM_LEFT = 1 << 17, GEMM_LEFT_NARROW = 1 << 16, GEMM_LEFT_ROWS = 512 };
+enum { GEMM_SUM_ROWS = 256, GEMM_SUM_COLUMNS = 512, GEMM_SUM_ROWS_GRADIENT = 512, GEMM_SUM_COLUMNS_GRADIENT = 256, GEMM_SUM_ROWS_NARROW = 192, GEMM_SUM_COLUMNS_NARROW = 768 }; /* at most, where k has several parts */
+enum { GEMM_FLAT_ROWS = 384 }; /* gemm_is_flat */
 enum { GEMM_PACKED_DEPTH = 1024, GEMM_PACKED_DEPTH_GRADIENT = 256, GEMM_PACKED_DEPTH_NARROW = 384 }; /* narrow: of registers below 64 bytes */
 enum { GEMM_PACKED_MOST = 16 << 20 }; /* bytes of a packed b at most */
 /* Of a block, at 32 multiply-adds a cycle, since each copies its part of both operands; and of the first few, so that two threads share a
@@ -36,8 +37,8 @@ typedef struct {
 /* tile[i * stride + j] = or, with `adds`, += sum over k of a's row i by b's column j.
  * gemm_tile_t12x2 is for 12 rows, 2 vectors of columns, and an a that is stored [k, m] (t) or
  * [m, k] (n), whose rows are a_step apart, or packed (p): [k][16], [k][6] where registers are narrow. b's rows are b_k apart, and of a packed a the tile's width.
- * Meanwhile cache lines come that are wanted soon: one with each k, or of a packed a with each two (four where registers are narrow), first `count` of them that are `step` bytes apart, then
- * those of the next GemmAhead. The last has k of them at least. */
+ * Meanwhile cache lines come that are wanted soon: one with each k, or of a packed a with each two; where registers are narrow one with
+ * each four. First come `count` of them that are `step` bytes apart, then those of the next GemmAhead. The last has k of them at least. */
 typedef struct {
   const char *at;
   int64_t step, count; /* bytes; lines: more than 0 */
@@ -107,24 +108,28 @@ static inline bool gemm_is_few(int64_t m, int64_t n, int64_t k, bool ta, bool tb
   return type != OPERAND_F32 || (tb && n * k >= 1 << 18);
 }
 
+/* So many steps of k at least pay for copies of the operands: fewer where many rows share a copy, and the instructions of a narrow tile
+ * that finds its operands where they lie are many. */
+static inline int64_t gemm_least_depth(int64_t m, bool is_wide) { return is_wide || m < 256 ? 128 : 32; }
+
 /* Tiles share copies of a block of both operands where copying pays: of a gradient of weights, which sums over many samples and
  * whose a has its columns far apart in memory, so that they would compete for few sets of a cache; of many rows; of fewer where
  * sums are long and registers 64 bytes wide. They also do where operands are narrower than f32 and have to be widened. */
 static inline bool gemm_is_deep(int64_t m, int64_t n, int64_t k, bool ta, int64_t type, bool is_wide) {
   if (type != OPERAND_F32 || k * GEMM_LANES > GEMM_MAX_PANEL) return true;
-  if (k < 128 || n < 32) return false;
+  if (k < gemm_least_depth(m, is_wide) || n < 32) return false;
   return ta ? m >= 48 : m >= 128 || (is_wide && m >= 48 && k >= 2048);
 }
 
 /* A gradient of few rows by many columns: a block has all rows, so that no two of them copy the same part of b. */
-static inline bool gemm_is_flat(int64_t m, int64_t n, int64_t k, bool ta, int64_t type, bool is_wide) {
-  return type == OPERAND_F32 && is_wide && ta && m <= 384 && n >= 2 * m && n >= 256 && k > GEMM_PACKED_DEPTH_GRADIENT;
+static inline bool gemm_is_flat(int64_t m, int64_t n, int64_t k, bool ta, int64_t type) {
+  return type == OPERAND_F32 && ta && m <= GEMM_FLAT_ROWS && n >= 2 * m && n >= 256 && k > GEMM_PACKED_DEPTH_GRADIENT;
 }
 
 /* Of many rows a matrix is packed once, for all threads, before they multiply, unless the copy would be large. Copying an
  * element takes a fraction of what it takes to multiply it with so many rows. */
 static inline bool gemm_is_packed(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta, int64_t type, bool is_wide) {
-  bool is_worth = m >= 256 && n >= 32 && k >= 128 && !gemm_is_flat(m, n, k, ta, type, is_wide);
+  bool is_worth = m >= 256 && n >= 32 && k >= gemm_least_depth(m, is_wide) && !gemm_is_flat(m, n, k, ta, type);
   return is_worth && batch * (n + GEMM_LANES) * k * 4 <= GEMM_PACKED_MOST;
 }
 
@@ -169,17 +174,22 @@ static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, 
  * a block has all columns, so that a is copied once. A gradient's operands are [k, ...]: few steps of k make wide blocks, of
  * which more is read in one go. */
 static inline void gemm_choose_deep(GemmTile *tile, int64_t batch, int64_t m, int64_t n, int64_t k, bool ta,
-                                    bool is_wide, bool is_packed) {
+                                    int64_t type, bool is_wide, bool is_packed) {
   int64_t depth = !is_wide ? GEMM_PACKED_DEPTH_NARROW : ta ? GEMM_PACKED_DEPTH_GRADIENT : GEMM_PACKED_DEPTH;
-  int64_t parts = (k + depth - 1) / depth, left = is_wide ? GEMM_LEFT : GEMM_LEFT_NARROW;
-  depth = (k + parts - 1) / parts;
-  int64_t step = is_wide ? GEMM_LEFT_STEP : GEMM_LEFT_STEP_NARROW;
+  int64_t left = is_wide ? GEMM_LEFT : GEMM_LEFT_NARROW, step = is_wide ? GEMM_LEFT_STEP : GEMM_LEFT_STEP_NARROW;
   int64_t rows = !is_wide ? GEMM_SUM_ROWS_NARROW : ta ? GEMM_SUM_ROWS_GRADIENT : GEMM_SUM_ROWS;
   int64_t columns = !is_wide ? GEMM_SUM_COLUMNS_NARROW : ta ? GEMM_SUM_COLUMNS_GRADIENT : GEMM_SUM_COLUMNS;
+  if (!is_wide && gemm_is_flat(m, n, k, ta, type)) { /* as deep as there is room for all rows */
+    int64_t down = (m + tile->rows - 1) / tile->rows, room = (left / down - GEMM_LEFT_APART) / step;
+    if (room < depth) depth = room;
+    columns = rows * columns / GEMM_FLAT_ROWS, rows = GEMM_FLAT_ROWS;
+  }
+  int64_t parts = (k + depth - 1) / depth;
+  depth = (k + parts - 1) / parts;
   if (parts == 1) rows = GEMM_LEFT_ROWS, columns = gemm_width(n) + GEMM_MAX_VECTORS * GEMM_LANES;
   int64_t tiles = left / (step * depth + GEMM_LEFT_APART), most = rows / tile->rows;
   if (tiles < most) most = tiles;
-  bool has_all = is_wide && !is_packed && (m + tile->rows - 1) / tile->rows <= most; /* a block has all rows */
+  bool has_all = !is_packed && (m + tile->rows - 1) / tile->rows <= most; /* a block has all rows */
   bool is_shared = is_packed && (!is_wide || (parts > 1 && !ta));
   GemmCut cut = is_shared ? GEMM_CUT_ROWS : has_all ? GEMM_CUT_COLUMNS : GEMM_CUT_LONGER;
   gemm_choose_blocks(tile, batch, m, n, depth, k, most, columns, cut);
@@ -230,7 +240,7 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
   if (is_deep && best.rows && type == OPERAND_BF16 && vector_bytes >= 64)
     gemm_choose_pairs(&best, batch, m, n, k);
   else if (is_deep && best.rows)
-    gemm_choose_deep(&best, batch, m, n, k, ta, vector_bytes >= 64, is_packed);
+    gemm_choose_deep(&best, batch, m, n, k, ta, type, vector_bytes >= 64, is_packed);
   best.is_packed = is_packed;
   return best;
 }

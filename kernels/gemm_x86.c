@@ -14,6 +14,17 @@
 #include "kernels/panel_x86.h"
 #include "kernels/tile_x86.h"
 
+/* What depends on how wide registers are. UNROLL: as TILE_STEPS, of a packed a. */
+#ifdef __AVX512F__
+enum { LEFT_STEP = GEMM_LEFT_STEP, MOST_ROWS = GEMM_MAX_ROWS, TURNED = 16, UNROLL = 2 };
+enum { GOES_AHEAD = false, GOES_RIGHT = 0 }; /* sums_ahead, goes_right */
+#define UNKNOWN(pointer) __asm__("" : "+r"(pointer))
+#else
+enum { LEFT_STEP = GEMM_LEFT_STEP_NARROW, MOST_ROWS = 6, TURNED = 8, UNROLL = 4 };
+enum { GOES_AHEAD = true, GOES_RIGHT = 256 };
+#define UNKNOWN(pointer) (void)(pointer)
+#endif
+
 /* ── register tiles ─────────────────────────────────────────────────────────────────────────── */
 /* Does `body` so many times, each with a line of `ahead`. */
 #define WITH_LINES(times, ahead, body)                                                             \
@@ -31,7 +42,10 @@ ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const fl
                      int64_t stride, bool adds, const GemmAhead *ahead) {
   TileSums sum;
   tile_begin(rows, vectors, sum);
-  WITH_LINES(k, ahead, tile_add(rows, vectors, sum, a, a_row, b); a += a_k; b += b_k;)
+#pragma clang loop unroll(disable)
+  for (; k % TILE_STEPS; k--, a += a_k, b += b_k) tile_add(rows, vectors, sum, a, a_row, b);
+  WITH_LINES(k / TILE_STEPS, ahead, _Pragma("clang loop unroll(full)") for (int i = 0; i < TILE_STEPS; i++, a += a_k, b += b_k)
+                 tile_add(rows, vectors, sum, a, a_row, b);)
   tile_end(rows, vectors, sum, tile, stride, adds);
 }
 
@@ -40,13 +54,6 @@ ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const fl
  * compiler would load each once for all vectors; it does not know that both pointers are the same, nor that they keep step, as
  * an address of two registers would be an instruction again. All of them as memory operands would be more than two loads
  * a cycle, which is what AMD's processors do. */
-#ifdef __AVX512F__
-enum { LEFT_STEP = GEMM_LEFT_STEP, MOST_ROWS = GEMM_MAX_ROWS, TURNED = 16, UNROLL = 2, GOES_AHEAD = false };
-#define UNKNOWN(pointer) __asm__("" : "+r"(pointer))
-#else
-enum { LEFT_STEP = GEMM_LEFT_STEP_NARROW, MOST_ROWS = 6, TURNED = 8, UNROLL = 4, GOES_AHEAD = true };
-#define UNKNOWN(pointer) (void)(pointer)
-#endif
 ALWAYS void add_packed(int rows, int vectors, TileSums sum, const float *restrict a, const float *restrict twin,
                        const float *restrict b) {
   Lanes right[GEMM_MAX_VECTORS];
@@ -143,12 +150,16 @@ static void pack(const GemmProduct *p, const void *b, const Part *part, float *p
 }
 
 /* ── the product ────────────────────────────────────────────────────────────────────────────── */
-/* Of b read where it lies, the first tiles of a strip fetch a line each of the rows of the next one, whose distance is too large
- * for hardware to see a pattern. `left`: columns from this strip on. */
-ALWAYS GemmAhead next_panel(const GemmProduct *p, const float *right, int64_t left, int64_t tile) {
-  int64_t width = p->vectors * GEMM_LANES;
-  if (tile >= p->vectors || left < 2 * width) return (GemmAhead){(const char *)right, 0, p->k};
-  return (GemmAhead){(const char *)(right + width + tile * GEMM_LANES), p->n * 4, p->k};
+/* Of b read where it lies, the first tiles of a strip fetch the lines of the rows of the next one, whose distance is too large
+ * for hardware to see a pattern: each of them so many of one column of lines. Adds to ahead[count...], and returns the new count.
+ * `left`: columns from this strip on. */
+ALWAYS int next_panel(const GemmProduct *p, const float *right, int64_t left, int64_t tile, GemmAhead *ahead, int count) {
+  int64_t width = p->vectors * GEMM_LANES, share = TILE_STEPS == 1 ? p->k : p->k / (2 * TILE_STEPS) + 1, parts = (p->k + share - 1) / share;
+  int64_t row = tile % parts * share;
+  if (tile >= p->vectors * parts || left < 2 * width) return count;
+  const float *from = right + width + tile / parts * GEMM_LANES + row * p->n;
+  ahead[count++] = (GemmAhead){(const char *)from, p->n * 4, p->k - row < share ? p->k - row : share};
+  return count;
 }
 
 /* Tiles [first, end) of one column of tiles of one product. */
@@ -173,7 +184,8 @@ static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t bat
     bool is_bottom = m - row < rows;
     GemmAhead ahead[GEMM_MOST_AHEAD];
     int count = gemm_ahead(p, args, batch, row, is_bottom ? m - row : rows, column, columns, ahead);
-    ahead[count] = next_panel(p, right, right == b + column ? n - column : 0, i - first);
+    count = next_panel(p, right, right == b + column ? n - column : 0, i - first, ahead, count);
+    ahead[count] = (GemmAhead){(const char *)right, 0, k};
     p->tile[is_bottom + 2 * is_right](a + row * (p->ta ? 1 : k), p->ta ? m : k, right, b_k, k,
                                       is_direct ? c + row * n : tile, is_direct ? n : width, false, ahead);
     if (!is_direct)
@@ -370,45 +382,54 @@ ALWAYS int operands_ahead(const GemmProduct *p, void *const *args, const Block *
   return count;
 }
 
-/* Steps [first, first + depth) of k, of which the operands are packed: the tiles of a strip by its panel. */
-static void run_strip(const GemmProduct *p, void *const *args, const Block *block, int64_t strip, int64_t first,
-                      int64_t depth, const float *panel, BlockRoom *room) {
+/* Sums of at most GOES_RIGHT steps are stored often. Then the tiles of a row of tiles follow each other: hardware sees what they store, and
+ * what an epilogue reads, as streams, and nothing need be prefetched. Panels of b come from the second cache, and a tile's part of a
+ * stays in the first. */
+ALWAYS bool goes_right(const GemmProduct *p) { return p->k <= GOES_RIGHT; }
+
+/* Steps [first, first + depth) of k of a tile: both operands are packed. */
+ALWAYS void run_tile(const GemmProduct *p, void *const *args, const Block *block, int64_t strip, int64_t i, int64_t first, int64_t depth,
+                     const float *panel, BlockRoom *room) {
   int64_t m = p->m, n = p->n, rows = p->rows, most = p->vectors * GEMM_LANES, tiles = block->last_row - block->tile_row;
   int64_t column = strip * most, columns = n - column < most ? n - column : most, width = gemm_width(columns);
   bool is_last = first + depth == p->k, is_whole = is_last && first == 0;
   bool is_direct = !p->epilogue && columns == width; /* the tile goes where it belongs */
-  for (int64_t i = 0; i < tiles; i++) {
-    int64_t row = (block->tile_row + i) * rows, height = m - row < rows ? m - row : rows;
-    float *sums = room->sums;
-    int64_t pitch = width;
-    if (is_direct || !is_whole) sums = tile_sums(p, args, block, strip, i, is_direct, room, &pitch);
-    GemmAhead ahead[GEMM_MOST_AHEAD];
-    int count = (is_direct ? first == 0 : is_last) ? gemm_ahead(p, args, block->batch, row, height, column, columns, ahead) : 0;
+  int64_t row = (block->tile_row + i) * rows, height = m - row < rows ? m - row : rows;
+  float *sums = room->sums;
+  int64_t pitch = width;
+  if (is_direct || !is_whole) sums = tile_sums(p, args, block, strip, i, is_direct, room, &pitch);
+  GemmAhead ahead[GEMM_MOST_AHEAD];
+  int count = 0;
+  if (!goes_right(p)) {
+    if (is_direct ? first == 0 : is_last) count = gemm_ahead(p, args, block->batch, row, height, column, columns, ahead);
     if (GOES_AHEAD && first > 0) count = sums_ahead(p, args, block, strip, i, !p->epilogue, room, ahead, count);
     ahead[count] = panel_ahead(p, panel, depth, strip, i, tiles);
     if (ahead[count].count) count++;
     count = operands_ahead(p, args, block, first + depth, depth, strip, i, ahead, count);
-    ahead[count] = (GemmAhead){(const char *)panel, 0, depth};
-    p->tile[(height < rows) + 2 * (columns < most)](room->left + i * left_pitch(depth), LEFT_STEP, panel, width, depth,
-                                                    sums, pitch, first > 0, ahead);
-    if (is_last && !is_direct) gemm_x86_finish(p, args, block->batch, row, height, column, columns, sums, width);
   }
+  ahead[count] = (GemmAhead){(const char *)panel, 0, depth};
+  p->tile[(height < rows) + 2 * (columns < most)](room->left + i * left_pitch(depth), LEFT_STEP, panel, width, depth,
+                                                  sums, pitch, first > 0, ahead);
+  if (is_last && !is_direct) gemm_x86_finish(p, args, block->batch, row, height, column, columns, sums, width);
 }
 
 static void gemm_run_block(const GemmProduct *p, void *const *args, const Block *block, BlockRoom *room) {
-  int64_t most = p->vectors * GEMM_LANES;
+  int64_t most = p->vectors * GEMM_LANES, tiles = block->last_row - block->tile_row;
   const void *b = operand_address(p, args[p->arg_b], block->batch * p->k * p->n);
   for (int64_t first = 0; first < p->k; first += p->depth) {
-    int64_t depth = p->k - first < p->depth ? p->k - first : p->depth, strips = RIGHT_ROOM / (depth * most);
+    int64_t depth = p->k - first < p->depth ? p->k - first : p->depth, panel = depth * most;
+    int64_t strips = !p->is_packed ? RIGHT_ROOM / panel : goes_right(p) ? 2 * RIGHT_ROOM / panel : INT64_MAX;
     pack_left(p, args[p->arg_a], first, depth, block, room->left);
     for (int64_t strip = block->strip, last; strip < block->last_strip; strip = last) {
-      last = block->last_strip - strip < strips || p->is_packed ? block->last_strip : strip + strips;
+      last = block->last_strip - strip < strips ? block->last_strip : strip + strips;
       if (!p->is_packed) pack_right(p, b, first, depth, strip, last, room->right);
-      for (int64_t j = strip; j < last; j++)
-        run_strip(p, args, block, j, first, depth,
-                  p->is_packed ? (const float *)args[0] + gemm_panel_at(p, block->batch, first, depth, j)
-                               : room->right + (j - strip) * depth * most,
-                  room);
+      const float *panels = p->is_packed ? (const float *)args[0] + gemm_panel_at(p, block->batch, first, depth, strip) : room->right;
+      bool right = goes_right(p);
+      for (int64_t outer = 0, columns = last - strip; outer < (right ? tiles : columns); outer++)
+        for (int64_t inner = 0; inner < (right ? columns : tiles); inner++) {
+          int64_t i = right ? outer : inner, j = right ? inner : outer;
+          run_tile(p, args, block, strip + j, i, first, depth, panels + j * panel, room);
+        }
     }
   }
 }

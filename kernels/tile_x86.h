@@ -7,6 +7,14 @@
 
 typedef Lanes TileSums[GEMM_MAX_ROWS][GEMM_MAX_VECTORS];
 
+/* Steps of k that a loop takes before it counts: a step of narrow registers has few multiply-adds for the instructions that count and
+ * find rows. */
+#ifdef __AVX512F__
+enum { TILE_STEPS = 1 };
+#else
+enum { TILE_STEPS = 4 };
+#endif
+
 ALWAYS void tile_begin(int rows, int vectors, TileSums sum) {
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows; i++)

@@ -49,6 +49,13 @@ def run(tool, *arguments, check=True, timeout=300, cwd=None, env=None):
     return done
 
 
+def levels():
+    """The values of --cpu between x86-64 and native whose code this machine runs: those with registers of 32 and 64 bytes."""
+    with open("/proc/cpuinfo") as file:
+        flags = file.read().split()
+    return [level for level, flag in (("x86-64-v3", "avx2"), ("x86-64-v4", "avx512vl")) if flag in flags]
+
+
 def peer_python(script):
     """The Python that a script such as scripts/watch-peers makes, with packages to compare with; what needs it is skipped where they cannot be installed."""
     folder = os.path.join(BUILD, script)

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* bench/gemm/run describes each shape of shapes.inc to kernels/gemm_x86.c */
 typedef void Kernel(void *const *args, int64_t begin, int64_t end);
@@ -256,11 +257,17 @@ static double difference(void) {
   return worst;
 }
 
+/* As the runtime has it: large pages where the system has them. */
+static void *pages(size_t bytes) {
+  void *at = aligned_alloc(1 << 21, bytes);
+  madvise(at, bytes, MADV_HUGEPAGE);
+  return at;
+}
 static void fill(void) {
   size_t bytes = sizeof(float) * 4096 * 1536;
-  a = aligned_alloc(64, bytes), b = aligned_alloc(64, bytes), c = aligned_alloc(64, bytes);
-  expected = aligned_alloc(64, bytes), packed = aligned_alloc(64, 2 * bytes);
-  narrow_a = aligned_alloc(64, bytes / 2), narrow_b = aligned_alloc(64, bytes / 2);
+  a = pages(bytes), b = pages(bytes), c = pages(bytes), packed = pages(2 * bytes);
+  narrow_a = pages(bytes / 2), narrow_b = pages(bytes / 2);
+  expected = malloc(bytes);
   for (size_t i = 0; i < bytes / sizeof(float); i++) { /* seven bits: exact in bf16 */
     uint32_t word;
     a[i] = (float)((i * 2654435761u >> 8) & 127) / 64.0f - 1;

@@ -95,10 +95,7 @@ train {{ model = M; data = D; batch = {BATCH}; precision = {precision}; seed = 3
         """With FT_TURN half of the ways to compile it, of each precision."""
         body, loss = PROGRAMS[name]
         wanted = self.theirs(loss)
-        with open("/proc/cpuinfo") as file:
-            has = file.read()
-        levels = [level for level, flag in (("x86-64-v3", "avx2"), ("x86-64-v4", "avx512vl")) if flag in has]
-        ways = [["--cpu", level] for level in levels] + [["--disable=fuse"], ["--disable=amx,dpbf16"], ["--disable=amx,widened"]]
+        ways = [["--cpu", level] for level in support.levels()] + [["--disable=fuse"], ["--disable=amx,dpbf16"], ["--disable=amx,widened"]]
         cases = [(precision, near, flags) for precision, near in NEAR.items() for flags in ways]
         for precision, near, flags in (case for i, case in enumerate(cases) if support.has_its_turn(i + number, 2)):
             got = self.ours(body, precision, *flags)

@@ -85,7 +85,7 @@ class Transposes(support.Case):
 
     def test_cpu(self):
         for i in range(PROGRAMS):
-            self.program("--cpu", one_of(("native", "x86-64-v4", "x86-64-v3", "x86-64")), *one_of(((), ("--disable=fuse",), ("--disable=concat_parts",), ("--check-memory",))))
+            self.program("--cpu", one_of(("native", "x86-64", *support.levels())), *one_of(((), ("--disable=fuse",), ("--disable=concat_parts",), ("--check-memory",))))
 
     def test_simulator(self):
         for i in range(PROGRAMS // 4):
