@@ -31,3 +31,6 @@ defect("gemm-pairs-first", "kernels/gemm_bf16_x86.c", "(1u << count) - 1 : 0u;",
 defect("gemm-pairs-words", "kernels/gemm_bf16_x86.c", "column, columns, (part.depth + 1) / 2, is_last}", "column, columns, part.depth / 2, is_last}", "unit codegen_gemm_shapes")
 defect("gemm-pairs-direct-rows", "kernels/gemm_bf16_x86.c", "!p->epilogue && p->m % 4 == 0 && p->n % GEMM_LANES == 0;", "!p->epilogue && p->n % GEMM_LANES == 0;", "unit codegen_gemm_shapes")
 defect("tile-copy-rest", "kernels/lanes_x86.h", "(__mmask16)((1u << count) - 1)", "(__mmask16)((1u << (count - 1)) - 1)", "unit codegen_gemm_shapes")
+defect("gemm-steps-rest", "kernels/gemm_x86.c", "  for (; k % TILE_STEPS; k--, a += a_k, b += b_k) tile_add", "  for (; k % TILE_STEPS; k--, a += a_k) tile_add", "unit codegen_gemm_shapes")
+defect("gemm-along-panel", "kernels/gemm_x86.c", "j = right ? inner : outer;", "j = outer;", "unit codegen_gemm_shapes")
+defect("conv-steps-rest", "kernels/conv_x86.c", "k % TILE_STEPS; k--, from++, b += vectors * GEMM_LANES)", "k % TILE_STEPS; k--, b += vectors * GEMM_LANES)", "py test/num/convolutions.py")
