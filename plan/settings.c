@@ -331,6 +331,8 @@ bool setting_set(Arena *arena, SettingValue *values, int index, const char *valu
   bool is_good = info->kind == SET_STR ? set_text(arena, &values[index], info->key, value, why)
                                        : set_number(arena, &values[index], info, value, why);
   if (is_good) values[index].is_set = true, values[index].loc = (Loc){0};
+  if (!is_good && strchr(value, '(') && text_ends_with(value, ")")) /* adamw(lr=1e-3), as the file has it */
+    *why = arena_printf(arena, "%s; brackets are for the file, here each value in them has a setting of its own: docs/language.md#settings", *why);
   return is_good;
 }
 
