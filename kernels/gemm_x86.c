@@ -385,7 +385,7 @@ ALWAYS int operands_ahead(const GemmProduct *p, void *const *args, const Block *
 /* Sums of at most GOES_RIGHT steps are stored often. Then the tiles of a row of tiles follow each other: hardware sees what they store, and
  * what an epilogue reads, as streams, and nothing need be prefetched. Panels of b come from the second cache, and a tile's part of a
  * stays in the first. */
-ALWAYS bool goes_right(const GemmProduct *p) { return p->k <= GOES_RIGHT; }
+ALWAYS bool goes_right(const GemmProduct *p) { return GOES_RIGHT > 0 && p->k <= GOES_RIGHT; }
 
 /* Steps [first, first + depth) of k of a tile: both operands are packed. */
 ALWAYS void run_tile(const GemmProduct *p, void *const *args, const Block *block, int64_t strip, int64_t i, int64_t first, int64_t depth,
