@@ -129,20 +129,22 @@ static float element_to_odd(double value) {
   return nextafterf(nearest, value > nearest ? INFINITY : -INFINITY);
 }
 
-static void store_float(double value, DType dtype, int64_t i, void *to) {
+/* Does it fit? A finite number that is beyond the type's largest becomes an infinity, and does not. */
+static bool store_float(double value, DType dtype, int64_t i, void *to) {
+  uint16_t half;
   switch (dtype) {
   case DT_F64:
     ((double *)to)[i] = value;
-    return;
+    return true;
   case DT_F32:
     ((float *)to)[i] = (float)value;
-    return;
+    return !isinf((float)value) || isinf(value);
   case DT_F16:
-    ((uint16_t *)to)[i] = half_from_float(element_to_odd(value));
-    return;
+    ((uint16_t *)to)[i] = half = half_from_float(element_to_odd(value));
+    return (half & 0x7fff) != 0x7c00 || isinf(value);
   default:
-    ((uint16_t *)to)[i] = bfloat_from_float(element_to_odd(value));
-    return;
+    ((uint16_t *)to)[i] = half = bfloat_from_float(element_to_odd(value));
+    return (half & 0x7fff) != 0x7f80 || isinf(value);
   }
 }
 
@@ -164,8 +166,7 @@ static bool store_integer(int64_t value, DType dtype, int64_t i, void *to) {
     ((int64_t *)to)[i] = value;
     return true;
   default:
-    store_float((double)value, dtype, i, to);
-    return true;
+    return store_float((double)value, dtype, i, to);
   }
 }
 
@@ -183,11 +184,12 @@ int64_t element_convert(const void *from, Element element, bool is_big_endian, i
     for (int64_t i = 0; i < count; i++) ((int32_t *)to)[i] = at[i];
     return count;
   }
+  int64_t fitting = count;
   for (int64_t i = 0; i < count; i++, at += size) {
-    if (element_is_float(element))
-      store_float(load_float(at, element, is_big_endian), dtype, i, to);
-    else if (!store_integer(load_integer(at, element, is_big_endian), dtype, i, to))
-      return i;
+    bool fits = element_is_float(element)
+                    ? store_float(load_float(at, element, is_big_endian), dtype, i, to)
+                    : store_integer(load_integer(at, element, is_big_endian), dtype, i, to);
+    if (!fits && fitting == count) fitting = i;
   }
-  return count;
+  return fitting;
 }

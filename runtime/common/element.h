@@ -29,8 +29,9 @@ int element_bytes(Element element);
 /* Is there a conversion that keeps every value (integers are checked one by one), or rounds f64 to
  * f32 or floats to halves? */
 bool element_converts(Element from, DType to);
-/* Converts `count` elements; returns how many could be represented before the first that cannot
- * (count: all). `from` need not be aligned. */
+/* Converts `count` elements, all of them; returns how many could be represented before the first that
+ * cannot (count: all): an integer out of range, or a finite number that becomes an infinity. `from`
+ * need not be aligned. */
 int64_t element_convert(const void *from, Element element, bool is_big_endian, int64_t count,
                         DType dtype, void *to);
 /* The element kind of equal meaning to a dtype. */

@@ -122,6 +122,14 @@ class Csv(Sources):
             self.assertEqual(done.returncode, 1)
             self.assertIn(needle, done.stderr)
 
+    def test_a_number_beyond_the_type(self):
+        """It is finite in the file, and would be an infinity of f32."""
+        self.write("t.csv", "".join(f"1,2,3,{'1e39' if i == 5 else 4},0\n" for i in range(40)))
+        self.write("m.ft", MODEL % ('csv("t.csv")', 'csv("t.csv")'))
+        done = support.run("ftrun", self.path("m.ft"), "--data", self.folder, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("sample 5 of t.csv holds a number that does not fit f32, the type of input x", done.stderr)
+
 
 class Records(Sources):
     def setUp(self):

@@ -114,7 +114,7 @@ static void converts(void **state) {
   check_conversion("<f8",
                    (double[]){1 + 0x1p-8 + 0x1p-48, -1 - 3 * 0x1p-8 + 0x1p-48, 0x1p-134 + 0x1p-180}, 3,
                    DT_BF16, (uint16_t[]){0x3f81, 0xbf81, 0x0001}, 6);
-  check_conversion("<f8", (double[]){1 + 0x1p-11 + 0x1p-50, 65520 - 0x1p-36, 1e300}, 3, DT_F16,
+  check_conversion("<f8", (double[]){1 + 0x1p-11 + 0x1p-50, 65520 - 0x1p-36, INFINITY}, 3, DT_F16,
                    (uint16_t[]){0x3c01, 0x7bff, 0x7c00}, 6);
   assert_false(element_converts(ELEMENT_I32, DT_F32)); /* 2^24 + 1 would be rounded */
   assert_false(element_converts(ELEMENT_F32, DT_I32));
@@ -123,6 +123,20 @@ static void converts(void **state) {
       element_convert((int64_t[]){1, 1ll << 40, 2}, ELEMENT_I64, false, 3, DT_I32, narrow), 1);
   uint8_t byte;
   assert_int_equal(element_convert((int32_t[]){-1}, ELEMENT_I32, false, 1, DT_U8, &byte), 0);
+}
+
+/* What is finite in the file and not in the type is no number that it holds; the others are converted. */
+static void too_large(void **state) {
+  (void)state;
+  const double numbers[] = {1, -1e39, NAN, -INFINITY, 0x1.fffffep127};
+  float f32[5];
+  uint16_t half[5];
+  assert_int_equal(element_convert(numbers, ELEMENT_F64, false, 5, DT_F32, f32), 1);
+  assert_true(isinf(f32[1]) && isnan(f32[2]) && f32[4] == 0x1.fffffep127f);
+  assert_int_equal(element_convert(numbers + 2, ELEMENT_F64, false, 3, DT_F32, f32), 3);
+  assert_int_equal(element_convert(numbers + 3, ELEMENT_F64, false, 2, DT_BF16, half), 1);
+  assert_int_equal(element_convert((float[]){65504, 65520}, ELEMENT_F32, false, 2, DT_F16, half), 1);
+  assert_int_equal(half[0], 0x7bff);
 }
 
 /* Every half there and back; rounding to nearest even. */
@@ -173,7 +187,7 @@ static void writes(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reads_versions), cmocka_unit_test(refuses), cmocka_unit_test(converts),
-      cmocka_unit_test(halves),         cmocka_unit_test(writes),
+      cmocka_unit_test(too_large), cmocka_unit_test(halves),         cmocka_unit_test(writes),
   };
   return cmocka_run_group_tests(tests, data_setup, data_teardown);
 }
