@@ -11,7 +11,8 @@
  *   - it has several users and pulling it into each would read more bytes than its own value has,
  *     or cost more than RECOMPUTE_COST, or keep alive what nothing else keeps and is no smaller
  *     (then storing the node in place of its source costs no more and saves the work);
- *   - its cone of pulled nodes has become too big.
+ *   - its cone of pulled nodes has become too big. A node counts once for each place that it is pulled
+ *     at: of sums of shifted sums the first terms are computed at twice as many with each.
  * The f32 form of a bf16 or f16 value is never one, unless it is needed in memory: it is exact,
  * free and twice as large, so its readers read the narrow value and widen it. Being a unit
  * costs nothing while all its readers end up in the same kernel. The same rules hold for scalars: a
@@ -92,27 +93,68 @@ static int op_cost(const Node *node) {
   }
 }
 
+/* How much code the node is, in sums and products: LLVM's time grows faster than a kernel does. */
+static int code_of(const Node *node) {
+  return node->op == OP_RANDOM ? 16 : op_has(node->op, TRAIT_ELEMENTARY) ? 4 : 1;
+}
+
 /* ── cones ──────────────────────────────────────────────────────────────────────────────────── */
-/* What pulling a node means: the nodes that are computed, its cone, and the values that they read,
- * the cone's operands. */
+/* What pulling a node means: the values that are computed, its cone, and those that they read, the
+ * cone's operands. A node that is pulled at several indices is computed at each of them, and so is all
+ * that it pulls: of x + shifted(x), the cone has x twice, and of the same again, four times. */
 typedef struct {
-  int cost, nodes, reads;
+  int cost, nodes, code, reads;
   int sources;        /* how many of its operands have more than half as many elements */
   int64_t bytes;      /* of those */
   const Node *source; /* the last of those: the only one if sources is 1 */
   const Node *latest; /* the last unit that it reads; in a norm that is a sum, not the source */
 } Cone;
 
+/* A node at an index: that of the top, or a hash of the ways from there. */
+typedef struct {
+  int node, now;
+  uint64_t index;
+} Pulled;
+
+enum {
+  PULLED_MOST = KERNEL_MOST_NODES, /* a larger cone is cut anyway */
+  PULLED_SLOTS = 1024              /* a power of two */
+};
+
 typedef struct {
   FusePlan *plan;
   int *stamp, now; /* stamp == now: in the cone that was walked last; now - 1: an operand of that */
+  Pulled *pulled;  /* PULLED_SLOTS, open addressing; another `now` is of an earlier walk: empty */
 } ConeWalk;
 
-static void walk_cone(ConeWalk *walk, const Node *node, const Node *top, Cone *cone) {
-  if (walk->stamp[node->id] >= walk->now - 1) return;
-  bool is_operand = node != top && (node_is_leaf(node) || walk->plan->is_unit[node->id]);
-  walk->stamp[node->id] = walk->now - is_operand;
-  if (is_operand) {
+/* The index at which `node`, itself pulled at `index`, pulls operand k. Where two are equal, the
+ * emitter remembers the value (codegen/emit.c); what it makes in a branch it forgets behind it, so a
+ * pad or a concat makes an index of its own even where it changes nothing. */
+static uint64_t index_of_operand(const Node *node, int k, uint64_t index) {
+  const Node *input = node->input[k];
+  OpClass op_class = op_info[node->op].op_class;
+  if (input->op == OP_CONST || fuse_elements(input) <= 1) return 0;
+  if (node->op == OP_RESHAPE || (op_class != CLASS_MOVE && op_class != CLASS_WINDOW)) return index;
+  uint64_t way = hash_type(hash_mix(index, node_hash(node, NULL)), &input->type);
+  return node->input_count == 1 ? way : hash_mix(hash_mix(way, (uint64_t)node->id), (uint64_t)k);
+}
+
+/* False: the walk has been there. */
+static bool is_first_pull(ConeWalk *walk, const Node *node, uint64_t index) {
+  uint64_t at = hash_mix(hash_mix(0, index), (uint64_t)node->id);
+  for (;; at++) {
+    Pulled *slot = &walk->pulled[at % PULLED_SLOTS];
+    if (slot->now == walk->now && (slot->node != node->id || slot->index != index)) continue;
+    bool is_first = slot->now != walk->now;
+    *slot = (Pulled){node->id, walk->now, index};
+    return is_first;
+  }
+}
+
+static void walk_cone(ConeWalk *walk, const Node *node, const Node *top, uint64_t index, Cone *cone) {
+  if (node != top && (node_is_leaf(node) || walk->plan->is_unit[node->id])) {
+    if (walk->stamp[node->id] == walk->now - 1) return;
+    walk->stamp[node->id] = walk->now - 1;
     cone->reads++;
     if (!node_is_leaf(node) && (!cone->latest || node->id > cone->latest->id)) cone->latest = node;
     if (fuse_elements(node) * 2 > fuse_elements(top)) {
@@ -122,15 +164,19 @@ static void walk_cone(ConeWalk *walk, const Node *node, const Node *top, Cone *c
     }
     return;
   }
+  if (cone->nodes > PULLED_MOST || !is_first_pull(walk, node, index)) return;
+  walk->stamp[node->id] = walk->now;
   cone->nodes++;
   cone->cost += op_cost(node);
-  for (int i = 0; i < node->input_count; i++) walk_cone(walk, node->input[i], top, cone);
+  cone->code += code_of(node);
+  for (int i = 0; i < node->input_count; i++)
+    walk_cone(walk, node->input[i], top, index_of_operand(node, i, index), cone);
 }
 
 static Cone cone_of(ConeWalk *walk, const Node *node) {
   Cone cone = {0};
   walk->now += 2;
-  walk_cone(walk, node, node, &cone);
+  walk_cone(walk, node, node, 1, &cone);
   return cone;
 }
 
@@ -318,11 +364,6 @@ static bool broadcasts_vector(const Node *node) {
          (fuse_elements(node->input[0]) == length && from->dim[from->rank - 1] == length);
 }
 
-/* How much code the node is, in sums and products: LLVM's time grows faster than a kernel does. */
-static int code_of(const Node *node) {
-  return node->op == OP_RANDOM ? 16 : op_has(node->op, TRAIT_ELEMENTARY) ? 4 : 1;
-}
-
 static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {
   bool is_filler = node->op == OP_CONST || node->op == OP_IOTA; /* never read from memory */
   if (!is_filler && (walk->plan->is_unit[node->id] || node_is_leaf(node))) {
@@ -332,8 +373,6 @@ static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {
   if (walk->stamp[node->id] == walk->now) {
     if (walk->seen[node->id] == divisor || walk->seen[node->id] == SCATTERED) return;
     divisor = SCATTERED;
-  } else {
-    walk->unit->nodes += code_of(node);
   }
   walk->stamp[node->id] = walk->now;
   walk->seen[node->id] = divisor;
@@ -346,10 +385,10 @@ static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {
     walk_reads(walk, node->input[i], step_divisor(node, divisor));
 }
 
-static void find_reads(ReadWalk *walk, const Node *node) {
+static void find_reads(ReadWalk *walk, ConeWalk *cones, const Node *node) {
   bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
   walk->unit = &walk->plan->unit[node->id];
-  walk->unit->nodes = code_of(node);
+  walk->unit->nodes = needs_memory(node->op) ? code_of(node) : cone_of(cones, node).code;
   walk->unit->is_simple = op_info[node->op].op_class == CLASS_POINTWISE || is_reduce;
   walk->unit->is_flat = true;
   walk->now++;
@@ -367,7 +406,9 @@ void fuse_choose_units(FusePlan *plan) {
   find_materialized(plan);
   Users users = find_users(plan);
   join_pools(plan, &users);
-  ConeWalk cones = {.plan = plan, .stamp = ARENA_ARRAY(plan->arena, int, plan->count)};
+  ConeWalk cones = {.plan = plan,
+                    .stamp = ARENA_ARRAY(plan->arena, int, plan->count),
+                    .pulled = ARENA_ARRAY(plan->arena, Pulled, PULLED_SLOTS)};
   for (int i = 0; i < plan->count; i++)
     if (plan->is_live[i] && !plan->is_unit[i])
       plan->is_unit[i] = should_be_unit(plan, &users, &cones, plan->graph->nodes.at[i]);
@@ -375,5 +416,5 @@ void fuse_choose_units(FusePlan *plan) {
                     .stamp = ARENA_ARRAY(plan->arena, int, plan->count),
                     .seen = ARENA_ARRAY(plan->arena, int64_t, plan->count)};
   for (int i = 0; i < plan->count; i++)
-    if (plan->is_unit[i]) find_reads(&reads, plan->graph->nodes.at[i]);
+    if (plan->is_unit[i]) find_reads(&reads, &cones, plan->graph->nodes.at[i]);
 }

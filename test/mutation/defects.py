@@ -488,9 +488,12 @@ defect("cluster-grid", "runtime/device/cuda/cuda_graph.c", "fit - fit % step->cl
 # ── what pad and full put into a tensor: frontend/builtin.c, tensor.c; running sums, rows of each sample: frontend/std/nn.ft; plan/plan_check.c ──
 defect("pad-flag", "frontend/builtin.c", "*out = is_number ? value_number(v) : (double)v->i;", "*out = is_number ? value_number(v) : 0;", "lit frontend/pad_value.ft")
 defect("pad-inexact", "frontend/builtin.c", "return tensor_number(call->b, v, dtype, call->at[index], out);", "*out = value_number(v);\n  return true;", "lit frontend/errors/pad_value.ft")
-defect("cumsum-last-round", "frontend/std/nn.ft", "if 2 ** i < n { x = x + places_before(", "if 2 ** i * 2 < n { x = x + places_before(", "py test/num/functions.py")
+defect("cumsum-last-round", "frontend/std/nn.ft", "    if 2 ** i < n {\n      before =", "    if 2 ** i * 2 < n {\n      before =", "py test/num/functions.py")
 defect("take-each-sum", "frontend/std/nn.ft", "sum(where(numbers == places, rows, zeros([], dtype=x.dtype)), axis=2)", "max(where(numbers == places, rows, zeros([], dtype=x.dtype)), axis=2)", "py test/num/functions.py")
 defect("output-of-none", "plan/plan_check.c", "if (!shape_elements(&output->type.shape)) continue;", "", "py test/e2e/limits.py")
+
+# ── values that are computed at many places: passes/fuse_unit.c ──
+defect("fuse-places", "passes/fuse_unit.c", "if (cone->nodes > PULLED_MOST || !is_first_pull(walk, node, index)) return;", "if (cone->nodes > PULLED_MOST || !is_first_pull(walk, node, 0)) return;", "lit passes/fuse.ftir")
 
 # ── epilogues of blocks that stay: codegen/nvptx_tile.c; gelu in them: frontend/std/nn.ft ──
 defect("epilogue-ahead", "codegen/nvptx_tile.c", "groups / multiplying_threads(tile, c->unit) : AHEAD_ALONE", "groups / multiplying_threads(tile, c->unit) / 2 : AHEAD_ALONE", "lit ptx/epilogue.ft")

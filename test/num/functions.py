@@ -64,7 +64,7 @@ def before(x, axis, value):  # what an exclusive sum or product begins with
     return torch.cat([torch.full_like(x.narrow(axis, 0, 1), value), x.narrow(axis, 0, x.shape[axis] - 1)], axis)
 
 
-for axis, n in ((0, 1), (0, 2), (1, 7), (-1, 8), (-2, 13)):
+for axis, n in ((0, 1), (0, 2), (1, 7), (-1, 8), (-2, 13), (1, 700)):
     shape = [3, 5] if axis == -1 else [2, 4]
     shape.insert(axis if axis >= 0 else len(shape) + axis + 1, n)
     case(f"cumsum(x, axis={axis}) * y", lambda x, y, a=axis: x.cumsum(a) * y, x=uniform(*shape), y=uniform(*shape))
