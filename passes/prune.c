@@ -178,6 +178,7 @@ static Node *prune_of(Update *u, const char *key) {
 static PruneTime prune_time(Update *u) {
   Node *one = update_number(u, 1), *zero = update_number(u, 0), *count = update_add(u, u->step, one);
   Node *begin = prune_of(u, "begin"), *end = prune_of(u, "end");
+  if (structure_of(u->settings).kind == PRUNE_N_OF_M) begin = update_op(u, OP_MAX, begin, one); /* there is no update 0 to choose behind */
   Node *most = update_mul(u, update_number(u, 0.75), update_setting(u, "train.total_steps"));
   end = make_select(u->graph, update_op(u, OP_GT, end, zero), end,
                     make_unary(u->graph, OP_FLOOR, most));

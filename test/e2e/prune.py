@@ -121,6 +121,16 @@ class Prune(support.Case):
                                 for vector in ("conv.bias", "bn.weight", "bn.bias"):
                                     self.assertTrue(numpy.array_equal(states[count][vector], numpy.where(lives, start[vector], 0)))
 
+    def test_two_of_four_at_once(self):
+        """Nothing but the structure is said: the first update is followed by the choice, not the one hundredth or that at three quarters of all."""
+        artifact = self.built('magnitude(structure="2:4")')
+        file, start = self.start(artifact)
+        states = self.checkpoints(artifact, "once", "--init", file)
+        for name in WEIGHTS:
+            for count in (1, 10):
+                is_kept = mask_of(abs(start[name]), None, "2:4")
+                self.assertTrue(numpy.array_equal(states[count][name], numpy.where(is_kept, start[name], 0)), (name, count))
+
     def test_outputs(self):
         """The channels of last layers are the model's outputs: left alone, or warned of. They are told apart by the graph."""
         def compiled(body, prune="magnitude(structure=channel)"):

@@ -52,6 +52,8 @@ defect("samples-spread-level", "passes/samples.c", "x->level + (x->kind == SAMPL
 defect("init-infinite", "plan/plan_print.c", "  if (isfinite(value))\n    plan_print_number(out, value);\n  else", "  if (!isnan(value))\n    plan_print_number(out, value);\n  else", "py test/num/nonfinite.py")
 defect("init-type", "ir/infer.c", "  return !is_const || infer_value(in, in->given->dtype, args->floats[0]);", "  return true || is_const || args;", "unit ir_infer")
 defect("init-far", "runtime/execute/init.c", "value = value > low ? value < high ? value : high : value <= low ? low : 0;", "value = value > low ? value < high ? value : high : low;", "unit runtime_init")
+defect("prune-two-of-four-begin", "passes/prune.c", "PRUNE_N_OF_M) begin = update_op(u, OP_MAX, begin, one);", "PRUNE_LAYER) begin = update_op(u, OP_MAX, begin, one);",
+       "py test/e2e/prune.py")
 defect("prune-rounded", "frontend/recipe_prune.c", "(class == CLASS_POINTWISE || class == CLASS_MOVE); k++)", "class == CLASS_MOVE; k++)", "py test/e2e/prune.py")
 defect("prune-parts-zeros", "frontend/recipe_prune_parts.c", "if (node->op == OP_MUL && (of[0] == 0 || of[1] == 0)) return 0;", "", "py test/e2e/prune_parts.py")
 defect("prune-parts-features", "frontend/recipe_prune_parts.c", "if (!of.form || is_other) return none;", "if (!of.form || is_other) continue;", "py test/e2e/prune_parts.py")
