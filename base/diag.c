@@ -98,8 +98,22 @@ bool diag_is_meant(const Diag *diag, Loc loc) {
   return false;
 }
 
+static bool was_told(Diag *diag, Loc loc, const char *format) {
+  for (int i = 0; file_of(diag, loc) && i < diag->told.count; i++) {
+    const DiagWarning *told = &diag->told.at[i];
+    if (told->format == format && told->loc.file == loc.file && told->loc.line == loc.line &&
+        told->loc.column == loc.column)
+      return true;
+  }
+  VEC_PUSH(diag->arena, diag->told, ((DiagWarning){loc, format}));
+  return false;
+}
+
 void diag_warning(Diag *diag, Loc loc, const char *format, ...) {
   diag->is_dropping = diag_is_meant(diag, loc);
+  if (diag->is_dropping) return;
+  diag->is_dropping = was_told(diag, loc, format);
+  diag->repeated += diag->is_dropping;
   if (diag->is_dropping) return;
   diag->warnings++;
   diag->warned_lines += file_of(diag, loc) != NULL;
@@ -120,5 +134,8 @@ void diag_note(Diag *diag, Loc loc, const char *format, ...) {
 void diag_end(Diag *diag) {
   if (!diag->warned_lines || diag->errors) return;
   diag->is_dropping = false;
+  if (diag->repeated)
+    diag_note(diag, (Loc){0}, "%d more warning%s at places that are named above already", diag->repeated,
+              diag->repeated > 1 ? "s" : "");
   diag_note(diag, (Loc){0}, "a line that ends with `// meant` is not warned of");
 }

@@ -16,6 +16,12 @@ typedef struct {
   const char *path, *text; /* text NUL-terminated, owned by the arena */
 } SourceFile;
 
+/* A warning that was given: its place, and its text before numbers and names are put in. */
+typedef struct {
+  Loc loc;
+  const char *format;
+} DiagWarning;
+
 typedef struct Diag {
   Arena *arena;
   FILE *out; /* where messages go: stderr unless a test says otherwise */
@@ -28,6 +34,8 @@ typedef struct Diag {
   bool is_coloured;            /* `out` is a terminal */
   bool is_dropping;            /* the last error or warning was not told: nor are its notes */
   int warned_lines;            /* warnings that `// meant` would have dropped */
+  int repeated;                /* warnings of the same kind and place as one before: not told */
+  VEC(DiagWarning) told;
   int errors, warnings, limit; /* after `limit` errors (default 20) the rest are counted only */
 } Diag;
 
@@ -36,11 +44,11 @@ uint16_t diag_add_file(Diag *diag, const char *path, const char *text);
 const char *diag_path(const Diag *diag, Loc loc); /* "<unknown>" for no place */
 void diag_error(Diag *diag, Loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Dropped, and not counted, where the line ends with `// meant`: so people say of whatever ft warns
- * of that it is meant. */
+ * of that it is meant. A place that is compiled many times, in a `repeat` or a block, is warned of once. */
 void diag_warning(Diag *diag, Loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool diag_is_meant(const Diag *diag, Loc loc);
-/* Behind the last warning: how to say that they are meant. */
+/* Behind the last warning: how many were not told, and how to say that they are meant. */
 void diag_end(Diag *diag);
 /* A note belongs to the error or warning before it and is dropped together with it. */
 void diag_note(Diag *diag, Loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -492,6 +492,9 @@ defect("cumsum-last-round", "frontend/std/nn.ft", "    if 2 ** i < n {\n      be
 defect("take-each-sum", "frontend/std/nn.ft", "sum(where(numbers == places, rows, zeros([], dtype=x.dtype)), axis=2)", "max(where(numbers == places, rows, zeros([], dtype=x.dtype)), axis=2)", "py test/num/functions.py")
 defect("output-of-none", "plan/plan_check.c", "if (!shape_elements(&output->type.shape)) continue;", "", "py test/e2e/limits.py")
 
+# ── warnings of one place: base/diag.c ──
+defect("diag-told", "base/diag.c", "if (told->format == format && told->loc.file", "if (told->loc.file", "lit mistakes/warnings.test")
+
 # ── values that are computed at many places: passes/fuse_unit.c ──
 defect("fuse-places", "passes/fuse_unit.c", "if (cone->nodes > PULLED_MOST || !is_first_pull(walk, node, index)) return;", "if (cone->nodes > PULLED_MOST || !is_first_pull(walk, node, 0)) return;", "lit passes/fuse.ftir")
 
