@@ -334,7 +334,7 @@ HELPER ErfF32 erf_parts_f32(float x) {
 
 MATH float ft_erf_f32(float x) {
   ErfF32 parts = erf_parts_f32(x);
-  float large = 1.0f - ft_exp_f32(-parts.q);
+  float large = 1.0f - exp_to_40_f32(-parts.q); /* q is at most 17 */
   return copy_sign_f32(abs_f32(x) < 0.921875f ? parts.small : large, x);
 }
 
