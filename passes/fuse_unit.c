@@ -118,7 +118,7 @@ typedef struct {
 
 enum {
   PULLED_MOST = KERNEL_MOST_NODES, /* a larger cone is cut anyway */
-  PULLED_SLOTS = 1024              /* a power of two */
+  PULLED_SLOTS = 512               /* more, or no slot would be empty */
 };
 
 typedef struct {

@@ -497,6 +497,7 @@ defect("diag-told", "base/diag.c", "if (told->format == format && told->loc.file
 
 # ── values that are computed at many places: passes/fuse_unit.c ──
 defect("fuse-places", "passes/fuse_unit.c", "if (cone->nodes > PULLED_MOST || !is_first_pull(walk, node, index)) return;", "if (cone->nodes > PULLED_MOST || !is_first_pull(walk, node, 0)) return;", "lit passes/fuse.ftir")
+defect("fuse-places-most", "passes/fuse_unit.c", "if (cone->nodes > PULLED_MOST || !is_first_pull(", "if (!is_first_pull(", "lit passes/fuse.ftir")
 
 # ── epilogues of blocks that stay: codegen/nvptx_tile.c; gelu in them: frontend/std/nn.ft ──
 defect("epilogue-ahead", "codegen/nvptx_tile.c", "groups / multiplying_threads(tile, c->unit) : AHEAD_ALONE", "groups / multiplying_threads(tile, c->unit) / 2 : AHEAD_ALONE", "lit ptx/epilogue.ft")
