@@ -49,7 +49,9 @@ Status ckpt_begin(Exec *exec, Comm *comm, const char *folder, const char *path,
              {{"stop_metric", stop->metric}, stop->metric[0]},
              {{"stop_best", text[7]}, stop->has_best},
              {{"stop_waited", text[8]}, stop->metric[0]},
-             {{"stop_reached", stop->reached}, stop->reached[0]}};
+             {{"stop_reached", stop->reached}, stop->reached[0]},
+             {{"plateau_of", info->plateau_of}, info->plateau_of[0]},
+             {{"average", setting_text(plan->settings, "train.average")}, plan_find_role(plan, ROLE_AVERAGE) >= 0}};
   enum { ALL = sizeof all / sizeof *all };
   SafeText texts[ALL];
   int count = 0;
@@ -130,20 +132,34 @@ static Status read_info(const Safetensors *file, const char *path, CkptInfo *out
   out->best = best ? strtod(best, NULL) : 0;
   out->owes_evaluation = ckpt_read_number(file, "owes_evaluation", &owes) && owes != 0;
   snprintf(out->best_of, sizeof out->best_of, "%s", best_of ? best_of : "");
+  const char *plateau_of = safetensors_text(file, "plateau_of");
+  snprintf(out->plateau_of, sizeof out->plateau_of, "%s", plateau_of ? plateau_of : "");
   read_stop(file, &out->stop);
   return STATUS_OK;
 }
 
 /* A training of another kind would go on from what happens to fit. */
 static Status check_kind(const Exec *exec, const Safetensors *file, const char *path) {
-  const char *mine = setting_text(exec_plan(exec)->settings, "train.optimizer");
-  const char *other = safetensors_text(file, "optimizer");
-  if (!other || strcmp(mine, other) == 0) return STATUS_OK;
-  return status_fail(
-      STATUS_USER,
-      "%s comes from a training with %.40s, this one has %s: it cannot go on exactly "
-      "(--init %s starts a new training from its weights)",
-      path, other, mine, path);
+  const Plan *plan = exec_plan(exec);
+  static const struct {
+    const char *text, *key, *what;
+  } kinds[] = {{"optimizer", "train.optimizer", ""}, {"average", "train.average", "an average of weights by "}};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    const char *mine = setting_text(plan->settings, kinds[i].key), *other = safetensors_text(file, kinds[i].text);
+    if (!other || strcmp(mine, other) == 0 || (i && plan_find_role(plan, ROLE_AVERAGE) < 0)) continue;
+    return status_fail(STATUS_USER,
+                       "%s comes from a training with %s%.40s, this one has %s: it cannot go on exactly "
+                       "(--init %s starts a new training from its weights)",
+                       path, kinds[i].what, other, mine, path);
+  }
+  return STATUS_OK;
+}
+
+/* What goes with the parameters, of this training's kind. */
+static Status restore_tensor(CkptPlaces *places, const PlanTensor *tensor, const Safetensors *file, const char *path) {
+  if (safetensors_find(file, tensor->name)) return ckpt_places_set(places, tensor, file, path);
+  return status_fail(STATUS_USER, "%s lacks %s, which this training has: it cannot go on exactly (--init %s starts a new training from its weights)", path,
+                     tensor->name, path);
 }
 
 /* ── what was frozen, and what is ─────────────────────────────────────────────────────────────── */
@@ -210,7 +226,7 @@ static Status restore_param(Arena *arena, CkptPlaces *places, const PlanTensor *
   const Plan *plan = exec_plan(places->exec);
   bool begins = was_frozen(arena, plan, param, file);
   PlanTensor slice;
-  STATUS_TRY(ckpt_places_set(places, param, file, path));
+  STATUS_TRY(restore_tensor(places, param, file, path));
   for (int s = 0; s < plan->states.count; s++) {
     const PlanTensor *state = &plan->states.at[s];
     if (!is_sliced(plan, state) || !ckpt_slice(plan, state, param, &slice)) continue;
@@ -221,7 +237,7 @@ static Status restore_param(Arena *arena, CkptPlaces *places, const PlanTensor *
     info->begins_moments |= begins;
     if (begins && state->role != ROLE_AVERAGE) continue;
     if (!begins) slice.name = arena_printf(arena, "%s.%s", state->name, param->name);
-    STATUS_TRY(ckpt_places_set(places, &slice, file, path));
+    STATUS_TRY(restore_tensor(places, &slice, file, path));
   }
   return STATUS_OK;
 }
@@ -264,7 +280,7 @@ static Status restore(Exec *exec, const Safetensors *file, const char *path, Ckp
     if (begins_rounding(plan, state, file))
       info->begins_rounding = true;
     else
-      status = ckpt_places_set(&places, state, file, path);
+      status = restore_tensor(&places, state, file, path);
   }
   if (status == STATUS_OK) status = check_none_left(arena, exec_stages(exec), file, path, info);
   if (status == STATUS_OK) status = ckpt_places_write(&places);

@@ -51,6 +51,7 @@ typedef struct {
   double best;       /* value of train.checkpoint.best so far */
   char best_of[120]; /* the rule that it belongs to */
   CkptStop stop;
+  char plateau_of[METRIC_RULE_TEXT]; /* train.schedule.metric that the state of role plateau belongs to, or "": there is none */
   /* Read only, of what other parameters were frozen: moments of those that are frozen now are left
    * out, and of those that were frozen begin anew. */
   bool leaves_moments, begins_moments;

@@ -23,6 +23,15 @@ static bool is_progress(const Memory *memory, double value, bool is_max, double 
   return is_max ? value > memory->best * (1 + threshold) : value < memory->best * (1 - threshold);
 }
 
+Status plateau_begin(Exec *exec) {
+  if (!plateau_is_used(exec)) return STATUS_OK;
+  Memory memory;
+  int index = plan_find_role(exec_plan(exec), ROLE_PLATEAU);
+  STATUS_TRY(exec_read_state(exec, index, sizeof memory, &memory));
+  memory.has_best = memory.best = memory.bad = 0;
+  return exec_write_state(exec, index, sizeof memory, &memory);
+}
+
 Status plateau_note(Exec *exec, const LogStep *result, bool *is_reduced) {
   const Plan *plan = exec_plan(exec);
   *is_reduced = false;

@@ -8,6 +8,8 @@
 
 /* Does the plan have this schedule? */
 bool plateau_is_used(const Exec *exec);
+/* From here on another metric counts: what was best is forgotten, and the reductions stay. */
+STATUS_CHECKED Status plateau_begin(Exec *exec);
 /* After an evaluation; *is_reduced: the learning rate has been reduced. */
 STATUS_CHECKED Status plateau_note(Exec *exec, const LogStep *result, bool *is_reduced);
 #endif

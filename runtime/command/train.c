@@ -166,6 +166,8 @@ static Status go_on_from(Training *training, const CkptInfo *info, const char *u
   int seed = setting_find("train.seed");
   training->plan->settings[seed].number = (double)info->seed;
   Status status = exec_write_settings(training->exec);
+  if (status == STATUS_OK && info->plateau_of[0] && strcmp(info->plateau_of, train_text(training, "train.schedule.metric")) != 0)
+    status = plateau_begin(training->exec);
   /* one at the end of a shorter training that a longer one would not have done */
   bool is_evaluated =
       train_is_due(training, "train.eval", info->step) || info->step == training->total_steps;

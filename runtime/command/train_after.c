@@ -35,6 +35,7 @@ CkptInfo train_checkpoint_info(const Training *training, int64_t step) {
                    .best = training->best,
                    .stop = training->stop.memory};
   train_drawn(training, info.drawn);
+  if (plateau_is_used(training->exec)) snprintf(info.plateau_of, sizeof info.plateau_of, "%s", train_text(training, "train.schedule.metric"));
   snprintf(info.best_of, sizeof info.best_of, "%s", train_text(training, "train.checkpoint.best"));
   return info;
 }

@@ -489,11 +489,13 @@ class Checkpoints(support.Case):
         newest = os.path.join(self.runs, "step-00000006.safetensors")
         for words, change in (("comes from a training with adamw, this one has sgd", dict(optimizer="sgd(lr=0.1)")),
                               ("fc1.weight is f32[16,8] but the model's is f32[24,8]", dict(hidden=24)),
-                              ("lacks @loss_scale", dict(precision="fp16")), ("batch 4 on 90 samples, this one has batch 8", dict(parts=2))):
+                              ("lacks @loss_scale, which this training has: it cannot go on exactly (--init", dict(precision="fp16")), ("batch 4 on 90 samples, this one has batch 8", dict(parts=2))):
             self.fails(1, words, "ftrun", *self.flags(self.build("other.so", **change), 8), "--resume", self.runs)
         source = MODEL.replace("ema = 0.9", "") % dict(hidden=16, optimizer="adamw(lr=0.01)", precision="f32", parts=1)
         plain = self.compile(source, name="plain.so")
         self.fails(1, "which this training does not have: it cannot go on exactly", "ftrun", plain, "--data", self.folder, "--resume", newest)
+        mean = self.compile((MODEL % dict(hidden=16, optimizer="adamw(lr=0.01)", precision="f32", parts=1)).replace("ema = 0.9", "average = swa(start=0.1)"), name="mean.so")
+        self.fails(1, "comes from a training with an average of weights by ema, this one has swa: it cannot go on exactly", "ftrun", mean, *self.flags(mean, 8)[1:], "--resume", newest)
         support.run("ftrun", plain, "--data", self.folder, "--steps", 1, "--init", newest)
         done = support.run("ftrun", *self.flags(artifact, 2))
         self.assertIn(f"{self.runs} holds a checkpoint of step 6 from a training before", done.stderr)

@@ -312,6 +312,17 @@ train { batch = 10; epochs = 2; ema = 0.5; optimizer = adam(lr=0.1); eval every 
         for have, want in rates:
             self.assertAlmostEqual(have, want, 9)
 
+    def test_plateau_of_another_metric(self):
+        """What was best by the metric of the checkpoint's training is no value of this one's: the count begins anew, the rate goes on."""
+        artifact = self.build(recipe="optimizer = sgd(lr=0.1); schedule = plateau(metric=min(valid.loss), patience=1, gamma=0.5)")
+        runs = ["--set", f"train.checkpoint.dir={self.path('runs')}"]
+        self.train(artifact, "--epochs", "3", *runs)
+        log, _ = self.train(artifact, "--epochs", "8", *runs, "--resume", self.path("runs"), "--set", "train.schedule.metric=max(valid.loss)")
+        losses = [record["loss"] for record in log if "eval" in record]
+        self.assertEqual(losses, sorted(losses, reverse=True))  # of those behind the third the first is the best
+        rates = {record["epoch"]: record["lr"] for record in log if "eval" not in record}
+        self.assertEqual([rates[epoch] for epoch in range(4, 9)], [0.1, 0.1, 0.1, 0.05, 0.05])
+
     def test_schedules(self):
         """Every step's rate by the formulas of docs/language.md; the last one is exactly `final`."""
         def factor(kind, t, n, w, final, decay):
