@@ -109,7 +109,9 @@ static void average_weights(Update *u, Node *params) {
   Node *after = update_add(u, update_scaled(u, before, decay),
                            update_scaled(u, params, update_one_minus(u, decay)));
   u->flat = trained;
-  update_assign(u, OWN_EMA, prune_masked(u, after));
+  after = prune_masked(u, after);
+  /* of a step that is skipped, too, so that it has begun where the first steps are */
+  make_assign(u->graph, OWN_EMA, u->is_finite ? make_select(u->graph, u->is_finite, after, before) : after);
   update_at(u, "train.optimizer");
 }
 

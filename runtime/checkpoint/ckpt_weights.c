@@ -249,6 +249,9 @@ Status ckpt_save_weights(Exec *exec, Comm *comm, const char *path) {
   return save_weights(exec, comm, path, CKPT_WEIGHTS);
 }
 
+/* Before the first step the average has not begun, and is the weights. */
 Status ckpt_save_ema(Exec *exec, Comm *comm, const char *path) {
-  return save_weights(exec, comm, path, CKPT_EMA);
+  int64_t step;
+  STATUS_TRY(exec_step(exec, &step));
+  return save_weights(exec, comm, path, step ? CKPT_EMA : CKPT_WEIGHTS);
 }

@@ -209,6 +209,26 @@ train { batch = 1; accumulate = 2; steps = 20; optimizer = sgd(lr=1.0) }
                     for key in average:
                         self.assertEqual(average[key].tobytes(), resumed[key].tobytes(), key)
 
+    def test_average_before_the_first_update(self):
+        """It is the weights, where no step was done, and where fp16 has skipped all of them; and begins as they are then."""
+        for average, ranks in (("ema = 0.9", 1), ("average = swa(start=0.5)", 1), ("ema = 0.9", 2)):
+            shared = ["--set", "distributed.data=2", "--set", "distributed.zero=2"] if ranks == 2 else []
+            many = ["--ranks", str(ranks)] if ranks > 1 else []
+            source = MODEL % dict(loss="mean(each)", ignore=", ignore=-1", batch=16, parts=2 // ranks,
+                                  recipe=f"optimizer = sgd(lr=0.1); {average}; precision = fp16(initial=16777216, backoff=0.0625); log {{ every = 1 steps }}")
+            artifact = self.compile(source, *shared)
+            support.run("ftrun", artifact, "--data", self.folder, "--steps", 0, "--save", self.path("start"), *many)
+            start = {name: value if name.endswith("bias") else 8 * value for name, value in support.read_safetensors(self.path("start")).items()}
+            support.write_safetensors(self.path("start"), start)
+            for steps in (0, 1, 2):
+                log, weights = self.train(artifact, "--steps", str(steps), "--init", self.path("start"), "--save-ema", self.path("ema"), "--set", "train.eval.unit=step", *many)
+                if steps:
+                    self.assertEqual([line["skipped_steps"] for line in log if "skipped_steps" in line][-1], steps)  # as is meant
+                    self.assertEqual({line["loss"] for line in log if "eval" in line}, {line["ema_loss"] for line in log if "eval" in line})
+                for name, value in support.read_safetensors(self.path("ema")).items():
+                    self.assertTrue(numpy.array_equal(value, start[name]), (average, ranks, steps, name))
+                    self.assertTrue(numpy.array_equal(weights[name], start[name]))
+
     def test_average_of_weights(self):
         recipe = "optimizer = sgd(lr=0.1); ema = 0.9"
         artifact = self.build(recipe=recipe)

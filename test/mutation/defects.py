@@ -85,6 +85,7 @@ defect("clip-order", "passes/optimizer.c",
        "  if (norm > 0) grads = clipped_by_norm(u, grads, norm);\n  return value > 0 ? clipped_by_value(u, grads, value) : grads;", OT)
 defect("clip-one", "passes/optimizer.c", "return norm > 0 ? clipped_by_norm(u, grads, norm) : grads;",
        "return norm > 0 && value <= 0 ? clipped_by_norm(u, grads, norm) : grads;", OT)
+defect("ema-skipped", "passes/optimizer.c", "make_select(u->graph, u->is_finite, after, before) : after", "make_select(u->graph, u->is_finite, after, average) : after", "py test/e2e/recipe.py")
 defect("ema-first", "passes/optimizer.c", "update_scaled(u, params, update_one_minus(u, decay))", "update_scaled(u, u->params, update_one_minus(u, decay))",
        "py test/e2e/recipe.py")
 defect("loss-scale-finite", "passes/loss_scale.c", "return make_select(u->graph, u->is_finite, value, old);", "return value;", "py test/e2e/precision.py")
