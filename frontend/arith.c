@@ -207,7 +207,12 @@ Value arith_binary(Builder *b, const char *operator, Value left, Value right, Lo
   bool fits = one_tensor &&
               (left.kind == VALUE_TENSOR || value_is_number(&left) || left.kind == VALUE_BOOL) &&
               (right.kind == VALUE_TENSOR || value_is_number(&right) || right.kind == VALUE_BOOL);
-  if (fits) return tensors(b, operator, & left, &right, loc);
+  if (fits) {
+    bool is_outermost = builder_write(b, operator, true);
+    Value result = tensors(b, operator, & left, &right, loc);
+    if (is_outermost) b->written.name = NULL;
+    return result;
+  }
   if (is_plain(&left) && is_plain(&right) && !one_tensor) {
     if (strcmp(operator, "==") == 0) return value_bool(value_equal(&left, &right));
     if (strcmp(operator, "!=") == 0) return value_bool(!value_equal(&left, &right));
@@ -237,7 +242,10 @@ Value arith_unary(Builder *b, const char *operator, Value operand, Loc loc) {
     return integers(b, "-", 0, operand.i, loc);
   } else if (operand.kind == VALUE_TENSOR) {
     if (operator[0] == '+') return operand;
-    return value_tensor(tensor_unary(b, OP_NEG, operand.node, loc));
+    bool is_outermost = builder_write(b, operator, true);
+    Node *negated = tensor_unary(b, OP_NEG, operand.node, loc);
+    if (is_outermost) b->written.name = NULL;
+    return value_tensor(negated);
   }
   builder_fail(b, loc, "'%s' does not apply to %s", operator, value_describe(b->arena, &operand));
   return value_error();

@@ -251,6 +251,8 @@ Value block_apply(Builder *b, Instance *instance, Loc loc, const Arguments *argu
   if (instance->scope != &b->std || instance->recompute != REGION_SETTING)
     builder_open_region(b, instance->recompute);
   const char *function = b->function, *block = b->std_block;
+  Written written = b->written;
+  b->written = (Written){0};
   b->function = NULL;
   b->std_block = instance->scope == &b->std ? instance->block->name : NULL;
   int errors = b->diag->errors;
@@ -259,6 +261,7 @@ Value block_apply(Builder *b, Instance *instance, Loc loc, const Arguments *argu
   const char *hint = is_suspect ? hint_call(b, instance->block->name) : "";
   if (*hint) builder_note(b, (Loc){0}, "%s", hint + 2);
   b->function = function;
+  b->written = written;
   b->std_block = block;
   b->region = region;
   call_leave(b);

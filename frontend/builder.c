@@ -8,6 +8,12 @@ Loc builder_site(const Builder *b, Loc loc) {
   return b->frame && b->frame->is_std ? b->frame->site : loc;
 }
 
+bool builder_write(Builder *b, const char *name, bool is_operator) {
+  if (b->written.name) return false;
+  b->written = (Written){name, is_operator};
+  return true;
+}
+
 Region builder_open_region(Builder *b, RegionPolicy policy) {
   Region before = b->region;
   if ((before.number == 0 || policy != REGION_SETTING) && b->regions < REGION_MOST)

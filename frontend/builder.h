@@ -153,6 +153,12 @@ struct InitValue {
   const char *mode, *nonlinearity;
 };
 
+/* A function of the language, or an operator; NULL: none. */
+typedef struct {
+  const char *name;
+  bool is_operator;
+} Written;
+
 typedef struct Builder {
   Arena *arena;
   Diag *diag;
@@ -177,6 +183,7 @@ typedef struct Builder {
   Region region;         /* where nodes belong that are made now */
   const char *function;  /* the one that they are a part of, for people; NULL: none */
   bool is_std_function;  /* … and it is of the standard library */
+  Written written;       /* what the user called */
   const char *std_block; /* the standard block at work; NULL: none */
   const char *result;    /* the loss or metric that is computed; NULL: none */
   struct {               /* the last path that block_layer made, and of what */
@@ -245,6 +252,9 @@ void builder_note(Builder *b, Loc loc, const char *format, ...)
 /* Before a builder_fail about shapes or types: the operands, or NULL. Its notes then say which layer
  * is at work and how the operands came to be what they are. */
 void builder_about(Builder *b, const Node *x, const Node *y);
+/* What the user calls begins, unless it is a part of something that he called. Is it that? Then it must end, too:
+ * b->written.name = NULL. */
+bool builder_write(Builder *b, const char *name, bool is_operator);
 Loc builder_site(const Builder *b, Loc loc);          /* the place for nodes caused at loc */
 Variable *builder_find(Builder *b, const char *name); /* variable or top-level name */
 /* the same for a dimension in a signature: a top-level function, block, model or data block is no
@@ -416,6 +426,8 @@ Node *mix_noise(Builder *b, Node *x, const Transform *noise, double scale, Loc l
 bool mix_check_loss(Builder *b);
 
 /* ── tensors (tensor.c): nodes with the user's messages; NULL after an error ── */
+/* What the user called and this op is a part of: "max()", "'-'"; the op's own text where he called nothing. */
+const char *tensor_written(const Builder *b, Op op);
 Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr *attrs,
                   int attr_count, const Type *given, Loc loc);
 Node *tensor_unary(Builder *b, Op op, Node *x, Loc loc);

@@ -96,7 +96,9 @@ Value builtin_call(Builder *b, const Builtin *builtin, Loc loc, const Arguments 
   Call call = {b, builtin, loc, values, locs, count};
   const char *function = b->function;
   if (!function) b->function = builtin->name;
+  bool is_outermost = builder_write(b, builtin->name, false);
   Value result = builtin->run(&call);
+  if (is_outermost) b->written.name = NULL;
   b->function = function;
   return result;
 }
@@ -114,8 +116,9 @@ Node *builtin_float_tensor(Call *call, int index) {
   Node *x = builtin_tensor(call, index);
   if (!x || dtype_is_float(x->type.dtype)) return x;
   char text[TYPE_TEXT];
+  const Written *written = &call->b->written;
   builder_fail(call->b, call->at[index], "%s() needs a float tensor, not %s; cast it with f32(x)",
-               call->builtin->name, type_text(&x->type, text));
+               written->is_operator ? call->builtin->name : written->name, type_text(&x->type, text));
   return NULL;
 }
 

@@ -360,7 +360,16 @@ static Value run_matmul(Call *call) {
   return arith_binary(call->b, "@", call->arg[0], call->arg[1], call->loc);
 }
 
+/* axis_of(x, axis): the number of that dimension of x, counted from the front. */
+static Value run_axis_of(Call *call) {
+  Node *x = builtin_tensor(call, 0);
+  int axis;
+  if (!x || !builtin_axis(call, 1, x, 0, &axis)) return value_error();
+  return value_int(axis);
+}
+
 const Builtin builtin_shape[] = {
+    {"axis_of", "x axis", run_axis_of, 0},
     {"reshape", "x *shape", run_reshape, 0},
     {"flatten", "x from=", run_flatten, 0},
     {"transpose", "x *order", run_transpose, 0},

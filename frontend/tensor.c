@@ -104,6 +104,21 @@ static void number_product(Builder *b, Node *product, const char *precision, Loc
   node_set_attr(b->graph, product, attr_int(ATTR_STREAM, number));
 }
 
+const char *tensor_written(const Builder *b, Op op) {
+  const char *name = b->written.name;
+  return name ? arena_printf(b->arena, b->written.is_operator ? "'%s'" : "%s()", name) : op_info[op].text;
+}
+
+/* Why there is no such node, in the user's words. */
+static bool refuse_node(Builder *b, Op op, Node *const *inputs, int count, const Attr *attrs, int attr_count,
+                        const Type *given, Loc loc) {
+  Type type;
+  const char *why = NULL;
+  infer_type(b->graph->arena, op, tensor_written(b, op), inputs, count, attrs, attr_count, given, &type, &why);
+  builder_about(b, count > 0 ? inputs[0] : NULL, count > 1 ? inputs[1] : NULL);
+  return builder_fail(b, loc, "%s", why ? why : "this operation does not fit its operands");
+}
+
 Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr *attrs,
                   int attr_count, const Type *given, Loc loc) {
   for (int i = 0; i < count; i++)
@@ -122,8 +137,7 @@ Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr 
                               .function = function_here(b, op, inputs, count)};
   Node *node = graph_try_node(b->graph, op, inputs, count, attrs, attr_count, given, &why);
   if (!node) {
-    builder_about(b, count > 0 ? inputs[0] : NULL, count > 1 ? inputs[1] : NULL);
-    builder_fail(b, loc, "%s", why ? why : "this operation does not fit its operands");
+    refuse_node(b, op, inputs, count, attrs, attr_count, given, loc);
     return NULL;
   }
   if (!tensor_shape_fits(b, &node->type.shape, loc)) return NULL;

@@ -195,7 +195,7 @@ bool weight_follow(Builder *b, Node *node, Loc loc) {
         "before, or let all its elements count: unweighted(x)",
         op_info[node->op].op_class == CLASS_WINDOW ? "a window"
         : node->op == OP_DOT                       ? "a matrix product"
-                                                   : op_info[node->op].text);
+                                                   : tensor_written(b, node->op));
     builder_note(b, from->origin.loc, "what counts is computed here");
     return false;
   }

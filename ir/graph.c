@@ -374,7 +374,7 @@ static void normalize(Graph *graph, Node *node) {
 Node *graph_try_node(Graph *graph, Op op, Node *const *inputs, int input_count, const Attr *attrs,
                      int attr_count, const Type *given, const char **why) {
   Type type;
-  if (!infer_type(graph->arena, op, inputs, input_count, attrs, attr_count, given, &type, why))
+  if (!infer_type(graph->arena, op, NULL, inputs, input_count, attrs, attr_count, given, &type, why))
     return NULL;
   Node *node = ARENA_NEW(graph->arena, Node);
   node->id = graph->nodes.count;

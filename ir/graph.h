@@ -122,8 +122,8 @@ Node *graph_node(Graph *graph, Op op, Node *const *inputs, int input_count, cons
 /* Like graph_node for checked use: returns NULL and a reason in the arena if it is illegal. */
 Node *graph_try_node(Graph *graph, Op op, Node *const *inputs, int input_count, const Attr *attrs,
                      int attr_count, const Type *given, const char **why);
-/* The shape rules. Returns false and sets *why. */
-bool infer_type(Arena *arena, Op op, Node *const *inputs, int input_count, const Attr *attrs,
+/* The shape rules. Returns false and sets *why, in which the operation is `called` so; NULL: by its own text. */
+bool infer_type(Arena *arena, Op op, const char *called, Node *const *inputs, int input_count, const Attr *attrs,
                 int attr_count, const Type *given, Type *out, const char **why);
 
 enum { PARTS_HEAD = 3 }; /* numbers before the dimensions in each of ATTR_PARTS */

@@ -379,7 +379,7 @@ static bool check_arity(Infer *in) {
                     info->min_inputs == 1 ? "" : "s", in->input_count);
 }
 
-bool infer_type(Arena *arena, Op op, Node *const *inputs, int input_count, const Attr *attrs,
+bool infer_type(Arena *arena, Op op, const char *called, Node *const *inputs, int input_count, const Attr *attrs,
                 int attr_count, const Type *given, Type *out, const char **why) {
   Infer in = {.arena = arena,
               .op = op,
@@ -393,7 +393,7 @@ bool infer_type(Arena *arena, Op op, Node *const *inputs, int input_count, const
     *why = "there is no such operation";
     return false;
   }
-  in.name = op_info[op].text;
+  in.name = called ? called : op_info[op].text;
   *out = (Type){0};
   bool legal = check_arity(&in);
   if (legal && given && !shape_is_legal(&given->shape))

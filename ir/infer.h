@@ -6,7 +6,7 @@
 typedef struct {
   Arena *arena;
   Op op;
-  const char *name; /* the op's text */
+  const char *name; /* the op's text, or what people call it */
   Node *const *input;
   int input_count;
   const Attr *attrs;

@@ -343,7 +343,7 @@ static void check_node(Verify *v, const Node *node) {
   Type type;
   const char *why = NULL;
   char a[TYPE_TEXT], b[TYPE_TEXT];
-  if (!infer_type(v->diag->arena, node->op, node->input, node->input_count, node->attr,
+  if (!infer_type(v->diag->arena, node->op, NULL, node->input, node->input_count, node->attr,
                   node->attr_count, &node->type, &type, &why)) {
     verify_wrong(v, node, "%s", why);
     return;

@@ -46,9 +46,9 @@ typedef struct {
 
 static Node *decode_refuse(Decode *d, const Node *old, const char *what) {
   if (d->why) return NULL;
-  d->why = old->origin.loc.line ? arena_printf(d->arena, "line %u: %s %s", old->origin.loc.line,
-                                               op_info[old->op].text, what)
-                                : arena_printf(d->arena, "%s %s", op_info[old->op].text, what);
+  const char *name = old->origin.function ? old->origin.function : op_info[old->op].text;
+  d->why = old->origin.loc.line ? arena_printf(d->arena, "line %u: %s %s", old->origin.loc.line, name, what)
+                                : arena_printf(d->arena, "%s %s", name, what);
   return NULL;
 }
 

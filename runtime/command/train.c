@@ -163,14 +163,12 @@ static Status go_on_from(Training *training, const CkptInfo *info, const char *u
   training->best = info->best;
   training->owes_evaluation = info->owes_evaluation && training->valid;
   training->stop.memory = info->stop;
-  int seed = setting_find("train.seed");
-  training->plan->settings[seed].number = (double)info->seed;
+  training->plan->settings[setting_find("train.seed")].number = (double)info->seed;
   Status status = exec_write_settings(training->exec);
   if (status == STATUS_OK && info->plateau_of[0] && strcmp(info->plateau_of, train_text(training, "train.schedule.metric")) != 0)
     status = plateau_begin(training->exec);
   /* one at the end of a shorter training that a longer one would not have done */
-  bool is_evaluated =
-      train_is_due(training, "train.eval", info->step) || info->step == training->total_steps;
+  bool is_evaluated = train_is_due(training, "train.eval", info->step) || info->step == training->total_steps;
   if (status == STATUS_OK) status = log_cut(training->log, info->step, is_evaluated);
   if (info->leaves_moments)
     log_say(training->log, "moments in %s of parameters that are frozen now are left out", used);
