@@ -160,7 +160,7 @@ class Generate(support.Case):
         number = 1 + mixed[: mixed.index("0 * mean")].count("\n")
         _, note = self.generate(artifact, [1, 2], 20, "--temperature", "0")
         self.assertIn(NOTE, note)
-        self.assertIn(f"line {number}: sum goes over positions or samples", note)
+        self.assertIn(f"line {number}: mean goes over positions or samples", note)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ static const Case bad[] = {
     {"attention looks at later positions (no causal=true)",
      MODEL "  y = reshape(embed(e, x), [B, 1, T, D])\n"
            "  logits = reshape(attention(y, y, y), [B, T, D]) @ transpose(e)\n" LOSS},
-    {"sum goes over positions or samples", MODEL
+    {"mean goes over positions or samples", MODEL
      "  y = embed(e, x)\n  logits = (y - mean(y, axis=1, keepdims=true)) @ transpose(e)\n" LOSS},
     {"dot compares positions: use attention(..., causal=true)",
      MODEL "  y = embed(e, x)\n  logits = (y @ transpose(y, [0, 2, 1]) @ y) @ transpose(e)\n" LOSS},
