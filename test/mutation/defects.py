@@ -493,6 +493,10 @@ defect("cumsum-last-round", "frontend/std/nn.ft", "    if 2 ** i < n {\n      be
 defect("take-each-sum", "frontend/std/nn.ft", "sum(where(numbers == places, rows, zeros([], dtype=x.dtype)), axis=2)", "max(where(numbers == places, rows, zeros([], dtype=x.dtype)), axis=2)", "py test/num/functions.py")
 defect("output-of-none", "plan/plan_check.c", "if (!shape_elements(&output->type.shape)) continue;", "", "py test/e2e/limits.py")
 
+# ── messages about what was called: frontend/builder.c, tensor.c ──
+defect("written-outermost", "frontend/builder.c", "if (b->written.name) return false;\n", "", "lit mistakes/names.test")
+defect("written-operation", "frontend/tensor.c", "return name ? arena_printf(", "return name && b->written.is_operator ? arena_printf(", "lit mistakes/names.test")
+
 # ── warnings of one place: base/diag.c ──
 defect("diag-told", "base/diag.c", "if (told->format == format && told->loc.file", "if (told->loc.file", "lit mistakes/warnings.test")
 
