@@ -10,6 +10,13 @@ void diag_init(Diag *diag, Arena *arena, FILE *out) {
   *diag = (Diag){.arena = arena, .out = out, .limit = 20, .is_coloured = say_is_coloured(out)};
 }
 
+bool locs_add(Arena *arena, Locs *locs, Loc loc) {
+  for (int i = 0; i < locs->count; i++)
+    if (loc_equal(locs->at[i], loc)) return false;
+  VEC_PUSH(arena, *locs, loc);
+  return true;
+}
+
 uint16_t diag_add_file(Diag *diag, const char *path, const char *text) {
   SourceFile file = {arena_strdup(diag->arena, path), text};
   VEC_PUSH(diag->arena, diag->files, file);
@@ -98,22 +105,14 @@ bool diag_is_meant(const Diag *diag, Loc loc) {
   return false;
 }
 
-static bool was_told(Diag *diag, Loc loc, const char *format) {
-  for (int i = 0; file_of(diag, loc) && i < diag->told.count; i++) {
-    const DiagWarning *told = &diag->told.at[i];
-    if (told->format == format && told->loc.file == loc.file && told->loc.line == loc.line &&
-        told->loc.column == loc.column)
-      return true;
-  }
-  VEC_PUSH(diag->arena, diag->told, ((DiagWarning){loc, format}));
-  return false;
+bool diag_is_again(Diag *diag, Loc loc) {
+  if (diag->is_quiet || diag_is_meant(diag, loc) || locs_add(diag->arena, &diag->told, loc)) return false;
+  diag->repeated++;
+  return true;
 }
 
 void diag_warning(Diag *diag, Loc loc, const char *format, ...) {
   diag->is_dropping = diag_is_meant(diag, loc);
-  if (diag->is_dropping) return;
-  diag->is_dropping = was_told(diag, loc, format);
-  diag->repeated += diag->is_dropping;
   if (diag->is_dropping) return;
   diag->warnings++;
   diag->warned_lines += file_of(diag, loc) != NULL;

@@ -208,9 +208,9 @@ Value arith_binary(Builder *b, const char *operator, Value left, Value right, Lo
               (left.kind == VALUE_TENSOR || value_is_number(&left) || left.kind == VALUE_BOOL) &&
               (right.kind == VALUE_TENSOR || value_is_number(&right) || right.kind == VALUE_BOOL);
   if (fits) {
-    bool is_outermost = builder_write(b, operator, true);
+    Written before = builder_write(b, operator, true);
     Value result = tensors(b, operator, & left, &right, loc);
-    if (is_outermost) b->written.name = NULL;
+    b->written = before;
     return result;
   }
   if (is_plain(&left) && is_plain(&right) && !one_tensor) {
@@ -242,9 +242,9 @@ Value arith_unary(Builder *b, const char *operator, Value operand, Loc loc) {
     return integers(b, "-", 0, operand.i, loc);
   } else if (operand.kind == VALUE_TENSOR) {
     if (operator[0] == '+') return operand;
-    bool is_outermost = builder_write(b, operator, true);
+    Written before = builder_write(b, operator, true);
     Node *negated = tensor_unary(b, OP_NEG, operand.node, loc);
-    if (is_outermost) b->written.name = NULL;
+    b->written = before;
     return value_tensor(negated);
   }
   builder_fail(b, loc, "'%s' does not apply to %s", operator, value_describe(b->arena, &operand));

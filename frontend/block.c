@@ -287,7 +287,7 @@ static Instance *rename_unnamed(Builder *b, Instance *instance) {
   char *name = arena_strdup(b->arena, chosen->block->name);
   for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
   chosen->component = arena_printf(b->arena, "%s_%d", name, ++b->instances);
-  if (b->training) {
+  if (b->training && !diag_is_again(b->diag, chosen->loc)) {
     diag_warning(b->diag, chosen->loc, "this %s has no name; its parameters are called '%s.…'",
                  chosen->block->name, block_path(b, chosen));
     diag_note(b->diag, chosen->loc, "name it: %s(..., name=\"...\")", chosen->block->name);

@@ -8,10 +8,10 @@ Loc builder_site(const Builder *b, Loc loc) {
   return b->frame && b->frame->is_std ? b->frame->site : loc;
 }
 
-bool builder_write(Builder *b, const char *name, bool is_operator) {
-  if (b->written.name) return false;
-  b->written = (Written){name, is_operator};
-  return true;
+Written builder_write(Builder *b, const char *name, bool is_operator) {
+  Written before = b->written;
+  if (!before.name) b->written = (Written){name, is_operator};
+  return before;
 }
 
 Region builder_open_region(Builder *b, RegionPolicy policy) {
@@ -19,13 +19,6 @@ Region builder_open_region(Builder *b, RegionPolicy policy) {
   if ((before.number == 0 || policy != REGION_SETTING) && b->regions < REGION_MOST)
     b->region = (Region){++b->regions, policy};
   return before;
-}
-
-static bool was_reported(Builder *b, Loc loc) {
-  for (int i = 0; i < b->reported.count; i++)
-    if (memcmp(&b->reported.at[i], &loc, sizeof loc) == 0) return true;
-  VEC_PUSH(b->arena, b->reported, loc);
-  return false;
 }
 
 static const char *definition_kind(const Ast *definition) {
@@ -102,7 +95,7 @@ bool builder_fail(Builder *b, Loc loc, const char *format, ...) {
   Loc site = builder_site(b, loc);
   bool is_about_shapes = b->is_about_shapes;
   b->is_about_shapes = false;
-  if (was_reported(b, site)) return false;
+  if (!locs_add(b->arena, &b->reported, site)) return false;
   va_list args;
   va_start(args, format);
   char *message = arena_vprintf(b->arena, format, args);

@@ -226,7 +226,7 @@ typedef struct Builder {
   VEC(const Ast *) evaluated;  /* metrics of the train graph that only evaluations have */
   Loc rule_loc[RECIPE_RULES];  /* of `best = max(...)` and the like (recipe_rule.c); or nowhere */
   VEC(Loc) source_locs;        /* of program->sources: where the last transform stands */
-  VEC(Loc) reported;           /* one error for each place: unrolling repeats statements */
+  Locs reported;               /* one error for each place: unrolling repeats statements */
   VEC(Width) widths;
   VEC(QuantRule) quantized;
   bool quantize_begins, quantize_observes; /* something is rounded from a step on, or observed until one */
@@ -235,7 +235,7 @@ typedef struct Builder {
   int tap_count;
   const Node *about[2];        /* operands of the error that comes next */
   bool is_about_shapes;
-  VEC(Loc) warned;     /* … and one warning (warn.c) */
+  Locs warned;         /* … and one warning (warn.c) */
   struct Watch *watch; /* an editor's (watch.h); NULL: nobody's */
 } Builder;
 
@@ -252,9 +252,9 @@ void builder_note(Builder *b, Loc loc, const char *format, ...)
 /* Before a builder_fail about shapes or types: the operands, or NULL. Its notes then say which layer
  * is at work and how the operands came to be what they are. */
 void builder_about(Builder *b, const Node *x, const Node *y);
-/* What the user calls begins, unless it is a part of something that he called. Is it that? Then it must end, too:
- * b->written.name = NULL. */
-bool builder_write(Builder *b, const char *name, bool is_operator);
+/* What the user calls begins, unless it is a part of something that he called. At its end b->written is the
+ * result again, what it was before. */
+Written builder_write(Builder *b, const char *name, bool is_operator);
 Loc builder_site(const Builder *b, Loc loc);          /* the place for nodes caused at loc */
 Variable *builder_find(Builder *b, const char *name); /* variable or top-level name */
 /* the same for a dimension in a signature: a top-level function, block, model or data block is no

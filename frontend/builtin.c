@@ -96,9 +96,9 @@ Value builtin_call(Builder *b, const Builtin *builtin, Loc loc, const Arguments 
   Call call = {b, builtin, loc, values, locs, count};
   const char *function = b->function;
   if (!function) b->function = builtin->name;
-  bool is_outermost = builder_write(b, builtin->name, false);
+  Written before = builder_write(b, builtin->name, false);
   Value result = builtin->run(&call);
-  if (is_outermost) b->written.name = NULL;
+  b->written = before;
   b->function = function;
   return result;
 }

@@ -255,7 +255,7 @@ static Value call_function(Builder *b, const Ast *fn, const Scope *scope, Loc lo
     b->function = fn->name;
     b->is_std_function = frame.is_std;
   }
-  bool is_outermost = frame.is_std && builder_write(b, fn->name, false);
+  Written before = frame.is_std ? builder_write(b, fn->name, false) : b->written;
   Value result = value_error();
   int errors = b->diag->errors;
   if (call_bind(b, list, values, locs)) {
@@ -270,7 +270,7 @@ static Value call_function(Builder *b, const Ast *fn, const Scope *scope, Loc lo
   }
   b->function = function;
   b->is_std_function = is_std;
-  if (is_outermost) b->written.name = NULL;
+  b->written = before;
   call_leave(b);
   if (b->frame) b->frame->flops += frame.flops;
   if (frame.is_std && list->count) warn_scores(b, fn->name, &values[0], loc);

@@ -49,9 +49,7 @@ void warn_scores(Builder *b, const char *function, const Value *scores, Loc loc)
   const char *by = made_by(scores->node);
   for (size_t i = 0; by && i < sizeof unfit / sizeof *unfit; i++) {
     if (strcmp(unfit[i].loss, function) != 0 || strcmp(unfit[i].made_by, by) != 0) continue;
-    for (int k = 0; k < b->warned.count; k++)
-      if (memcmp(&b->warned.at[k], &loc, sizeof loc) == 0) return;
-    VEC_PUSH(b->arena, b->warned, loc);
+    if (!locs_add(b->arena, &b->warned, loc)) return;
     diag_warning(b->diag, loc, "%s", unfit[i].advice);
     diag_note(b->diag, scores->node->origin.loc, "the %s is computed here", by);
   }
@@ -82,10 +80,6 @@ static bool is_told_of(const Builder *b, Loc loc) {
   return false;
 }
 
-static bool is_at_place(Loc a, Loc b) {
-  return a.file == b.file && a.line == b.line && a.column == b.column;
-}
-
 /* One warning for all of a place that have the same fault: those of one layer, or of all rounds of
  * a repeat. */
 static void warn_of_place(Builder *b, Node *const *params, const bool *is_told, int count,
@@ -93,9 +87,9 @@ static void warn_of_place(Builder *b, Node *const *params, const bool *is_told, 
   const char *names = "";
   int told = 0, all = 0;
   for (int i = first; i < count; i++)
-    all += is_told[i] && is_at_place(params[i]->origin.loc, params[first]->origin.loc);
+    all += is_told[i] && loc_equal(params[i]->origin.loc, params[first]->origin.loc);
   for (int i = first; i < count && told < 3; i++) {
-    if (!is_told[i] || !is_at_place(params[i]->origin.loc, params[first]->origin.loc)) continue;
+    if (!is_told[i] || !loc_equal(params[i]->origin.loc, params[first]->origin.loc)) continue;
     bool is_last = told == all - 1;
     names = arena_printf(b->arena, "%s%s'%s'", names,
                          !told     ? ""
@@ -114,7 +108,7 @@ static void warn_each(Builder *b, Node *const *params, bool *is_told, int count,
     if (!is_told[i]) continue;
     warn_of_place(b, params, is_told, count, i, one, many);
     for (int k = count - 1; k >= i; k--)
-      if (is_at_place(params[k]->origin.loc, params[i]->origin.loc)) is_told[k] = false;
+      if (loc_equal(params[k]->origin.loc, params[i]->origin.loc)) is_told[k] = false;
   }
 }
 

@@ -59,7 +59,7 @@ static const char *made_text(Arena *arena, const Analysis *analysis, Loc loc) {
   int64_t parameters = 0, flops = 0;
   for (int i = 0; i < program->layers.count; i++) {
     const Layer *layer = &program->layers.at[i];
-    if (memcmp(&layer->loc, &loc, sizeof loc) != 0) continue;
+    if (!loc_equal(layer->loc, loc)) continue;
     if (!first) first = layer;
     count++;
     flops += layer->flops;

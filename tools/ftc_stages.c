@@ -28,13 +28,12 @@ static bool run_quietly(Program *program, Diag *diag, const PassOptions *options
   unseen.observe = NULL;
   char *said = NULL;
   size_t count = 0;
-  int warnings = diag->warnings, repeated = diag->repeated;
+  int warnings = diag->warnings;
   FILE *out = diag->out, *memory = open_memstream(&said, &count);
   if (memory) diag->out = memory;
   bool good = passes_run(program, diag, &unseen, for_gpu);
   diag->out = out;
   diag->warnings = warnings;
-  diag->repeated = repeated;
   if (memory) fclose(memory);
   if (said && diag->errors) fputs(said, out);
   free(said);

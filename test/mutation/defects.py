@@ -494,11 +494,12 @@ defect("take-each-sum", "frontend/std/nn.ft", "sum(where(numbers == places, rows
 defect("output-of-none", "plan/plan_check.c", "if (!shape_elements(&output->type.shape)) continue;", "", "py test/e2e/limits.py")
 
 # ── messages about what was called: frontend/builder.c, tensor.c ──
-defect("written-outermost", "frontend/builder.c", "if (b->written.name) return false;\n", "", "lit mistakes/names.test")
+defect("written-outermost", "frontend/builder.c", "if (!before.name) b->written", "b->written", "lit mistakes/names.test")
 defect("written-operation", "frontend/tensor.c", "return name ? arena_printf(", "return name && b->written.is_operator ? arena_printf(", "lit mistakes/names.test")
 
 # ── warnings of one place: base/diag.c ──
-defect("diag-told", "base/diag.c", "if (told->format == format && told->loc.file", "if (told->loc.file", "lit mistakes/warnings.test")
+defect("diag-again", "base/diag.c", "  diag->repeated++;\n  return true;", "  return true;", "lit mistakes/warnings.test")
+defect("loc-column", "base/diag.h", "a.line == b.line && a.column == b.column", "a.line == b.line", "lit mistakes/warnings.test")
 
 # ── values that are computed at many places: passes/fuse_unit.c ──
 defect("fuse-places", "passes/fuse_unit.c", "if (cone->nodes > PULLED_MOST || !is_first_pull(walk, node, index)) return;", "if (cone->nodes > PULLED_MOST || !is_first_pull(walk, node, 0)) return;", "lit passes/fuse.ftir")
