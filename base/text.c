@@ -223,6 +223,17 @@ void text_append_json(Text *text, const char *value) {
   text_append(text, "\"", 1);
 }
 
+void text_append_shell(Text *text, const char *word) {
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.+-/:%=,@";
+  if (*word && word[strspn(word, plain)] == 0) {
+    text_append(text, word, strlen(word));
+    return;
+  }
+  text_append(text, "'", 1);
+  for (; *word; word++) text_append(text, *word == '\'' ? "'\\''" : word, *word == '\'' ? 4 : 1);
+  text_append(text, "'", 1);
+}
+
 const char *text_bytes(int64_t bytes, char buffer[32]) {
   static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = (double)bytes;

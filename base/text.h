@@ -52,6 +52,8 @@ bool text_has_word(const char *list, const char *word);
 bool text_is_one_of(const char *word, const char *const *list); /* which ends with NULL */
 /* As a string of JSON, with its quotes. */
 void text_append_json(Text *text, const char *value);
+/* As one word of a shell's command line, in quotes where it needs them. */
+void text_append_shell(Text *text, const char *word);
 /* With the fewest digits that read back as this number: 0.1, 1e-05. */
 void text_append_shortest(Text *text, double value);
 /* "1.50 MiB", into the caller's buffer, which it returns. */

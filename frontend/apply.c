@@ -334,6 +334,7 @@ static bool read_choices_of(Applying *a, Diag *diag, const FrontendOptions *opti
       defines[with->define_count++] = choices[i];
     } else if ((edit->setting = setting_find_short(edit->name, key, sizeof key)) >= 0) {
       edit->name = arena_strdup(a->arena, key);
+      edit->value = setting_off(edit->setting, edit->value);
       edit->loc = a->before.settings[edit->setting].loc;
       sets[with->set_count++] = arena_printf(a->arena, "%s=%s", key, edit->value);
     } else {

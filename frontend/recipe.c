@@ -282,7 +282,7 @@ static bool command_line(Builder *b, const FrontendOptions *options) {
       else
         diag_error(b->diag, nowhere, "--set: unknown setting '%s'%s", key, hint);
       fine = false;
-    } else if (!setting_set(b->arena, b->program->settings, index, value, &why)) {
+    } else if (!setting_set(b->arena, b->program->settings, index, setting_off(index, value), &why)) {
       diag_error(b->diag, nowhere, "--set %s: %s", options->sets[i], why);
       fine = false;
     } else { /* what the file says of it is no longer the place of a mistake */

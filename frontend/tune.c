@@ -70,6 +70,17 @@ static const char *number_as_text(Arena *arena, double value) {
   return copy;
 }
 
+static bool is_choice_word(const char *text) {
+  size_t length = 0;
+  while (isalnum((unsigned char)text[length]) || (text[length] && strchr("_.+-/:%", text[length]))) length++;
+  return length && !text[length];
+}
+
+/* As --space has it: in quotes, unless it is a word. */
+static const char *choice_as_flag(Arena *arena, const char *value) {
+  return is_choice_word(value) ? value : arena_printf(arena, "\"%s\"", value);
+}
+
 /* One of [ … ]; NULL: it cannot be one. */
 static const char *choice_as_text(Arena *arena, const Ast *ast) {
   double number;
@@ -81,11 +92,11 @@ static const char *choice_as_text(Arena *arena, const Ast *ast) {
   if (tune_number(ast, &number)) return number_as_text(arena, number);
   bool is_word = ast->kind == AST_NAME || ast->kind == AST_STRING || ast->kind == AST_BOOL ||
                  ast->kind == AST_NONE;
-  const char *text = ast->kind == AST_STRING ? ast->name : is_word ? ast_to_text(arena, ast) : "";
-  size_t length = strlen(text);
-  for (size_t i = 0; i < length; i++)
-    if (!isalnum((unsigned char)text[i]) && !strchr("_.+-/:%", text[i])) return NULL;
-  return length && length <= VALUE_LETTERS ? text : NULL;
+  if (!is_word) return NULL;
+  const char *text = ast->kind == AST_STRING ? ast->name : ast_to_text(arena, ast);
+  for (const unsigned char *at = (const unsigned char *)text; *at; at++)
+    if (*at < ' ' || *at == 0x7f || *at == '"') return NULL;
+  return strlen(text) <= VALUE_LETTERS ? text : NULL;
 }
 
 /* ── dimensions ───────────────────────────────────────────────────────────────────────────── */
@@ -163,14 +174,15 @@ static bool read_choices(TuneBlock *t, const Ast *list, Dimension *dim, const ch
     const char *value = choice_as_text(t->b->arena, kid);
     if (!value)
       return builder_fail(t->b, kid->loc,
-                          "a value to choose is a number, a word or a string of letters, digits "
-                          "and _ . + - / : %%");
+                          "a value to choose is a number, a word or a string of at most %d letters "
+                          "without quotes and control characters",
+                          VALUE_LETTERS);
     for (int k = 0; k < dim->values.count; k++)
       if (strcmp(dim->values.at[k], value) == 0)
         return builder_fail(t->b, kid->loc, "%s is there twice; leave one of them out", value);
     if (!value_fits(t, dim, value, kid->loc)) return false;
     VEC_PUSH(t->b->arena, dim->values, value);
-    *text = arena_printf(t->b->arena, "%s%s%s", *text, i ? ", " : "", value);
+    *text = arena_printf(t->b->arena, "%s%s%s", *text, i ? ", " : "", choice_as_flag(t->b->arena, value));
   }
   *text = arena_printf(t->b->arena, "%s]", *text);
   return true;
@@ -255,7 +267,7 @@ static bool read_condition(TuneBlock *t, const Ast *only, const char **text) {
     if (!is_one)
       return builder_fail(t->b, values->kid[i]->loc, "this is no value of '%s'%s", of->name,
                           builder_hint(t->b, value ? value : "", of->values.at, of->values.count));
-    *text = arena_printf(t->b->arena, "%s%c%s", *text, i ? '|' : '=', value);
+    *text = arena_printf(t->b->arena, "%s%c%s", *text, i ? '|' : '=', choice_as_flag(t->b->arena, value));
   }
   return true;
 }

@@ -55,6 +55,8 @@ void setting_hint(const char *key, char *out, size_t size);
 /* The setting belongs to another that is off, and does nothing: an example that switches that one on,
  * "train.prune=magnitude"; else NULL. */
 const char *setting_needs(const SettingValue *values, int index);
+/* A value behind --set, where `none` switches off what the setting is for, as in a file: then the value that does so, "" or "0". */
+const char *setting_off(int index, const char *value);
 /* Parses `value` for setting `index`; false and *why if it does not fit the kind. */
 bool setting_set(Arena *arena, SettingValue *values, int index, const char *value,
                  const char **why);

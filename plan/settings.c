@@ -336,6 +336,16 @@ bool setting_set(Arena *arena, SettingValue *values, int index, const char *valu
   return is_good;
 }
 
+const char *setting_off(int index, const char *value) {
+  static const char *const numbers[] = {"train.clip", "train.clip_value", "train.ema", "train.max_time", "train.eval.every"};
+  const SettingInfo *info = &setting_info[index];
+  if (strcmp(value, "none") != 0) return value;
+  if (info->kind == SET_STR) return *info->otherwise ? value : "";
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (!strcmp(numbers[i], info->key)) return "0";
+  return value;
+}
+
 SettingValue *settings_new(Arena *arena) {
   SettingValue *values = ARENA_ARRAY(arena, SettingValue, COUNT);
   for (int i = 0; i < COUNT; i++) {

@@ -39,7 +39,8 @@ bool tuned_takes(const Tuned *tuned, Arena *arena, SettingValue *values, const c
   HyperValue read;
   bool is_hyper = tuned->setting < 0;
   const char *reason = is_hyper ? hyper_refusal(tuned->type) : "";
-  if (is_hyper ? hyper_read(tuned->type, value, &read) : setting_set(arena, values, tuned->setting, value, &reason))
+  if (is_hyper ? hyper_read(tuned->type, value, &read)
+               : setting_set(arena, values, tuned->setting, setting_off(tuned->setting, value), &reason))
     return true;
   snprintf(why, TUNED_WHY, "%s '%s' cannot be %s: %s", is_hyper ? "hyper" : "setting", tuned->key, value, reason);
   return false;

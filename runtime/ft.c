@@ -110,7 +110,7 @@ static Status set(FtModel *model, const char *key, const char *value) {
     return status_fail(STATUS_USER, "%s is compiled in and cannot be set", key);
   const char *needs = setting_needs(model->artifact->plan->settings, index);
   if (needs) return status_fail(STATUS_USER, "%s belongs to %s or the like, without which the model was compiled", key, needs);
-  if (!setting_set(model->artifact->arena, model->artifact->plan->settings, index, value, &why))
+  if (!setting_set(model->artifact->arena, model->artifact->plan->settings, index, setting_off(index, value), &why))
     return status_fail(STATUS_USER, "%s: %s", key, why);
   model->has_settings = false;
   return STATUS_OK;

@@ -36,7 +36,7 @@ Status train_set(Plan *plan, const char *assignment) {
   } else if (setting_info[index].when == WHEN_DERIVED) {
     status = status_fail(STATUS_USER, "--set %s: %s is computed when the training starts",
                          assignment, key);
-  } else if (!setting_set(plan->arena, plan->settings, index, equals + 1, &why)) {
+  } else if (!setting_set(plan->arena, plan->settings, index, setting_off(index, equals + 1), &why)) {
     status = status_fail(STATUS_USER, "--set %s: %s", assignment, why ? why : "a wrong value");
   } else {
     plan->settings[index].is_users = true;

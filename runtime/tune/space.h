@@ -6,6 +6,7 @@
  *   layers=int(1, 8)           a whole number, both ends included; int(1, 8, step=2); log_int(16, 1024)
  *   hidden=[64, 128, 256]      one of these, in order if all are numbers
  *   optimizer=[adamw, sgd]     one of these words
+ *   quantize=[none, "*=w8a8"]  or texts, in quotes where they have other letters than a-z, 0-9 and _ . + - / : %
  *   momentum=range(0, 0.99) if optimizer=sgd        only where another one is that; sgd|lion: one of both
  *
  * A point has a double for each dimension: the number, or which choice (from 0); NAN where the condition
@@ -67,7 +68,9 @@ void space_from_unit(const Space *space, const double *unit, double *point);
 bool space_is_same(const Space *space, const double *a, const double *b);
 /* As --set and -D take it: "0.003", "128", "adamw". Numbers are the shortest that read back as they are. */
 void dim_print(const Dim *dim, double value, Text *out);
-/* The other way; false: no value of it. */
+/* As a line for people has it: texts as --space takes them, in quotes. */
+void dim_show(const Dim *dim, double value, Text *out);
+/* The other way of dim_print; false: no value of it. */
 bool dim_read(const Dim *dim, const char *text, double *value);
 /* The dimension as it was written, brought into one form: what a study's journal keeps. */
 void dim_describe(const Space *space, int dim, Text *out);

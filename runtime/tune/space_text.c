@@ -35,6 +35,37 @@ static size_t take_space_word(Scan *scan, const char **word) {
   return (size_t)(scan->at - *word);
 }
 
+/* One of [ … ]: such a word, or any text in quotes. False: wrong says why. */
+static bool take_choice(Scan *scan, const char **word, size_t *length, const char **wrong) {
+  skip_blanks(scan);
+  char quote = *scan->at;
+  if (quote != '"' && quote != '\'') {
+    *length = take_space_word(scan, word);
+    *wrong = "expected values with commas between them, and ] behind them; a text of other letters than a-z, 0-9 and _ . + - / : % is "
+             "written in quotes";
+    return *length > 0;
+  }
+  *word = ++scan->at;
+  while (*scan->at && *scan->at != quote) {
+    unsigned char letter = (unsigned char)*scan->at++;
+    *wrong = "a text in quotes has no control characters and no quotes in it";
+    if (letter < ' ' || letter == 0x7f || letter == '"') return false;
+  }
+  *length = (size_t)(scan->at - *word);
+  *wrong = "a text has no quote at its end";
+  if (*scan->at != quote) return false;
+  scan->at++;
+  return true;
+}
+
+/* The other way. */
+static void append_choice(const char *choice, Text *out) {
+  Scan scan = {choice, choice};
+  const char *word;
+  bool is_word = take_space_word(&scan, &word) && !*scan.at && word == choice;
+  text_printf(out, is_word ? "%s" : "\"%s\"", choice);
+}
+
 static bool take_space_number(Scan *scan, double *value) {
   skip_blanks(scan);
   char *end;
@@ -88,9 +119,9 @@ static Status parse_choices(Scan *scan, Dim *dim) {
   dim->choice = calloc(SPACE_MOST_CHOICES, sizeof *dim->choice);
   if (!dim->choice) return status_fail(STATUS_FAULT, "out of memory");
   do {
-    const char *word;
-    size_t length = take_space_word(scan, &word);
-    if (!length) return wrong(scan, "expected values with commas between them, and ] behind them");
+    const char *word, *why;
+    size_t length;
+    if (!take_choice(scan, &word, &length, &why)) return wrong(scan, why);
     if (length >= SPACE_NAME) return wrong(scan, "a value is longer than 95 letters");
     if (dim->choice_count == SPACE_MOST_CHOICES) return wrong(scan, "at most 64 values");
     memcpy(dim->choice[dim->choice_count], word, length);
@@ -126,9 +157,10 @@ static Status parse_condition(const Space *space, Scan *scan, Dim *dim) {
   do {
     double value;
     char text[SPACE_NAME];
-    length = take_space_word(scan, &word);
+    const char *why;
+    if (!take_choice(scan, &word, &length, &why)) return wrong(scan, "expected `if NAME=VALUE`");
     snprintf(text, sizeof text, "%.*s", (int)length, word);
-    if (!length || !dim_read(parent, text, &value))
+    if (!dim_read(parent, text, &value))
       return wrong(scan, "the condition names a value that its dimension does not have");
     dim->parent_choices |= (uint64_t)1 << (int)value;
   } while (take_sign(scan, '|'));
@@ -183,6 +215,13 @@ void dim_print(const Dim *dim, double value, Text *out) {
     text_append_shortest(out, value);
 }
 
+void dim_show(const Dim *dim, double value, Text *out) {
+  if (dim->kind == DIM_CHOICE)
+    append_choice(dim->choice[(int)value], out);
+  else
+    dim_print(dim, value, out);
+}
+
 bool dim_read(const Dim *dim, const char *text, double *value) {
   if (dim->kind == DIM_CHOICE) {
     for (int i = 0; i < dim->choice_count; i++)
@@ -199,8 +238,10 @@ void dim_describe(const Space *space, int dim, Text *out) {
   const Dim *d = &space->dim[dim];
   text_printf(out, "%s=", d->name);
   if (d->kind == DIM_CHOICE) {
-    for (int i = 0; i < d->choice_count; i++)
-      text_printf(out, "%s%s", i ? ", " : "[", d->choice[i]);
+    for (int i = 0; i < d->choice_count; i++) {
+      text_printf(out, i ? ", " : "[");
+      append_choice(d->choice[i], out);
+    }
     text_printf(out, "]");
   } else {
     text_printf(out, "%s(",
@@ -222,7 +263,8 @@ void dim_describe(const Space *space, int dim, Text *out) {
   char sign = '=';
   for (int i = 0; i < parent->choice_count; i++)
     if (d->parent_choices >> i & 1) {
-      text_printf(out, "%c%s", sign, parent->choice[i]);
+      text_printf(out, "%c", sign);
+      append_choice(parent->choice[i], out);
       sign = '|';
     }
 }

@@ -115,7 +115,7 @@ void study_print_point(const Space *space, const double *point, Text *out) {
   for (int i = 0; i < space->count; i++) {
     if (isnan(point[i])) continue;
     Text value = {0};
-    dim_print(&space->dim[i], point[i], &value);
+    dim_show(&space->dim[i], point[i], &value);
     text_printf(out, "%s%s=%s", out->count ? " " : "", space->dim[i].name, text_cstr(&value));
     text_free(&value);
   }

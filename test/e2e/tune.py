@@ -147,6 +147,35 @@ class Tune(support.Case):
         self.tune(model="m.ft")
         self.assertEqual(len(self.ends()[1]), 2)
 
+    def test_texts_and_none(self):
+        """Texts in quotes and none are choices, on the command line and in the file; the line that trains the best is one of a shell."""
+        dims = ["quantize=[none, \"*=w8a8\", 'a=w4 b=w8']", 'clip=[none, 1] if quantize="a=w4 b=w8"', "log.csv=[none] if quantize=none"]
+        done = self.tune(*[word for dim in dims for word in ("--space", dim)], "--sampler", "grid", "--trials", "9", "--goal", "max(valid.loss)", model="m.ft").stdout
+        begun, ends = self.ends()
+        self.assertEqual(self.journal()[0]["space"], ['quantize=[none, "*=w8a8", "a=w4 b=w8"]', 'clip=[none, 1] if quantize="a=w4 b=w8"', "log.csv=[none] if quantize=none"])
+        self.assertEqual({line["end"] for line in ends.values()}, {"complete"})
+        self.assertEqual(sorted((start["quantize"], start.get("clip")) for start in begun.values()),
+                         [("*=w8a8", None), ("a=w4 b=w8", "1"), ("a=w4 b=w8", "none"), ("none", None)])
+        values = {(start["quantize"], start.get("clip")): ends[number]["value"] for number, start in begun.items()}
+        plain = ["--threads", "1", "--set", "train.checkpoint.dir=none", "--log-jsonl", "log.jsonl"]
+        support.run("ftrun", "m.ft", *plain, cwd=self.folder)
+        loss = [line["loss"] for line in support.read_jsonl(self.path("log.jsonl")) if line.get("eval")][-1]
+        self.assertEqual(values["none", None], loss, "none is what the file has without it")
+        self.assertEqual(len(set(values.values())), 4)
+        best = max(values, key=values.get)
+        self.assertIn("quantize=" + (best[0] if best[0] == "none" else f'"{best[0]}"'), done)
+        command = done.splitlines()[-1]
+        subprocess.run(["sh", "-c", command.replace("ftrun", os.path.join(support.BUILD, "bin", "ftrun"), 1) + " --log-jsonl best.jsonl"], cwd=self.folder, check=True,
+                       stdout=subprocess.DEVNULL)
+        self.assertEqual([line["loss"] for line in support.read_jsonl(self.path("best.jsonl")) if line.get("eval")][-1], values[best])
+        with open(self.path("m.ft"), "a") as file:
+            file.write('hyper _kind = "a" // meant\ntune { quantize = [none, "*=w8a8"]; _kind = ["a b", ""] if quantize = "*=w8a8"; clip = [none, 1] }\n')
+        self.assertIn('  --space quantize=[none, "*=w8a8"]\n  --space _kind=["a b", ""] if quantize="*=w8a8"\n  --space clip=[none, 1]\n',
+                      support.run("ftc", "m.ft", "--hypers", cwd=self.folder).stdout)
+        done = self.tune("--sampler", "grid", "--trials", "9", "--study", "block", "--apply", model="m.ft").stdout
+        self.assertEqual(len(self.ends("block")[1]), 6)
+        self.assertIn("m.ft: train.clip ", done)
+
     def test_conditions(self):
         self.tune("--space", "schedule=[constant, cosine]", "--space", "schedule.warmup=int(1, 9) if schedule=cosine", "--trials", "8",
                   "--sampler", "random", model="m.ft")

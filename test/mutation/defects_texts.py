@@ -55,3 +55,5 @@ defect("rounded-row-tiny", "kernels/rounded_x86.c", "if (exponent < -119) expone
 defect("rounded-row-small", "kernels/rounded_x86.c", "&& !is_whole && !has_small(a, p->k);", "&& !is_whole;", R)
 defect("rounded-row-batch", "kernels/rounded_x86.c", "if (item.batch != batch) {", "if (batch < 0) {", R)
 defect("rounded-row-nan", "kernels/rounded_x86.c", "if (exponent > 128) return false;", "if (exponent > 128) exponent = 128;", R)
+defect("tune-choice-quotes", "runtime/tune/space_text.c", 'text_printf(out, is_word ? "%s"', 'text_printf(out, true ? "%s"', "unit runtime_tune")
+defect("tune-choice-none", "plan/settings.c", 'return *info->otherwise ? value : "";', "return value;", "py test/e2e/tune.py")

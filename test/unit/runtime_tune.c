@@ -26,9 +26,11 @@ static void spaces_read_back(void **state) {
                                       "width=log_int(16, 1024)",
                                       "hidden=[64, 128, 256]",
                                       "optimizer=[adamw, sgd, lion]",
-                                      "momentum=range(0, 0.99) if optimizer=sgd|lion"};
+                                      "momentum=range(0, 0.99) if optimizer=sgd|lion",
+                                      "quantize=[none, \"*=w8a8\", \"fc*=w4 a b\", \"\"]",
+                                      "seed=int(1, 3) if quantize=none|\"fc*=w4 a b\"|\"\""};
   Space space = {0};
-  for (int i = 0; i < 9; i++) {
+  for (int i = 0; i < 11; i++) {
     Text out = {0};
     add(&space, texts[i]);
     dim_describe(&space, i, &out);
@@ -60,6 +62,12 @@ static void spaces_refuse(void **state) {
                                       "a=[1, 1]",
                                       "a=[1, 2",
                                       "a=[1,2] 3",
+                                      "a=[*]",
+                                      "a=[\"*]",
+                                      "a=['\"']",
+                                      "a=[\"a\tb\"]",
+                                      "a=[x, 'x']",
+                                      "a=[\"x\"y]",
                                       "b=range(0, 1) if c=1",
                                       "first=range(0, 1)",
                                       "b=range(0, 1) if first=9",
@@ -85,7 +93,7 @@ static void units_read_back(void **state) {
   add(&space, "b=int(-3, 12)");
   add(&space, "c=log_int(1, 1000)");
   add(&space, "d=range(0, 1, step=0.3)");
-  add(&space, "e=[x, y, z]");
+  add(&space, "e=[x, 'y *', z]");
   add(&space, "f=range(-0.2, 0.7, step=0.1)"); /* 9 steps of 0.1 in binary lead beyond 0.7 */
   Random random = random_new(1, 2, 3);
   for (int i = 0; i < 2000; i++) {
