@@ -161,7 +161,10 @@ static int number_of_param(const Program *program, const char *name, int otherwi
 
 /* Initial values go with the order of the program, not with how the recipe has placed params. */
 static void sort_params(const Program *program, PlanTensor *params, int count) {
-  for (int i = 0; i < count; i++) params[i].stream = number_of_param(program, params[i].name, i);
+  for (int i = 0; i < count; i++) {
+    params[i].stream = number_of_param(program, params[i].name, i);
+    for (int k = 0; k < program->outputs.count; k++) params[i].is_output |= !strcmp(program->outputs.at[k], params[i].name);
+  }
   if (count) qsort(params, (size_t)count, sizeof *params, lower_by_offset);
 }
 

@@ -531,6 +531,8 @@ bool recipe_check_groups(Builder *b);
 /* Where channels are pruned, those of the last layers are the outputs of the model. They are not pruned, which is told,
  * but where `on` names them. */
 bool recipe_prune_outputs(Builder *b, Graph *graph);
+/* Notes those layers of the training graph in the program, for whoever prunes channels of what is compiled. */
+void recipe_note_outputs(Builder *b, const Graph *graph);
 /* structure=head and layer: which elements are units, and of which parameters (recipe_prune_parts.c). */
 bool recipe_prune_parts(Builder *b, Graph *graph);
 /* With both graphs: do train.checkpoint.best and a plateau's metric name what evaluations give?

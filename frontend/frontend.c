@@ -424,6 +424,7 @@ static bool build_graphs(Builder *b, const Ast *model) {
   b->program->products->arena = b->arena;
   b->program->train = build_graph(b, model, true);
   if (!b->program->train || !statistics_check(b) || !recipe_check_groups(b) || !widths_check(b) || !quantize_check(b) || !quantize_check_switches(b)) return false;
+  recipe_note_outputs(b, b->program->train);
   Declared *train = b->declared.at;
   int train_count = b->declared.count;
   b->declared.at = NULL;

@@ -104,6 +104,7 @@ typedef struct Program {
   VEC(DataSource) sources;
   VEC(Layer) layers;
   VEC(const char *) params; /* of a stage: the names of those of the whole program, in its order */
+  VEC(const char *) outputs; /* params: matrices whose channels are, through no other one, outputs of the model */
   VEC(Hyper) hypers;
   VEC(Preset) presets;
   VEC(TuneLine) tune; /* what the tune block says */

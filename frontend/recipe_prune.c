@@ -128,6 +128,12 @@ static bool *find_outputs(Arena *arena, const Graph *graph) {
   return outputs;
 }
 
+void recipe_note_outputs(Builder *b, const Graph *graph) {
+  const bool *outputs = find_outputs(b->arena, graph);
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (outputs[i]) VEC_PUSH(b->arena, b->program->outputs, node_str(graph->nodes.at[i], ATTR_NAME));
+}
+
 /* Those that are pruned by the units of `leader`: itself, its bias. */
 static void drop_pruned(Graph *graph, const Node *leader) {
   const char *name = node_str(leader, ATTR_NAME);

@@ -149,6 +149,7 @@ typedef struct {
   int64_t shared;  /* params: so many ranks have a part of it each (part_elements), of the elements
                       in the order of memory; 0: all of it lies there */
   int64_t rests;   /* params: the least StepForm.resting in which it does not train; 0: it always does */
+  bool is_output;  /* params: a matrix whose channels are, through no other one, outputs of the model: its classes, pixels or words */
   PlanCut cut;     /* params: type is that of a rank's part of it, which is cut out of the whole */
   Init init;       /* params and states */
   bool is_needed_for_predict; /* inputs: some output depends on it */

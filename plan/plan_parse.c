@@ -299,6 +299,7 @@ static bool read_tensor(Parser *p, TensorKind kind, int index, PlanTensor *out) 
   if (kind == KIND_PARAM && words_take(&p->words, "rests") &&
       !words_integer(&p->words, "the group", 1, PLAN_MOST_RESTS, &out->rests))
     return false;
+  out->is_output = kind == KIND_PARAM && words_take(&p->words, "outputs");
   Type held = plan_held(out);
   if (!fits(p, out->place, out->offset, &held)) return false;
   out->is_needed_for_predict = words_take(&p->words, "predict");

@@ -190,6 +190,7 @@ static void print_tensor(Text *out, const Plan *plan, const char *word, const Pl
   if (tensor->cut.ranks) print_cut(out, &tensor->cut, &tensor->type.shape);
   if (tensor->shared) text_printf(out, " shared %" PRId64, tensor->shared);
   if (tensor->rests) text_printf(out, " rests %" PRId64, tensor->rests);
+  if (tensor->is_output) text_printf(out, " outputs");
   if (tensor->is_needed_for_predict) text_printf(out, " predict");
   if (tensor->below) text_printf(out, " below %" PRId64, tensor->below);
   if (!tensor->below && !strcmp(word, "input") && plan_takes_bound(tensor))

@@ -92,10 +92,29 @@ static int by_place_in_program(const void *a, const void *b) {
   return (x->stream > y->stream) - (x->stream < y->stream);
 }
 
-static bool is_meant(const SensitivityOptions *options, const char *name) {
+/* The channels of the last layer are what the model says, and stay, unless --on names them. */
+static bool is_meant(const Scan *scan, const PlanTensor *param) {
+  const SensitivityOptions *options = scan->options;
   for (int i = 0; i < options->on_count; i++)
-    if (fnmatch(options->on[i], name, 0) == 0) return true;
-  return !options->on_count;
+    if (fnmatch(options->on[i], param->name, 0) == 0) return true;
+  return !options->on_count && !(param->is_output && scan->structure.kind == PRUNE_CHANNEL);
+}
+
+static Status check_scanned(const Scan *scan) {
+  const Plan *plan = exec_plan(scan->exec);
+  bool is_all = scan->options->on_count || scan->structure.kind != PRUNE_CHANNEL;
+  Text outputs = {0};
+  for (int i = 0; i < plan->params.count && !is_all; i++)
+    if (plan->params.at[i].is_output) text_printf(&outputs, "%s%s", outputs.count ? ", " : "", plan->params.at[i].name);
+  Status status = STATUS_OK;
+  if (!scan->scanned.count && outputs.count)
+    status = status_fail(STATUS_USER, "--structure channel: there are no channels but those of %s, which are the outputs of the model", text_cstr(&outputs));
+  else if (!scan->scanned.count)
+    status = status_fail(STATUS_USER, "the model has no parameter of two dimensions or more");
+  else if (outputs.count)
+    say_note("the channels of %s are the outputs of the model and stay; --on says which parameters are meant", text_cstr(&outputs));
+  text_free(&outputs);
+  return status;
 }
 
 /* As the model's file has it, in f32. */
@@ -130,7 +149,7 @@ static Status list_scanned(Scan *scan) {
     }
     if (shape->rank < 2 || !shape_elements(shape)) continue;
     last = NULL;
-    if (!is_meant(scan->options, order[i]->name)) continue;
+    if (!is_meant(scan, order[i])) continue;
     STATUS_TRY(take_weight(scan, order[i], &weight));
     Scanned one = {.own = weight, .keep = ARENA_ARRAY(scan->arena, bool, weight.elements)};
     VEC_PUSH(scan->arena, scan->scanned, one);
@@ -143,7 +162,7 @@ static Status list_scanned(Scan *scan) {
       return status_fail(STATUS_USER, "--on %s: no parameter of two dimensions or more has such a name; ftrun info shows them",
                          scan->options->on[i]);
   }
-  return scan->scanned.count ? STATUS_OK : status_fail(STATUS_USER, "the model has no parameter of two dimensions or more");
+  return check_scanned(scan);
 }
 
 static Status scan_open(Scan *scan) {

@@ -59,6 +59,7 @@ class Sensitivity(support.Case):
     def test_prunes_as_a_training(self):
         for structure, shares in (("element", (0.3, 0.85)), ("channel", (0.5, 0.7)), ("4x5", (0.6,)), ("2:4", (0.5,))):
             flags = [] if ":" in structure else ["--sparsity", ",".join(map(str, shares))]
+            flags += [] if structure != "channel" else ["--on", "*.weight"]  # fc2's are the outputs
             _, lines = self.scan("--structure", structure, *flags)
             base, lines = lines[0], [line for line in lines[1:] if line.get("parameter")]
             self.assertEqual([line["parameter"] for line in lines], [name for name in WEIGHTS for _ in shares])
@@ -111,6 +112,20 @@ class Sensitivity(support.Case):
     def test_on(self):
         _, lines = self.scan("--on", "fc1.*", "--on", "fc2.weight", "--sparsity", "0.5")
         self.assertEqual([line["parameter"] for line in lines if line.get("parameter")], WEIGHTS[1:])
+
+    def test_channels_of_the_outputs(self):
+        """They cannot go, so they are no part of the budget; --on takes them all the same."""
+        out, lines = self.scan("--structure", "channel", "--sparsity", "0.5,0.8", "--budget", "0.5")
+        self.assertEqual([line["parameter"] for line in lines if line.get("parameter")], [name for name in WEIGHTS[:2] for _ in "12"])
+        size = sum(support.read_safetensors(self.weights)[name].size for name in WEIGHTS[:2])
+        self.assertEqual({line["elements"] for line in lines if "together" in line}, {size})
+        done = support.run("ftrun", "sensitivity", self.artifact, "--data", self.folder, "--weights", self.weights, "--structure", "channel", "--sparsity", "0.5")
+        self.assertIn("the channels of fc2.weight are the outputs of the model and stay", done.stderr)
+        one = self.compile("""model M(x: f32[B, 3, 6, 6], y: i32[B]) { loss = mean(cross_entropy(Linear(7, name="fc")(flatten(x, from=1)), y)) }
+data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }""", name="one.so")
+        support.run("ftrun", one, "--data", self.folder, "--epochs", "1", "--save", self.path("one.safetensors"))
+        self.fails(1, "no channels but those of fc.weight, which are the outputs", "ftrun", "sensitivity", one, "--data", self.folder, "--weights",
+                   self.path("one.safetensors"), "--structure", "channel")
 
     def test_page(self):
         page = self.path("page.html")

@@ -57,3 +57,4 @@ defect("rounded-row-batch", "kernels/rounded_x86.c", "if (item.batch != batch) {
 defect("rounded-row-nan", "kernels/rounded_x86.c", "if (exponent > 128) return false;", "if (exponent > 128) exponent = 128;", R)
 defect("tune-choice-quotes", "runtime/tune/space_text.c", 'text_printf(out, is_word ? "%s"', 'text_printf(out, true ? "%s"', "unit runtime_tune")
 defect("tune-choice-none", "plan/settings.c", 'return *info->otherwise ? value : "";', "return value;", "py test/e2e/tune.py")
+defect("outputs-unnoted", "codegen/lower_tables.c", "params[i].is_output |= !strcmp", "params[i].is_output &= !strcmp", "py test/e2e/sensitivity.py")
