@@ -190,6 +190,7 @@ static Status set_from(CkptPlaces *places, const CkptInit *init, const PlanTenso
   const SafeTensor *from = safetensors_find(&files->all, tensor->name);
   bool fits = from && ckpt_places_fit(tensor, from);
   if (!from || (init->keeps_mismatch && !fits)) return STATUS_OK;
+  STATUS_TRY(weight_files_check(from, weight_files_path(files, from)));
   Status status = ckpt_places_set(places, tensor, &files->all, weight_files_path(files, from));
   return status == STATUS_USER && !fits && init->has_flags
              ? status_fail(status, "%s; --init-mismatch keep lets it begin anew", status_message())

@@ -122,6 +122,7 @@ static Status given_set(GivenLoad *load, const PlanTensor *state, const Safetens
     return status_fail(STATUS_USER, "%s: %s is %s, but the frozen layer's %s is %s", path,
                        from->name, array_header_text(&header, have), state->name,
                        type_text(&state->type, want));
+  STATUS_TRY(weight_files_check(from, path));
   safetensors_sum_add(&load->sum, &from->element, sizeof from->element);
   safetensors_sum_add(&load->sum, from->data, from->bytes);
   load->summed++;

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "runtime/common/json.h"
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -249,4 +250,20 @@ void weight_files_close(WeightFiles *files) {
 
 const char *weight_files_path(const WeightFiles *files, const SafeTensor *tensor) {
   return files->path[tensor - files->all.tensor];
+}
+
+Status weight_files_check(const SafeTensor *tensor, const char *path) {
+  static const char *const ends[] = {".input.max_abs", ".weight_scale", ".input_factor"};
+  bool is_of_rounding = false;
+  float value = 0;
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) is_of_rounding |= text_ends_with(tensor->name, ends[i]);
+  bool is_range = text_ends_with(tensor->name, "max_abs");
+  size_t size = (size_t)element_bytes(tensor->element);
+  for (size_t at = 0; is_of_rounding && element_converts(tensor->element, DT_F32) && at + size <= tensor->bytes; at += size) {
+    bool fits = element_convert(tensor->data + at, tensor->element, false, 1, DT_F32, &value) == 1;
+    if (!fits || !isfinite(value) || (is_range && value < 0))
+      return status_fail(STATUS_USER, "%s: %s holds %g, which is no %s of a rounded layer: a finite number%s", path, tensor->name, (double)value,
+                         is_range ? "range" : "scale", is_range ? " from 0" : "");
+  }
+  return STATUS_OK;
 }

@@ -27,5 +27,7 @@ STATUS_CHECKED Status weight_files_open(const char *const *paths, int count,
                                         const char *const *renames, int rename_count,
                                         WeightFiles *out);
 void weight_files_close(WeightFiles *files); /* also after a failed open */
+/* A range of inputs or a scale of a rounded layer that is no finite number is none. */
+STATUS_CHECKED Status weight_files_check(const SafeTensor *tensor, const char *path);
 const char *weight_files_path(const WeightFiles *files, const SafeTensor *tensor);
 #endif

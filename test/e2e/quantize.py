@@ -190,6 +190,21 @@ class Quantize(support.Case):
             self.assertIn('quantize = "block.0.up=w4g8 block.1.up=w4g8 out=w8ta8 fc1=w8a8"', file.read())
         self.assertEqual(set(again) - set(q), {"fc1.weight_scale", "fc1.input.max_abs"})
 
+    def test_ranges_that_are_none(self):
+        """A range or a scale that is no finite number from 0 is refused by name, where weights are given; 0 is one that is to be found yet."""
+        self.linear()
+        self.quantize("--layers", "fc1=w8a8", "--layers", "out=w8a8")
+        before = support.read_safetensors(self.path("q.safetensors"))
+        support.run("ftc", self.path("q.ft"), "-o", self.path("p.so"))
+        predict = ("ftrun", "predict", self.path("p.so"), "--input", f"x={self.path('x.npy')}", "--output", self.path("z.npy"), "--weights", self.path("bad.safetensors"))
+        for name, value, words in (("out.input.max_abs", numpy.inf, "inf"), ("fc1.input.max_abs", numpy.nan, "nan"), ("fc1.input.max_abs", -1, "-1")):
+            support.write_safetensors(self.path("bad.safetensors"), {**before, name: numpy.full_like(before[name], value)})
+            words = rf"bad.safetensors: {name} holds {words}, which is no range of a rounded layer: a finite number from 0"
+            self.fails(1, words, *predict)
+            self.fails(1, words, "ftrun", self.path("p.so"), "--data", self.folder, "--init", self.path("bad.safetensors"), "--steps", "1")
+        support.write_safetensors(self.path("bad.safetensors"), {**before, "out.input.max_abs": numpy.zeros(1, "f4")})
+        support.run(*predict)
+
     def test_images(self):
         x = numpy.random.default_rng(7).standard_normal((SAMPLES, 3, 8, 8)).astype("f4")
         w = self.model(IMAGES, x)
