@@ -71,21 +71,25 @@ static int64_t find_resting(const PassContext *context, const Graph *graph, int6
   return end - trained;
 }
 
-/* swa: the plain mean of the weights behind every `every`-th step from the share `start` of all on (Izmailov et al. 2018). The share of the
+/* swa: is every = N given? Then steps that fp16 skips are none; else the ends of epochs count, which such steps do not move. */
+static Node *swa_every_is_given(Update *u) { return update_op(u, OP_GT, update_setting(u, "train.average.every"), update_number(u, 0)); }
+
+/* The plain mean of the weights behind every `every`-th step from the share `start` of all on (Izmailov et al. 2018). The share of the
  * average before in the one after: n / (n + 1) where weights join n others, 0 before the first ones, so that the average is the weights
  * until then, and 1 in between. */
 static Node *swa_decay(Update *u) {
   Graph *graph = u->graph;
   Node *zero = update_number(u, 0), *one = update_number(u, 1);
-  Node *asked = update_setting(u, "train.average.every");
+  Node *asked = update_setting(u, "train.average.every"), *is_given = swa_every_is_given(u), *step = u->step;
+  if (u->is_finite) step = make_select(graph, is_given, step, make_cast(graph, update_counter(u, ROLE_STEP, OWN_STEP), DT_F64));
   Node *epoch = update_op(u, OP_MAX, update_setting(u, "train.steps_per_epoch"), one);
-  Node *every = make_select(graph, update_op(u, OP_GT, asked, zero), asked, epoch);
+  Node *every = make_select(graph, is_given, asked, epoch);
   Node *share = update_setting(u, "train.average.start");
   Node *start = update_mul(u, share, update_setting(u, "train.total_steps"));
   Node *first = update_div(u, start, every);
   first = update_sub(u, first, update_number(u, 1e-9)); /* 0.07 x 100 is more than 7 */
   first = update_op(u, OP_MAX, make_unary(graph, OP_CEIL, first), one);
-  Node *done = update_add(u, u->step, one);
+  Node *done = update_add(u, step, one);
   Node *nth = make_unary(graph, OP_FLOOR, update_div(u, done, every));
   Node *others = update_op(u, OP_MAX, update_sub(u, nth, first), zero);
   Node *share_of_others = update_div(u, others, update_add(u, others, one));
@@ -101,7 +105,12 @@ static void average_weights(Update *u, Node *params) {
   update_at(u, is_swa ? "train.average" : "train.ema");
   Node *decay = is_swa ? swa_decay(u) : update_setting(u, "train.ema"), *zero = update_number(u, 0);
   Node *is_first = update_op(u, OP_EQ, u->step, zero), *old = u->all ? u->all : u->params;
+  Node *counts = u->is_finite;
   Type trained = u->flat;
+  if (is_swa && counts) { /* of an epoch whose last step is skipped, the weights as they are */
+    params = make_select(u->graph, counts, params, u->params);
+    counts = make_select(u->graph, swa_every_is_given(u), counts, make_like(u->graph, counts, 1));
+  }
   params = with_resting(u, params);
   u->flat = params->type;
   Node *average = update_state(u, ROLE_AVERAGE, OWN_EMA, 0);
@@ -111,7 +120,7 @@ static void average_weights(Update *u, Node *params) {
   u->flat = trained;
   after = prune_masked(u, after);
   /* of a step that is skipped, too, so that it has begun where the first steps are */
-  make_assign(u->graph, OWN_EMA, u->is_finite ? make_select(u->graph, u->is_finite, after, before) : after);
+  make_assign(u->graph, OWN_EMA, counts ? make_select(u->graph, counts, after, before) : after);
   update_at(u, "train.optimizer");
 }
 

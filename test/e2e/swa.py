@@ -112,6 +112,18 @@ class Swa(support.Case):
         which = [step for step in parts(0.2, 2, 40) if step <= max(own)]
         self.check(own, which, "fp16")
 
+    def test_skipped_steps_of_epochs(self):
+        """Without `every` an epoch ends where its batches do, whichever of its steps were skipped, the last one too."""
+        last = 0
+        for initial, every in ((2.0**17, 3), (2.0**15, 4)):
+            artifact = self.compile(MODEL % ("1", BATCH, f"average = swa(start=0.2); precision = fp16(initial={initial}, every={every})"), name=f"{every}.so")
+            left = self.checkpoints(artifact, f"epochs{every}")
+            skipped = {0: 0, **{done: int(values["@loss_scale.skipped"]) for done, values in left.items()}}
+            self.assertGreater(skipped[40], skipped[20], "no step was skipped late: the test tests nothing")
+            last += sum(skipped[done] > skipped[done - 1] for done in (16, 24, 32, 40))
+            self.check(left, parts(0.2, 8, 40), f"initial={initial}, every={every}")
+        self.assertTrue(last, "no last step of an epoch was skipped")
+
     def test_mistakes(self):
         for text, message in [("average = swa(begin=1)", "swa has no argument 'begin'; it has start and every"),
                               ("average = mean", "unknown average 'mean'; there are ema and swa"),

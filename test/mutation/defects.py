@@ -85,7 +85,7 @@ defect("clip-order", "passes/optimizer.c",
        "  if (norm > 0) grads = clipped_by_norm(u, grads, norm);\n  return value > 0 ? clipped_by_value(u, grads, value) : grads;", OT)
 defect("clip-one", "passes/optimizer.c", "return norm > 0 ? clipped_by_norm(u, grads, norm) : grads;",
        "return norm > 0 && value <= 0 ? clipped_by_norm(u, grads, norm) : grads;", OT)
-defect("ema-skipped", "passes/optimizer.c", "make_select(u->graph, u->is_finite, after, before) : after", "make_select(u->graph, u->is_finite, after, average) : after", "py test/e2e/recipe.py")
+defect("ema-skipped", "passes/optimizer.c", "make_select(u->graph, counts, after, before) : after", "make_select(u->graph, counts, after, average) : after", "py test/e2e/recipe.py")
 defect("ema-first", "passes/optimizer.c", "update_scaled(u, params, update_one_minus(u, decay))", "update_scaled(u, u->params, update_one_minus(u, decay))",
        "py test/e2e/recipe.py")
 defect("loss-scale-finite", "passes/loss_scale.c", "return make_select(u->graph, u->is_finite, value, old);", "return value;", "py test/e2e/precision.py")
@@ -456,7 +456,9 @@ defect("pitch-looked-at", "runtime/execute/replay_explain.c", "  if (!type->pitc
 SWA = "py test/e2e/swa.py"
 defect("swa-first", "passes/optimizer.c", "update_op(u, OP_GE, nth, first), joins, zero)", "update_op(u, OP_GT, nth, first), joins, zero)", SWA)
 defect("swa-count", "passes/optimizer.c", "update_div(u, others, update_add(u, others, one))", "update_div(u, others, update_add(u, nth, one))", SWA)
-defect("swa-skipped", "passes/optimizer.c", "Node *done = update_add(u, u->step, one);", "Node *done = update_add(u, make_cast(graph, update_counter(u, ROLE_STEP, OWN_STEP), DT_F64), one);", SWA)
+defect("swa-skipped", "passes/optimizer.c", "if (u->is_finite) step = make_select(graph, is_given, step, ", "if (u->is_finite) step = make_select(graph, is_given, make_cast(graph, update_counter(u, ROLE_STEP, OWN_STEP), DT_F64), ", SWA)
+defect("swa-epoch", "passes/optimizer.c", "if (u->is_finite) step = make_select", "if (false) step = make_select", SWA)
+defect("swa-epoch-skipped", "passes/optimizer.c", "swa_every_is_given(u), counts, make_like(u->graph, counts, 1))", "swa_every_is_given(u), counts, counts)", SWA)
 ST, STT = "frontend/statistics.c", "py test/e2e/running_statistics.py"
 defect("statistics-count", ST, 'arith_binary(b, "+", value_tensor(count), value_int(1), call->loc)', 'arith_binary(b, "+", value_tensor(count), value_int(2), call->loc)', STT)
 defect("statistics-first", ST, "tensor_select(b, is_first, value, next.node, call->loc)", "tensor_select(b, is_first, next.node, next.node, call->loc)", STT)

@@ -58,3 +58,4 @@ defect("rounded-row-nan", "kernels/rounded_x86.c", "if (exponent > 128) return f
 defect("tune-choice-quotes", "runtime/tune/space_text.c", 'text_printf(out, is_word ? "%s"', 'text_printf(out, true ? "%s"', "unit runtime_tune")
 defect("tune-choice-none", "plan/settings.c", 'return *info->otherwise ? value : "";', "return value;", "py test/e2e/tune.py")
 defect("outputs-unnoted", "codegen/lower_tables.c", "params[i].is_output |= !strcmp", "params[i].is_output &= !strcmp", "py test/e2e/sensitivity.py")
+defect("range-infinite", "runtime/checkpoint/weight_files.c", "if (!fits || !isfinite(value) || ", "if (!fits || ", "py test/e2e/quantize.py")
