@@ -21,6 +21,7 @@ struct FtModel {
   StepRule rule;     /* which form a step has */
   bool has_settings; /* what the device holds is what the plan says */
   bool has_states;   /* they were initialised */
+  bool has_outputs;  /* the last run was ft_predict's */
   unsigned uses;
   uint64_t seed;
   Generator *generator; /* made when it is asked for */
@@ -128,8 +129,16 @@ static Status set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_s
 static Status init(FtModel *model, uint64_t seed) {
   programme_again(&model->step);
   model->seed = seed;
+  model->has_outputs = false;
   model->has_states = model->is_disturbed = true;
   return exec_init(model->exec, seed);
+}
+
+/* Where ft_init was not called, states are what a program says, all the same: a running variance is 1. */
+static Status need_states(FtModel *model) {
+  if (model->has_states) return STATUS_OK;
+  model->has_states = true;
+  return exec_init_states(model->exec, 0);
 }
 
 static Status write_settings(FtModel *model) {
@@ -172,6 +181,19 @@ static Status param_at(const FtModel *model, int index, FtTensor *out) {
   return STATUS_OK;
 }
 
+/* Of the model's own states, which files of weights have. */
+static Status state_at(const FtModel *model, int index, FtTensor *out) {
+  const Plan *plan = model->artifact->plan;
+  int count = 0;
+  for (int i = 0; i < plan->states.count; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    if (!state->is_saved || role_has(state->role, ROLE_SCRATCH) || count++ != index) continue;
+    describe_tensor(state->name, &state->type, out);
+    return STATUS_OK;
+  }
+  return status_fail(STATUS_USER, "there is no state %d", index);
+}
+
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
 static Status fill_batch(FtModel *model, const void *const *inputs, bool is_training) {
   const Plan *plan = model->artifact->plan;
@@ -204,6 +226,8 @@ static Status check_use(const FtModel *model, unsigned use, const char *name) {
 
 static Status run(FtModel *model, ExecGraph graph, const void *const *inputs, bool is_training) {
   model->is_disturbed = true;
+  model->has_outputs = false;
+  STATUS_TRY(need_states(model));
   STATUS_TRY(write_settings(model));
   STATUS_TRY(fill_batch(model, inputs, is_training));
   STATUS_TRY(exec_run(model->exec, graph, model->batch));
@@ -235,7 +259,9 @@ static Status train_step(FtModel *model, const void *const *inputs, double *loss
 
 static Status predict(FtModel *model, const void *const *inputs) {
   STATUS_TRY(check_use(model, FT_PREDICT, "FT_PREDICT"));
-  return run(model, exec_result_graph(model->exec, PROGRAMME_EVALUATE), inputs, false);
+  STATUS_TRY(run(model, exec_result_graph(model->exec, PROGRAMME_EVALUATE), inputs, false));
+  model->has_outputs = true;
+  return STATUS_OK;
 }
 
 static Status model_read_output(FtModel *model, const char *name, void *to, size_t bytes) {
@@ -244,12 +270,15 @@ static Status model_read_output(FtModel *model, const char *name, void *to, size
   int index = exec_find_output(model->exec, graph, OUTPUT_RESULT, name);
   if (index < 0) index = exec_find_output(model->exec, graph, OUTPUT_KINDS, name);
   if (index < 0) return status_fail(STATUS_USER, "there is no output %s", name);
+  if (!model->has_outputs)
+    return status_fail(STATUS_USER, "output %s is no more there, or not yet: read it after ft_predict, before anything else runs", name);
   return exec_read_output(model->exec, graph, index, to, (int64_t)bytes);
 }
 
 /* ── parameters ───────────────────────────────────────────────────────────────────────────── */
 static Status find_tensor(FtModel *model, const char *name, size_t bytes, const PlanTensor **out) {
   const Plan *plan = model->artifact->plan;
+  STATUS_TRY(need_states(model));
   int param = exec_find_param(model->exec, name), state = exec_find_state(model->exec, name);
   if (param < 0 && state < 0) return status_fail(STATUS_USER, "there is no parameter %s", name);
   *out = param >= 0 ? &plan->params.at[param] : &plan->states.at[state];
@@ -282,8 +311,8 @@ static Status model_write_param(FtModel *model, const char *name, const void *fr
 
 /* ── files ────────────────────────────────────────────────────────────────────────────────── */
 static Status load_weights(FtModel *model, const char *path) {
-  if (!model->has_states) STATUS_TRY(exec_init_states(model->exec, 0));
-  model->has_states = model->is_disturbed = true;
+  STATUS_TRY(need_states(model));
+  model->is_disturbed = true;
   return ckpt_load_weights(model->exec, path, NULL);
 }
 
@@ -292,11 +321,17 @@ static Status save(FtModel *model, const char *path) {
   if (done)
     return status_fail(STATUS_USER, "%lld of the %lld parts of a step are done: save behind it",
                        (long long)done, (long long)exec_parts(model->exec));
+  STATUS_TRY(need_states(model));
   CkptInfo info = {.seed = model->seed,
                    .batch =
                        (int64_t)setting_number(model->artifact->plan->settings, "train.batch")};
   STATUS_TRY(exec_step(model->exec, &info.step));
   return ckpt_save(model->exec, NULL, path, &info);
+}
+
+static Status save_weights(FtModel *model, const char *path) {
+  STATUS_TRY(need_states(model));
+  return ckpt_save_weights(model->exec, NULL, path);
 }
 
 static Status resume(FtModel *model, const char *path) {
@@ -307,8 +342,9 @@ static Status resume(FtModel *model, const char *path) {
   if (status != STATUS_OK) return status;
   programme_again(&model->step);
   model->seed = info.seed;
+  model->has_outputs = false;
   model->has_states = model->is_disturbed = true;
-  return STATUS_OK;
+  return exec_clear_parts(model->exec);
 }
 
 /* ── generation ───────────────────────────────────────────────────────────────────────────── */
@@ -318,9 +354,10 @@ static Status generation(FtModel *model, bool is_begun) {
   if (!model->generator) STATUS_TRY(generator_new(model->exec, false, &model->generator));
   if (is_begun && !generator_count(model->generator))
     return status_fail(STATUS_USER, "there is no text to go on with: begin one with ft_prompt");
+  STATUS_TRY(need_states(model));
   STATUS_TRY(write_settings(model));
   if (model->is_disturbed) generator_forget(model->generator);
-  model->is_disturbed = false;
+  model->is_disturbed = model->has_outputs = false;
   return STATUS_OK;
 }
 
@@ -407,7 +444,7 @@ int64_t ft_vocabulary(const FtModel *model) {
 int ft_save_weights(FtModel *model, const char *path) {
   NEED(model);
   NEED(path);
-  GUARDED(ckpt_save_weights(model->exec, NULL, path));
+  GUARDED(save_weights(model, path));
 }
 
 int ft_set(FtModel *model, const char *key, const char *value) {
@@ -511,3 +548,4 @@ int ft_scores(FtModel *model, float *scores, size_t bytes) {
 TENSOR_AT(ft_input, input_at)
 TENSOR_AT(ft_output, output_at)
 TENSOR_AT(ft_param, param_at)
+TENSOR_AT(ft_state, state_at)

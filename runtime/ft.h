@@ -40,7 +40,7 @@ typedef struct {
 const char *ft_error(void);
 
 /* Opens an artifact and allocates everything that it will need. threads 0: FT_THREADS, then
- * OMP_NUM_THREADS, then the cores at hand. Parameters are zero until ft_init or ft_write_param. */
+ * OMP_NUM_THREADS, then the cores at hand. Parameters are zero until ft_init, ft_load_weights or ft_write_param. */
 int ft_open(const char *path, int threads, FtModel **out);
 void ft_close(FtModel *model); /* NULL is fine */
 
@@ -67,6 +67,7 @@ int ft_init(FtModel *model, uint64_t seed);
 int ft_input(const FtModel *model, int index, FtTensor *out);
 int ft_output(const FtModel *model, int index, FtTensor *out); /* of ft_predict */
 int ft_param(const FtModel *model, int index, FtTensor *out);
+int ft_state(const FtModel *model, int index, FtTensor *out); /* kept with the parameters and not trained: running statistics */
 
 /* One training step. inputs[i] is a whole batch of input i, copied before the call returns. Labels
  * and tokens outside of what the model was compiled for are refused.
@@ -75,12 +76,12 @@ int ft_param(const FtModel *model, int index, FtTensor *out);
  * then that of all k parts, before it what the part adds to that. */
 int ft_train_step(FtModel *model, const void *const *inputs, double *loss);
 /* The evaluation graph on one batch. Inputs that no output needs (labels) may be NULL: they are
- * taken as zero. Then read outputs, the loss or metrics by name. */
+ * taken as zero. Then read outputs, the loss or metrics by name, before anything else runs. */
 int ft_predict(FtModel *model, const void *const *inputs);
 int ft_read_output(FtModel *model, const char *name, void *to, size_t bytes);
 
 /* Parameters, and states such as running statistics, by name. Elements are in row-major order,
- * whatever order the compiler chose for memory. */
+ * whatever order the compiler chose for memory. States that nobody wrote are what the program says. */
 int ft_read_param(FtModel *model, const char *name, void *to, size_t bytes);
 int ft_write_param(FtModel *model, const char *name, const void *from, size_t bytes);
 /* Training steps done since ft_init. */

@@ -40,6 +40,7 @@ _SIGNATURES = {  # name: (result, arguments)
     "ft_input": (c_int, [_MODEL, c_int, POINTER(FtTensor)]),
     "ft_output": (c_int, [_MODEL, c_int, POINTER(FtTensor)]),
     "ft_param": (c_int, [_MODEL, c_int, POINTER(FtTensor)]),
+    "ft_state": (c_int, [_MODEL, c_int, POINTER(FtTensor)]),
     "ft_train_step": (c_int, [_MODEL, _BATCH, POINTER(c_double)]),
     "ft_predict": (c_int, [_MODEL, _BATCH]),
     "ft_read_output": (c_int, [_MODEL, c_char_p, c_void_p, c_size_t]),

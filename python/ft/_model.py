@@ -74,6 +74,12 @@ def _fitted(value: Any, spec: Spec, what: str) -> "np.ndarray[Any, Any]":
                 raise FtError(f"{what} {spec} was given {array.dtype} values beyond what {spec.dtype} holds: {int(array.min())} to {int(array.max())}")
         if not (both_float or whole):
             raise FtError(f"{what} {spec} was given {array.dtype}: convert it, for instance by .astype('{wanted}')")
+        if both_float and array.dtype.itemsize > wanted.itemsize:
+            with np.errstate(over="ignore"):
+                narrow = array.astype(wanted)
+            if np.any(np.isinf(narrow) & np.isfinite(array)):
+                raise FtError(f"{what} {spec} was given {array.dtype} values beyond what {spec.dtype} holds: {array.min()} to {array.max()}")
+            array = narrow
     return np.ascontiguousarray(array, dtype=wanted)
 
 
@@ -97,6 +103,8 @@ class Model:
         self.inputs: List[Spec] = list(self._specs(library.ft_input))
         self.outputs: List[Spec] = list(self._specs(library.ft_output)) if predict else []
         self.parameters: List[Spec] = list(self._specs(library.ft_param))
+        self.states: List[Spec] = list(self._specs(library.ft_state))  # kept with the parameters and not trained: running statistics
+        self._texts = 0  # begun by generate
 
     # ── its life ──
     def close(self) -> None:
@@ -149,6 +157,8 @@ class Model:
     # ── settings ──
     def set(self, key: str, value: Union[str, int, float, bool]) -> None:
         """A runtime setting, such as train.lr; what is compiled in (train.batch) cannot change."""
+        if isinstance(value, np.generic):
+            value = value.item()
         text = str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, float) else str(value)
         check(library.ft_set(self._open, key.encode(), text.encode()))
 
@@ -246,7 +256,7 @@ class Model:
         return array
 
     def _parameter(self, name: str) -> Spec:
-        for spec in self.parameters:
+        for spec in self.parameters + self.states:
             if spec.name == name:
                 return spec
         raise KeyError(f"there is no parameter {name}")
@@ -260,14 +270,19 @@ class Model:
         check(library.ft_write_param(self._open, name.encode(), array.ctypes.data, array.nbytes))
 
     def state_dict(self) -> "Dict[str, np.ndarray[Any, Any]]":
-        return {spec.name: self[spec.name] for spec in self.parameters}
+        """Copies of all parameters and states."""
+        return {spec.name: self[spec.name] for spec in self.parameters + self.states}
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """All parameters, by PyTorch's names; CPU tensors of PyTorch are fine."""
-        names = {spec.name for spec in self.parameters}
-        if set(values) != names:
-            raise FtError(f"the state dict lacks {sorted(names - set(values))} and has {sorted(set(values) - names)} that the model has not")
-        fitted = {name: _fitted(value.detach() if hasattr(value, "detach") else value, self._parameter(name), "parameter") for name, value in values.items()}
+        """All parameters, and the states that are there, by PyTorch's names; CPU tensors of PyTorch are fine.
+
+        States that are not there stay as they are, and PyTorch's counts of batches (num_batches_tracked), which nothing here reads, are passed over."""
+        parameters = {spec.name for spec in self.parameters}
+        known = parameters | {spec.name for spec in self.states}
+        given = {name: value for name, value in values.items() if name in known or name.split(".")[-1] != "num_batches_tracked"}
+        if not parameters <= set(given) <= known:
+            raise FtError(f"the state dict lacks {sorted(parameters - set(given))} and has {sorted(set(given) - known)} that the model has not")
+        fitted = {name: _fitted(value.detach() if hasattr(value, "detach") else value, self._parameter(name), "parameter") for name, value in given.items()}
         for name, value in fitted.items():
             self[name] = value
 
@@ -293,12 +308,15 @@ class Model:
         return int(library.ft_vocabulary(self._open))
 
     def generate(self, prompt: Sequence[int], count: int, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0) -> Iterator[int]:
-        """Goes on with a text of tokens, one token at a time."""
+        """Goes on with a text of tokens, one token at a time. A model has one text at a time: where another one was begun, this one goes no further."""
+        self._texts = mine = self._texts + 1
         tokens = (ctypes.c_int64 * len(prompt))(*prompt)
         check(library.ft_prompt(self._open, tokens, len(prompt), seed))
         sampling = lib.FtSampling(temperature, top_k, top_p)
         token = ctypes.c_int64()
         for _ in range(count):
+            if self._texts != mine:
+                raise FtError("another text was begun with this model, which has one at a time: open it twice for two side by side")
             check(library.ft_next(self._open, ctypes.byref(sampling), ctypes.byref(token)))
             yield token.value
 

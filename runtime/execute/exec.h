@@ -83,6 +83,8 @@ void exec_set_derived(Exec *exec, const char *key, double value);
 STATUS_CHECKED Status exec_init(Exec *exec, uint64_t seed);
 /* States only, before ckpt_load_weights, which sets every parameter. */
 STATUS_CHECKED Status exec_init_states(Exec *exec, uint64_t seed);
+/* The parts of a batch that were done count no more: the next one is a batch's first. */
+STATUS_CHECKED Status exec_clear_parts(Exec *exec);
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
 /* A batch is exec_batch_bytes long, 64-byte aligned, with each input at its

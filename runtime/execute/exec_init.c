@@ -70,8 +70,19 @@ Status exec_init(Exec *exec, uint64_t seed) {
   const Plan *plan = exec->plan;
   STATUS_TRY(init_list(exec, false, plan->params.at, plan->params.count, seed));
   STATUS_TRY(exec_init_states(exec, seed));
-  /* sums over the parts of a batch begin where the first part is */
-  return exec_parts(exec) > 1 ? exec_clear(exec, FOR_STEP) : STATUS_OK;
+  return exec_clear_parts(exec);
+}
+
+Status exec_clear_parts(Exec *exec) {
+  const Plan *plan = exec->plan;
+  if (exec_parts(exec) <= 1) return STATUS_OK;
+  for (int i = 0; i < plan->states.count; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    if ((state->role != ROLE_PART && state->role != ROLE_PART_TOTAL) || is_out_of_reach(exec, state)) continue;
+    Type held = plan_held(state);
+    STATUS_TRY(write_zeros(exec, state->place, state->offset, type_bytes(&held)));
+  }
+  return exec_clear(exec, FOR_STEP); /* sums of gradients begin where the first part is */
 }
 
 Status exec_init_states(Exec *exec, uint64_t seed) {

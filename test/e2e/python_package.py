@@ -33,6 +33,16 @@ LABELS = """model M(x: u8[B, 4], y: i32[B]) { loss = mean(cross_entropy(Linear(3
 train { model = M; batch = 2; optimizer = sgd(lr=0.01) }
 """
 
+NORMED = """hyper parts: int = 1
+model M(x: f32[B, 4], y: i32[B]) {
+  x = relu(BatchNorm(name="bn")(Linear(6, name="a")(x)))
+  logits = Linear(3, name="b")(dropout(x, 0.25))
+  loss = mean(cross_entropy(logits, y))
+  output logits
+}
+train { model = M; batch = 5; optimizer = adam(lr=0.01); accumulate = parts }
+"""
+
 TYPES = """model M(x: f32[B, 4], mask: bool[B], w: bf16[B, 2]) {
   h = Linear(3, name="a")(x)
   loss = mean(where(unsqueeze(mask, -1), h, 0) ** 2) + mean(f32(w))
@@ -114,6 +124,59 @@ class Package(support.Case):
             model["w.bias"] = [0.5]
             self.assertEqual(model["w.bias"].tolist(), [0.5])
 
+    def test_states(self):
+        """A module of PyTorch with running statistics, there and back; states of a model that nobody initialised are what the program says."""
+        import torch
+        module = torch.nn.Sequential()
+        for name, layer in (("a", torch.nn.Linear(4, 6)), ("bn", torch.nn.BatchNorm1d(6)), ("relu", torch.nn.ReLU()), ("b", torch.nn.Linear(6, 3))):
+            module.add_module(name, layer)
+        x = torch.randn(5, 4)
+        with ft.Model(self.artifact(NORMED, "normed")) as model:
+            self.assertEqual([str(spec) for spec in model.states], ["bn.running_mean: f32[6]", "bn.running_var: f32[6]"])
+            model.load_state_dict({name: value for name, value in module.state_dict().items() if "running" not in name})
+            numpy.testing.assert_allclose(model.predict(x=x)["logits"], module.eval()(x).detach(), rtol=1e-4, atol=1e-5)
+            module.train()(x)
+            model.load_state_dict(module.state_dict())
+            numpy.testing.assert_array_equal(model["bn.running_mean"], module.bn.running_mean)
+            numpy.testing.assert_allclose(model.predict(x=x)["logits"], module.eval()(x).detach(), rtol=1e-4, atol=1e-5)
+            model.train_step(x, [0, 1, 2, 0, 1])
+            module.load_state_dict({name: torch.tensor(value) for name, value in model.state_dict().items()})
+            numpy.testing.assert_allclose(model.predict(x=x)["logits"], module.eval()(x).detach(), rtol=1e-4, atol=1e-5)
+            model["bn.running_var"] = numpy.full(6, 4.0)
+            self.assertEqual(model["bn.running_var"].tolist(), [4] * 6)
+            self.refused("has ['c']", model.load_state_dict, {**model.state_dict(), "c": x})
+
+    def test_resumed_amid_a_batch(self):
+        """The parts of a batch that were done before it count no more."""
+        generator = numpy.random.default_rng(0)
+        batches = [(generator.normal(size=(5, 4)).astype("f4"), generator.integers(0, 3, 5)) for _ in range(9)]
+        artifact = self.artifact(NORMED, "normed", hypers={"parts": 3})
+        with ft.Model(artifact) as whole, ft.Model(artifact) as again:
+            whole.init(1)
+            again.init(1)
+            expected = whole.fit(batches, progress=False)
+            losses = again.fit(batches[:6], progress=False)
+            again.save(self.path("c.safetensors"))
+            for part in batches[:2]:
+                again.train_step(*part)
+            again.resume(self.path("c.safetensors"))
+            self.assertEqual(losses + again.fit(batches[6:], progress=False), expected)
+            for name, value in whole.state_dict().items():
+                numpy.testing.assert_array_equal(again[name], value)
+
+    def test_outputs_that_are_gone(self):
+        """What a training's step or none has left in the memory of an output is no output."""
+        library, check = ft._library.library, ft._library.check
+        with ft.Model(self.artifact(NORMED, "normed")) as model:
+            model.init(1)
+            room = numpy.zeros((5, 3), "f4")
+            read = lambda: check(library.ft_read_output(model._open, b"logits", room.ctypes.data, room.nbytes))
+            self.refused("read it after ft_predict", read)
+            model.predict(numpy.ones((5, 4), "f4"))
+            read()
+            model.train_step(numpy.ones((5, 4), "f4"), [0, 1, 2, 0, 1])
+            self.refused("read it after ft_predict", read)
+
     def test_types(self):
         """bool and bf16, which NumPy or DLPack lack, in and out; f16 and whole numbers out."""
         import torch
@@ -161,6 +224,10 @@ class Package(support.Case):
         self.refused("lacks ['w.bias']", model.load_state_dict, {"w.weight": x[:1]})
         self.refused("no parameter", model.__getitem__, "w.w", kind=KeyError)
         self.refused("seed -1", model.init, -1)
+        self.refused("beyond what f32 holds", model.train_step, x + numpy.array([0, 0, 1e300]), y)
+        self.refused("beyond what f32 holds", model.__setitem__, "w.bias", [1e39])
+        model["w.bias"] = [numpy.inf]
+        model.set("train.lr", numpy.float64(0.01))
         self.refused("no batch", model.evaluate, [])
         model.close()
         model.close()
@@ -229,6 +296,7 @@ class Package(support.Case):
             list(model.generate(b"abc", 0))
             self.assertEqual(int(model.scores().argmax()), text[0])
             self.refused("256 is no token", list, model.generate([256], 1))
+            self.refused("another text was begun", list, zip(model.generate(b"abc", 9), model.generate(b"xyz", 9)))
 
 
 if __name__ == "__main__":
