@@ -48,9 +48,10 @@ static LLVMMetadataRef loop_property(LLVMContextRef context, const char *name, L
 /* An elementary function is a long chain of operations, and what waits for its operands fills a processor's scheduler before a
  * second element begins; so LLVM does two vectors side by side. Not in loops of so few rounds that much would be left over. */
 static bool is_side_by_side(const HostKernel *kernel, const HostLoop *loop) {
-  enum { MANY = 128, PAIR = 32 };
+  enum { MANY = 128 };
+  int pair = 2 * kernel->module->vector_bytes / (int)sizeof(float);
   if (loop->carried_count || !kernel->body) return false;
-  if (loop->trips > 0 && loop->trips < MANY && loop->trips % PAIR) return false;
+  if (loop->trips > 0 && loop->trips < MANY && loop->trips % pair) return false;
   return host_has_expensive(kernel->body);
 }
 

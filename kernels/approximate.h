@@ -2,7 +2,7 @@
  * Relative errors, to which rounding adds 2^-9 (bf16) or 2^-11 (f16), as test/e2e/approximate.py measures them:
  *   exp, sigmoid 2^-21 + |x| 2^-23; tanh 2^-21; erf 2^-22
  * Results of exp and sigmoid below 2^-125 may be 0. On a GPU they are made by its approximate instructions (PTX ISA: ex2.approx
- * 2 ulp, rcp.approx 1 ulp; numbers below 2^-126 count as 0), on a CPU by fewer instructions than those of math.c. All
+ * 2 ulp, rcp.approx 1 ulp; numbers below 2^-126 count as 0), on a CPU exp and sigmoid by fewer instructions than those of math.c. All
  * polynomials here are minimax, found by Lawson's iteration (1961). Included by math.c. */
 #ifndef FT_KERNELS_APPROXIMATE_H
 #define FT_KERNELS_APPROXIMATE_H
@@ -31,6 +31,7 @@ MATH float ft_exp_approximate_f32(float x) { return exp_approximate(x); }
 
 MATH float ft_sigmoid_approximate_f32(float x) { return inverse_approximate(1.0f + exp_approximate(-x)); }
 
+#ifdef __NVPTX__
 /* 1 - 2 / (e^2|x| + 1); near 0, where that cancels, an odd polynomial. */
 MATH float ft_tanh_approximate_f32(float x) {
   float size = abs_f32(x), z = x * x;
@@ -43,7 +44,7 @@ MATH float ft_tanh_approximate_f32(float x) {
   return copy_sign_f32(size < 0.5f ? small : large, x);
 }
 
-/* As math.c has it, by polynomials of fewer terms. */
+/* Near 0 an odd polynomial; beyond, 1 - exp(-q) with q = -log(erfc). */
 MATH float ft_erf_approximate_f32(float x) {
   float size = abs_f32(x), z = x * x;
   float tail = -0x1.3a17fep-11f;
@@ -63,4 +64,9 @@ MATH float ft_erf_approximate_f32(float x) {
   float large = 1.0f - exp_approximate(-q);
   return copy_sign_f32(size < 0.921875f ? small : large, x);
 }
+#else
+/* No form that is good to 2^-21 takes less than the exact one. */
+MATH float ft_tanh_approximate_f32(float x) { return ft_tanh_f32(x); }
+MATH float ft_erf_approximate_f32(float x) { return ft_erf_f32(x); }
+#endif
 #endif

@@ -89,12 +89,6 @@ MATH float ft_exp_f32(float x) {
   return exp_of_rest_f32(reduced.r) * half_power_f32(reduced.n, 0) * half_power_f32(reduced.n, 1);
 }
 
-/* The same for x >= -87, and e^40 for all x above 40. */
-HELPER float exp_to_40_f32(float x) {
-  ReducedF32 reduced = reduce_ln2_f32(x > 40.0f ? 40.0f : x);
-  return exp_of_rest_f32(reduced.r) * f32_bits(((uint32_t)reduced.n + 127) << 23);
-}
-
 /* The same as ft_exp_f32, bit by bit, for x <= 0: of the two products by powers of 2 only the last one rounds. */
 HELPER float exp_to_0_f32(float x) {
   ReducedF32 reduced = reduce_ln2_f32(x < -104.0f ? -104.0f : x);
@@ -271,19 +265,20 @@ MATH double ft_log1p_f64(double x) {
 
 /* ── hyperbolic tangent, logistic function ───────────────────────────────────────────────────── */
 
+/* v / (v + 1) with v = (e^2|x| - 1) / 2 = 2^n (e^2r - 1) / 2 + (2^n - 1) / 2: no two cases that both are computed, and
+ * never beyond 1. |r| <= ln2 / 4, since 2 |x| is reduced; n ln2 in one product, because what that loses counts less as v grows. */
 MATH float ft_tanh_f32(float x) {
-  float magnitude = abs_f32(x), z = x * x;
-  float tail = 0x1.19700ap-9f;
-  tail = tail * z - 0x1.0c1e42p-7f;
-  tail = tail * z + 0x1.639444p-6f;
-  tail = tail * z - 0x1.b9ef70p-5f;
-  tail = tail * z + 0x1.11106ap-3f;
-  tail = tail * z - 0x1.555554p-2f;
-  float small = (tail * z) * x + x;
-  float large = 1.0f - 2.0f / (exp_to_40_f32(2.0f * magnitude) + 1.0f);
-  /* the sign of small: 0 * x + x loses that of -0 when z underflows to +0 and the tail is negative
-   */
-  return copy_sign_f32(magnitude < 0.625f ? small : large, x);
+  float size = abs_f32(x), clamped = size > 9.1f ? 9.1f : size; /* NaN passes */
+  float shifted = clamped * (2.0f * LOG2_E_F32) + ROUND_F32, n = shifted - ROUND_F32;
+  float r = clamped - n * 0x1.62e430p-2f;
+  float tail = 0x1.6be912p-5f;
+  tail = tail * r + 0x1.12281ap-3f;
+  tail = tail * r + 0x1.555678p-2f;
+  tail = tail * r + 0x1.5554b0p-1f;
+  tail = tail * r + 0x1.fffffep-1f;
+  float power = f32_bits((bits_f32(shifted) << 23) + 0x3f800000u);
+  float v = power * ((tail * r) * r + r) + (0.5f * power - 0.5f);
+  return copy_sign_f32(v / (v + 1.0f), x);
 }
 
 MATH double ft_tanh_f64(double x) {
@@ -305,37 +300,28 @@ MATH double ft_sigmoid_f64(double x) {
 
 /* ── error function ──────────────────────────────────────────────────────────────────────────── */
 
-/* Near 0 an odd polynomial; beyond, 1 - exp(-q) with q = -log(erfc), in powers of
- * |x| - 1: rounding in q counts most where exp(-q) is largest. */
-typedef struct {
-  float small, q;
-} ErfF32;
-HELPER ErfF32 erf_parts_f32(float x) {
-  float magnitude = abs_f32(x), z = x * x;
-  float tail = 0x1.61d5e6p-14f;
-  tail = tail * z - 0x1.abd6b0p-11f;
-  tail = tail * z + 0x1.54f916p-8f;
-  tail = tail * z - 0x1.b81422p-6f;
-  tail = tail * z + 0x1.ce2e56p-4f;
-  tail = tail * z - 0x1.812744p-2f;
-  tail = tail * z + 0x1.06eba8p-3f; /* 2 / sqrt(pi) - 1 */
-  float small = tail * x + x;
-  float t = (magnitude > 4.0f ? 4.0f : magnitude) - 1.0f;
-  float q = 0x1.61eb02p-16f;
-  q = q * t - 0x1.2cbab0p-12f;
-  q = q * t + 0x1.071948p-9f;
-  q = q * t - 0x1.49147cp-7f;
-  q = q * t + 0x1.547a02p-5f;
-  q = q * t + 0x1.afabc2p-1f;
-  q = q * t + 0x1.51c9b0p1f;
-  q = q * t + 0x1.d97fc0p0f;
-  return (ErfF32){small, q};
-}
-
+/* Near 0 an odd polynomial; beyond, w / (w + 1) with w = erf / erfc = (1 + s)^4 - 1: s grows slowly enough for a polynomial
+ * (even and odd powers side by side, for a shorter chain), and what is lost in w counts less the nearer erf is to 1. */
 MATH float ft_erf_f32(float x) {
-  ErfF32 parts = erf_parts_f32(x);
-  float large = 1.0f - exp_to_40_f32(-parts.q); /* q is at most 17 */
-  return copy_sign_f32(abs_f32(x) < 0.921875f ? parts.small : large, x);
+  float size = abs_f32(x), t = size > 4.0f ? 4.0f : size, z = t * t; /* NaN passes */
+  float tail = -0x1.a3bf42p-6f;
+  tail = tail * z + 0x1.cdcbb6p-4f;
+  tail = tail * z - 0x1.8126aap-2f;
+  tail = tail * z + 0x1.06eba6p-3f; /* 2 / sqrt(pi) - 1 */
+  float small = tail * t + t;
+  float even = 0x1.dcececp-13f, odd = -0x1.0e21e2p-9f;
+  even = even * z + 0x1.3288cap-7f;
+  odd = odd * z - 0x1.7dea96p-6f;
+  even = even * z + 0x1.54be00p-5f;
+  odd = odd * z - 0x1.223630p-5f;
+  even = even * z + 0x1.b7bdeap-5f;
+  odd = odd * z + 0x1.e19b06p-5f;
+  even = even * z + 0x1.a13156p-3f;
+  odd = odd * z + 0x1.2003bcp-2f;
+  even = even * z + 0x1.067a1cp-14f;
+  float s = odd * t + even, squared = s * s + 2.0f * s;
+  float w = squared * squared + 2.0f * squared;
+  return copy_sign_f32(size < 0.35f ? small : w / (w + 1.0f), x);
 }
 
 MATH double ft_erf_f64(double x) {
