@@ -103,8 +103,7 @@ static bool scale_side(Folding *f, const Node *node, int side, int axis) {
 }
 
 static const char *function_of(Folding *f, const Node *node) {
-  const char *name = node->origin.function ? node->origin.function : op_info[node->op].text;
-  return arena_printf(f->b->arena, "%s before it gives no multiple of what it reads", name);
+  return arena_printf(f->b->arena, "%s before it gives no multiple of what it reads", node_called(node));
 }
 
 static bool scale_moved(Folding *f, const Node *node, int axis) {
@@ -220,7 +219,7 @@ static bool is_fine_edge(Folding *f, const Node *node, int side) {
   if (f->axis[x->id] < 0 || (f->axis[node->id] >= 0 && f->edges[node->id] >> side & 1) || asks_for_sign(node, side)) return true;
   const Node *weight = f->is_input[x->id] && summed_axis(node, side) == f->axis[x->id] ? read_weight(node, side) : NULL;
   if (weight) return add_reader(f, weight);
-  const char *where = node->origin.function ? node->origin.function : op_info[node->op].text, *layer = node->origin.layer;
+  const char *where = node_called(node), *layer = node->origin.layer;
   if (layer && *layer) where = arena_printf(f->b->arena, "%s of %s", where, layer);
   return fold_fail(f, arena_printf(f->b->arena, "%s reads %s, too", where, x->op == OP_PARAM ? node_str(x, ATTR_NAME) : "what is before it"));
 }

@@ -160,6 +160,11 @@ const char *node_str(const Node *node, AttrId id) {
   return attr ? attr->s : NULL;
 }
 
+const char *node_called(const Node *node) {
+  if (node->origin.function) return node->origin.function;
+  return node->op == OP_DOT ? "matmul" : op_info[node->op].text;
+}
+
 void node_set_attr(Graph *graph, Node *node, Attr attr) {
   attr = copy_attr(graph->arena, attr);
   int at = 0;

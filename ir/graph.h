@@ -138,6 +138,8 @@ const Attr *node_attr(const Node *node, AttrId id); /* NULL if absent */
 int64_t node_int(const Node *node, AttrId id, int64_t otherwise);
 double node_float(const Node *node, AttrId id, double otherwise);
 const char *node_str(const Node *node, AttrId id); /* NULL if absent */
+/* For messages: the function that it is part of, or what the language calls the operation. */
+const char *node_called(const Node *node);
 /* In memory before the step: an input, param, state or setting. */
 static inline bool node_is_leaf(const Node *node) { return op_has(node->op, TRAIT_NAMED); }
 void node_set_attr(Graph *graph, Node *node, Attr attr);

@@ -59,7 +59,7 @@ static bool autodiff_step_back(Graph *graph, Diag *diag, Node *node, const bool 
   if (!gradient_rule[node->op]) {
     diag_error(diag, node->origin.loc,
                "'%s' has no gradient, and the loss depends on a parameter through it",
-               node->origin.function ? node->origin.function : op_info[node->op].text);
+               node_called(node));
     return false;
   }
   bool *needed = ARENA_ARRAY(graph->arena, bool, node->input_count);

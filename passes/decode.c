@@ -46,7 +46,7 @@ typedef struct {
 
 static Node *decode_refuse(Decode *d, const Node *old, const char *what) {
   if (d->why) return NULL;
-  const char *name = old->origin.function ? old->origin.function : op_info[old->op].text;
+  const char *name = node_called(old);
   d->why = old->origin.loc.line ? arena_printf(d->arena, "line %u: %s %s", old->origin.loc.line, name, what)
                                 : arena_printf(d->arena, "%s %s", name, what);
   return NULL;

@@ -57,7 +57,7 @@ static const Case bad[] = {
            "  logits = reshape(attention(y, y, y), [B, T, D]) @ transpose(e)\n" LOSS},
     {"mean goes over positions or samples", MODEL
      "  y = embed(e, x)\n  logits = (y - mean(y, axis=1, keepdims=true)) @ transpose(e)\n" LOSS},
-    {"dot compares positions: use attention(..., causal=true)",
+    {"matmul compares positions: use attention(..., causal=true)",
      MODEL "  y = embed(e, x)\n  logits = (y @ transpose(y, [0, 2, 1]) @ y) @ transpose(e)\n" LOSS},
     {"slice takes or adds some positions",
      MODEL "  y = embed(e, x)\n  y = y + concat([0 * y[:, :1], y[:, :T - 1]], axis=1)\n"
