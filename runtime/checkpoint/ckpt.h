@@ -68,6 +68,9 @@ STATUS_CHECKED Status ckpt_resume(Exec *exec, const char *path, CkptInfo *info, 
 /* Is there what ckpt_resume would try to read? Not at a path where nothing is, nor in a folder
  * without a checkpoint. */
 STATUS_CHECKED Status ckpt_is_any(const char *path, bool *is_any);
+/* Which checkpoints a folder has, for a message where one file is wanted: "runs/a/best.safetensors or runs/a/step-00000030.safetensors, the
+ * newest"; "": none. */
+STATUS_CHECKED Status ckpt_folder_says(const char *folder, Text *out);
 /* *is_damaged: it is no whole checkpoint, whatever the model. */
 STATUS_CHECKED Status ckpt_resume_file(Exec *exec, const char *path, CkptInfo *info,
                                        bool *is_damaged);

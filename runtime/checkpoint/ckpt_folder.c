@@ -100,6 +100,20 @@ static Status resume_folder(Exec *exec, const char *folder, CkptInfo *info, char
   return status;
 }
 
+Status ckpt_folder_says(const char *folder, Text *out) {
+  int64_t *steps;
+  int count;
+  STATUS_TRY(list_steps(folder, &steps, &count));
+  char *best = best_path(folder), *newest = count ? step_path(folder, steps[0]) : NULL;
+  bool has_best = access(best, F_OK) == 0;
+  if (has_best) text_printf(out, "%s", best);
+  if (newest) text_printf(out, "%s%s, the newest", has_best ? " or " : "", newest);
+  free(best);
+  free(newest);
+  free(steps);
+  return STATUS_OK;
+}
+
 Status ckpt_is_any(const char *path, bool *is_any) {
   struct stat entry;
   *is_any = stat(path, &entry) == 0;

@@ -1,5 +1,6 @@
 /* weight_files: see weight_files.h. */
 #include "runtime/checkpoint/weight_files.h"
+#include "runtime/checkpoint/ckpt.h"
 #include "runtime/checkpoint/weight_packed.h"
 #include "runtime/checkpoint/weight_rename.h"
 #include "base/text.h"
@@ -156,6 +157,18 @@ static Status take_index(Collection *c, const char *path, int from) {
   return status;
 }
 
+/* A folder of checkpoints has several, of which the best and the newest may be meant. */
+static Status refuse_folder(const char *path) {
+  Text says = {0};
+  Status status = ckpt_folder_says(path, &says);
+  if (status == STATUS_OK && says.count)
+    status = status_fail(STATUS_USER, "%s is a folder of checkpoints: name the one whose weights are meant, %s", path, text_cstr(&says));
+  else if (status == STATUS_OK)
+    status = status_fail(STATUS_USER, "the folder %s has neither %s nor %s", path, single_name, index_name);
+  text_free(&says);
+  return status;
+}
+
 static Status take_path(Collection *c, const char *path, int from) {
   struct stat info;
   if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
@@ -164,8 +177,7 @@ static Status take_path(Collection *c, const char *path, int from) {
   const char *single = arena_printf(c->out->arena, "%s/%s", path, single_name);
   if (access(index, F_OK) == 0) return take_index(c, index, from);
   if (access(single, F_OK) == 0) return take_file(c, single, from);
-  return status_fail(STATUS_USER, "the folder %s has neither %s nor %s", path, single_name,
-                     index_name);
+  return refuse_folder(path);
 }
 
 /* ── names ────────────────────────────────────────────────────────────────────────────────── */

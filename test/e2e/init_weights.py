@@ -178,6 +178,12 @@ class InitWeights(support.Case):
             self.refused("i.json", "--init", self.path("i.json"))
         os.mkdir(self.path("empty"))
         self.refused("has neither model.safetensors nor model.safetensors.index.json", "--init", self.path("empty"))
+        runs = self.path("runs")  # a folder of checkpoints: the best and the newest may be meant
+        support.run("ftrun", self.artifact, "--data", self.folder, "--steps", "3", "--set", f"train.checkpoint.dir={runs}", "--set", "train.checkpoint.unit=step")
+        self.refused(f"{runs} is a folder of checkpoints: name the one whose weights are meant, {runs}/step-00000003.safetensors, the newest", "--init", runs)
+        os.link(os.path.join(runs, "step-00000002.safetensors"), os.path.join(runs, "best.safetensors"))
+        self.fails(1, f"meant, {runs}/best.safetensors or {runs}/step-00000003.safetensors, the newest", "ftrun", "eval", self.artifact, "--data", self.folder, "--split", "train",
+                   "--weights", runs)
         self.refused("none.json", "--init", self.path("none.json"))
         self.refused("expected OLD=NEW", "--init", self.path("s.safetensors"), "--init-rename", "head")
         self.refused("there are 1 and 2", "--init", self.path("s.safetensors"), "--init-rename", "head.*=*.*")
