@@ -234,8 +234,17 @@ static bool hides_broadcast(Builder *b, const Graph *graph, Graph *two, const Gr
   return hides;
 }
 
+/* Without notes a sum over the samples is taken for a mean (passes/totals_value.c). */
+static void warn_averaged(Builder *b, const Ast *model, int64_t parts) {
+  const char *each = parts ? arena_printf(b->arena, "the %lld parts of a batch", (long long)parts) : "the ranks";
+  diag_warning(b->diag, model->loc,
+               "the model cannot be built for another number of samples than %lld, so its loss and gradients are the average over %s: right for a mean over the "
+               "samples, too small for a sum; write B, or -1 in a shape, where that number is written out",
+               (long long)setting_number(b->program->settings, "train.batch"), each);
+}
+
 /* An evaluation's number of samples is known when it runs, as is that of ranks. */
-static void note_open(Builder *b, const Ast *model, Graph *graph, bool training, int64_t batch) {
+static bool note_open(Builder *b, const Ast *model, Graph *graph, bool training, int64_t batch) {
   Graph *built[BUILDS] = {graph};
   int *there[BUILDS];
   double n[BUILDS], y[BUILDS];
@@ -243,9 +252,9 @@ static void note_open(Builder *b, const Ast *model, Graph *graph, bool training,
     n[i] = (double)(batch * (i + 1));
     if (i) built[i] = build_again(b, model, training, batch * (i + 1));
     there[i] = align_nodes(b, graph, built[i]);
-    if (!there[i]) return;
+    if (!there[i]) return false;
   }
-  if (batch == 1 && hides_broadcast(b, graph, built[1], built[2], there[1])) return;
+  if (batch == 1 && hides_broadcast(b, graph, built[1], built[2], there[1])) return false;
   for (int i = 0; i < graph->nodes.count; i++) {
     if (graph->nodes.at[i]->op != OP_CONST) continue;
     bool differs = false;
@@ -258,15 +267,17 @@ static void note_open(Builder *b, const Ast *model, Graph *graph, bool training,
   note_axes(b, graph, built[1], there[1]);
   if (setting_ranks(b->program->settings) != 1) note_random(graph, built[1], there[1]);
   note_inputs(graph);
+  return true;
 }
 
 /* A batch in parts has a fixed number of samples. */
-static void note_train(Builder *b, const Ast *model, Graph *graph, int64_t batch, int64_t parts) {
+/* false: no notes could be made. */
+static bool note_train(Builder *b, const Ast *model, Graph *graph, int64_t batch, int64_t parts) {
   Graph *whole = build_again(b, model, true, batch * parts);
   int *there = align_nodes(b, graph, whole);
-  if (!there) return;
+  if (!there) return false;
   const Graph *further = batch == 1 ? build_again(b, model, true, batch * parts + 1) : NULL;
-  if (further && hides_broadcast(b, graph, whole, further, there)) return;
+  if (further && hides_broadcast(b, graph, whole, further, there)) return false;
   for (int i = 0; i < graph->nodes.count; i++) {
     Node *node = graph->nodes.at[i];
     double value = node_float(whole->nodes.at[there[i]], ATTR_VALUE, 0);
@@ -275,13 +286,13 @@ static void note_train(Builder *b, const Ast *model, Graph *graph, int64_t batch
   }
   note_axes(b, graph, whole, there);
   note_inputs(graph);
+  return true;
 }
 
 void sizes_note(Builder *b, const Ast *model, Graph *graph, bool training) {
   int64_t batch = (int64_t)setting_number(b->program->settings, "train.batch");
   int64_t parts = (int64_t)setting_number(b->program->settings, "train.accumulate");
-  if (!training || setting_ranks(b->program->settings) != 1)
-    note_open(b, model, graph, training, batch);
-  else if (parts > 1)
-    note_train(b, model, graph, batch, parts);
+  bool shared = setting_ranks(b->program->settings) != 1;
+  bool noted = !training || shared ? note_open(b, model, graph, training, batch) : parts <= 1 || note_train(b, model, graph, batch, parts);
+  if (training && !noted && !b->is_again) warn_averaged(b, model, shared ? 0 : parts);
 }

@@ -23,7 +23,6 @@ struct FtModel {
   bool has_states;   /* they were initialised */
   bool has_outputs;  /* the last run was ft_predict's */
   unsigned uses;
-  uint64_t seed;
   Generator *generator; /* made when it is asked for */
   bool is_disturbed;    /* something else has run since the generator did */
 };
@@ -126,9 +125,15 @@ static Status set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_s
   return STATUS_OK;
 }
 
+/* Random numbers of a step, such as dropout's masks, follow the setting. */
+static void take_seed(FtModel *model, uint64_t seed) {
+  model->artifact->plan->settings[setting_find("train.seed")].number = (double)seed;
+  model->has_settings = false;
+}
+
 static Status init(FtModel *model, uint64_t seed) {
   programme_again(&model->step);
-  model->seed = seed;
+  take_seed(model, seed);
   model->has_outputs = false;
   model->has_states = model->is_disturbed = true;
   return exec_init(model->exec, seed);
@@ -322,9 +327,8 @@ static Status save(FtModel *model, const char *path) {
     return status_fail(STATUS_USER, "%lld of the %lld parts of a step are done: save behind it",
                        (long long)done, (long long)exec_parts(model->exec));
   STATUS_TRY(need_states(model));
-  CkptInfo info = {.seed = model->seed,
-                   .batch =
-                       (int64_t)setting_number(model->artifact->plan->settings, "train.batch")};
+  const SettingValue *settings = model->artifact->plan->settings;
+  CkptInfo info = {.seed = (uint64_t)setting_number(settings, "train.seed"), .batch = (int64_t)setting_number(settings, "train.batch")};
   STATUS_TRY(exec_step(model->exec, &info.step));
   return ckpt_save(model->exec, NULL, path, &info);
 }
@@ -341,7 +345,7 @@ static Status resume(FtModel *model, const char *path) {
   free(used);
   if (status != STATUS_OK) return status;
   programme_again(&model->step);
-  model->seed = info.seed;
+  take_seed(model, info.seed);
   model->has_outputs = false;
   model->has_states = model->is_disturbed = true;
   return exec_clear_parts(model->exec);

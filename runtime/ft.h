@@ -60,7 +60,8 @@ const char *ft_device(const FtModel *model); /* "cpu, 2 threads" */
  * schedule that decays needs train.total_steps, which ftrun derives: set it with ft_set_total. */
 int ft_set(FtModel *model, const char *key, const char *value);
 int ft_set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_steps);
-/* Initial parameters and states from a seed; the step counter becomes 0. */
+/* Initial parameters and states from a seed, which becomes train.seed, from which a step draws its random numbers (dropout);
+ * the step counter becomes 0. */
 int ft_init(FtModel *model, uint64_t seed);
 
 /* What the model takes, gives and learns. index counts from 0; nonzero if there is no such one. */

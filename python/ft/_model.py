@@ -167,7 +167,7 @@ class Model:
         check(library.ft_set_total(self._open, steps_per_epoch, total_steps))
 
     def init(self, seed: int = 0) -> None:
-        """Initial parameters and states; the step counter becomes 0."""
+        """Initial parameters and states; the seed becomes `train.seed`, that of dropout's masks, too; the step counter becomes 0."""
         if not 0 <= seed < 1 << 64:
             raise FtError(f"seed {seed}: from 0 to 2**64 - 1")
         check(library.ft_init(self._open, seed))

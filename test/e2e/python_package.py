@@ -33,6 +33,11 @@ LABELS = """model M(x: u8[B, 4], y: i32[B]) { loss = mean(cross_entropy(Linear(3
 train { model = M; batch = 2; optimizer = sgd(lr=0.01) }
 """
 
+DROPPED = """model M(x: f32[B, 32], y: f32[B, 1]) {
+  loss = mean((Linear(1, name="w")(dropout(x, 0.5)) - y) ** 2)
+}
+train { model = M; batch = 8; optimizer = sgd(lr=0.1) }
+"""
 NORMED = """hyper parts: int = 1
 model M(x: f32[B, 4], y: i32[B]) {
   x = relu(BatchNorm(name="bn")(Linear(6, name="a")(x)))
@@ -163,6 +168,28 @@ class Package(support.Case):
             self.assertEqual(losses + again.fit(batches[6:], progress=False), expected)
             for name, value in whole.state_dict().items():
                 numpy.testing.assert_array_equal(again[name], value)
+
+    def test_seeds(self):
+        """init's seed is that of the masks, too, and a resume goes on with the file's."""
+        artifact = self.artifact(DROPPED, "dropped")
+        x, y = numpy.ones((8, 32), "f4"), numpy.zeros((8, 1), "f4")
+
+        def drawn(seed):
+            with ft.Model(artifact) as model:
+                model.init(seed)
+                model["w.weight"], model["w.bias"] = numpy.zeros((1, 32), "f4"), [1.0]
+                model.train_step(x, y)
+                return model["w.weight"].tolist()
+
+        self.assertEqual(drawn(1), drawn(1))
+        self.assertNotEqual(drawn(1), drawn(2))
+        with ft.Model(artifact) as model, ft.Model(artifact) as again:
+            model.init(3)
+            model.set("train.seed", 9)
+            model.train_step(x, y)
+            model.save(self.path("s.safetensors"))
+            again.resume(self.path("s.safetensors"))
+            self.assertEqual([model.train_step(x, y) for _ in range(3)], [again.train_step(x, y) for _ in range(3)])
 
     def test_outputs_that_are_gone(self):
         """What a training's step or none has left in the memory of an output is no output."""

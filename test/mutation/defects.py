@@ -57,6 +57,11 @@ defect("erf-odd-term", M, "odd = odd * z - 0x1.223630p-5f;", "odd = odd * z - 0x
 defect("erf-saturation", M, "size > 4.0f ? 4.0f : size, z", "size > 3.6f ? 3.6f : size, z", MT)
 defect("epilogue-pairs", "codegen/host_loop.c", "int pair = 2 * kernel->module->vector_bytes / (int)sizeof(float);", "int pair = 32;", "lit codegen/epilogue_pairs.ft")
 
+# ── runtime/ft.c, frontend/sizes.c ──
+defect("seed-resumed", "runtime/ft.c", "  take_seed(model, info.seed);\n", "", "py test/e2e/python_package.py")
+defect("seed-of-masks", "runtime/ft.c", "  take_seed(model, seed);\n", "", "py test/e2e/python_package.py")
+defect("averaged-unsaid", "frontend/sizes.c", "if (training && !noted && !b->is_again)", "if (training && !noted && b->is_again)", "lit frontend/accumulate_literal.ft")
+
 # ── kernels/approximate.h ──
 A, AT = "kernels/approximate.h", "py test/e2e/approximate.py"
 defect("approximate-overflow", A, "y > 129.0f ? 129.0f : y;", "y > 127.0f ? 127.0f : y;", AT)
