@@ -53,7 +53,7 @@ M, MT = "kernels/math.c", "unit codegen_math"
 defect("tanh-nan", M, "size > 9.1f ? 9.1f : size;", "size < 9.1f ? size : 9.1f;", MT)
 defect("tanh-half-power", M, "(0.5f * power - 0.5f)", "(0.5f * power - 0x1.0001p-1f)", MT)
 defect("erf-seam", M, "size < 0.35f ? small", "size < 0.45f ? small", MT)
-defect("erf-odd-term", M, "odd = odd * z - 0x1.223630p-5f;", "odd = odd * z - 0x1.223650p-5f;", MT)
+defect("erf-odd-term", M, "odd = odd * z - 0x1.223630p-5f;", "odd = odd * z - 0x1.22f630p-5f;", MT)
 defect("erf-saturation", M, "size > 4.0f ? 4.0f : size, z", "size > 3.6f ? 3.6f : size, z", MT)
 defect("epilogue-pairs", "codegen/host_loop.c", "int pair = 2 * kernel->module->vector_bytes / (int)sizeof(float);", "int pair = 32;", "lit codegen/epilogue_pairs.ft")
 
