@@ -187,7 +187,7 @@ static Status param_at(const FtModel *model, int index, FtTensor *out) {
 }
 
 /* Of the model's own states, which files of weights have. */
-static Status state_at(const FtModel *model, int index, FtTensor *out) {
+static Status model_state(const FtModel *model, int index, FtTensor *out) {
   const Plan *plan = model->artifact->plan;
   int count = 0;
   for (int i = 0; i < plan->states.count; i++) {
@@ -333,7 +333,7 @@ static Status save(FtModel *model, const char *path) {
   return ckpt_save(model->exec, NULL, path, &info);
 }
 
-static Status save_weights(FtModel *model, const char *path) {
+static Status save_model_weights(FtModel *model, const char *path) {
   STATUS_TRY(need_states(model));
   return ckpt_save_weights(model->exec, NULL, path);
 }
@@ -448,7 +448,7 @@ int64_t ft_vocabulary(const FtModel *model) {
 int ft_save_weights(FtModel *model, const char *path) {
   NEED(model);
   NEED(path);
-  GUARDED(save_weights(model, path));
+  GUARDED(save_model_weights(model, path));
 }
 
 int ft_set(FtModel *model, const char *key, const char *value) {
@@ -552,4 +552,4 @@ int ft_scores(FtModel *model, float *scores, size_t bytes) {
 TENSOR_AT(ft_input, input_at)
 TENSOR_AT(ft_output, output_at)
 TENSOR_AT(ft_param, param_at)
-TENSOR_AT(ft_state, state_at)
+TENSOR_AT(ft_state, model_state)

@@ -407,7 +407,7 @@ int build_apply(const StudyBuild *b, const double *point) {
   return code;
 }
 
-static void append_word(const char *word, Text *out) {
+static void append_shell_word(const char *word, Text *out) {
   text_printf(out, " ");
   text_append_shell(out, word);
 }
@@ -415,14 +415,14 @@ static void append_word(const char *word, Text *out) {
 void build_command(const StudyBuild *b, const double *point, Text *out) {
   text_printf(out, "ftrun ");
   text_append_shell(out, b->o->model);
-  for (int i = 0; i < b->o->pass_count; i++) append_word(b->o->pass[i], out);
-  for (int i = 0; i < b->o->kept_count; i++) append_word(b->o->kept[i], out);
+  for (int i = 0; i < b->o->pass_count; i++) append_shell_word(b->o->pass[i], out);
+  for (int i = 0; i < b->o->kept_count; i++) append_shell_word(b->o->kept[i], out);
   for (int d = 0; d < b->o->space.count; d++) {
     Text assignment = {0};
     if (isnan(point[d])) continue;
     text_printf(out, b->how[d] == SETS_HYPER ? " -D" : " --set");
     append_assignment(b, d, point, &assignment);
-    append_word(text_cstr(&assignment), out);
+    append_shell_word(text_cstr(&assignment), out);
     text_free(&assignment);
   }
 }
