@@ -87,11 +87,11 @@ ALWAYS void draw_tile(const Here *w, Drawn *drawn, int column0, int is_transpose
     draw_each(&draws, drawn, row0, column0, is_transposed, w->lane);
 }
 
-/* to: of a tile what is kept, times `by`, and 0 for the rest. */
-ALWAYS void keep_drawn(const Drawn *drawn, float to[MAX_ROWS][MAX_COLUMNS], float from[MAX_ROWS][MAX_COLUMNS], float by) {
+/* to: of a tile what is kept, and 0 for the rest. */
+ALWAYS void keep_drawn(const Drawn *drawn, float to[MAX_ROWS][MAX_COLUMNS], float from[MAX_ROWS][MAX_COLUMNS]) {
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each() && drops(); i++)
 #pragma clang loop unroll(full)
-    for (int j = 0; j < columns_each(); j++) to[i][j] = drawn->row[i] >> j & 1 ? from[i][j] * by : 0.0f;
+    for (int j = 0; j < columns_each(); j++) to[i][j] = drawn->row[i] >> j & 1 ? from[i][j] : 0.0f;
 }
 #endif

@@ -67,7 +67,7 @@ __attribute__((always_inline)) void attention_forward(void *const *args, SHARED 
     weigh(&f, s, correction);
     Drawn drawn;
     draw_tile(&w, &drawn, t * attention_tile(), 0);
-    keep_drawn(&drawn, s, s, 1);
+    keep_drawn(&drawn, s, s);
     correct(&f, correction);
     accumulate(f.out, s, stream_panel(memory, t % 2, 1), scratch(memory, w.warp), w.lane);
     arrive();
@@ -108,7 +108,7 @@ __attribute__((always_inline)) void attention_backward(void *const *args, SHARED
     weigh_rows(s, gain, base);
     Drawn drawn;
     draw_tile(&w, &drawn, t * attention_tile(), 0);
-    keep_drawn(&drawn, slope, slope, drop_gain());
+    keep_drawn(&drawn, slope, slope);
     pull_rows(s, slope, delta);
     accumulate(sum, s, key, scratch(memory, w.warp), w.lane);
     arrive();
@@ -175,11 +175,11 @@ __attribute__((always_inline)) void attention_backward_keys(void *const *args, S
     hide(&w, s, (start + tile_of(t, count)) * attention_tile(), 1);
     weigh_columns(s, gain, numbers, w.lane);
     draw_tile(&w, &drawn, (start + tile_of(t, count)) * attention_tile(), 1);
-    keep_drawn(&drawn, kept, s, 1);
+    keep_drawn(&drawn, kept, s);
     accumulate(dv, drops() ? kept : s, dy, scratch(memory, w.warp), w.lane);
     clear(slope, columns_each());
     multiply(slope, rows_panel(memory, 1), 0, dy, w.lane, w.warp);
-    keep_drawn(&drawn, slope, slope, drop_gain());
+    keep_drawn(&drawn, slope, slope);
     if (caps()) copy_scores(s, gain);
     round_weights(s); /* so that only the rounded weights stay live over the product */
     pull_columns(s, slope, numbers + attention_tile(), w.lane);

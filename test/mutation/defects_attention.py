@@ -79,7 +79,9 @@ defect("attention-draws-turn", DG, "is_transposed ? j % 4 : j / 2 % 2", "is_tran
 defect("attention-draws-query", DG, "+ lane / 4 % 2 + lane / 8 % 2 * 8 :", "+ lane / 4 % 2 :", DN)
 defect("attention-draws-aligned", DG, " && draws.first % 4 == 0)", ")", "unit codegen_flash")
 defect("attention-draws-values", "kernels/attention_gradient.h", "  if (attention_drop_below()) scale_sums(dv, drop_gain());\n", "", DN)
-defect("attention-draws-slopes", "kernels/attention_ptx.h", "    keep_drawn(&drawn, slope, slope, drop_gain());\n    if (caps())", "    if (caps())", DN)
+defect("attention-draws-slopes", "kernels/attention_ptx.h", "    keep_drawn(&drawn, slope, slope);\n    if (caps())", "    if (caps())", DN)
+defect("attention-draws-deltas", "kernels/attention_gradient.h", "sum_of_row(sum) / drop_gain()", "sum_of_row(sum)", DN)
+defect("attention-draws-gain", "kernels/attention_gradient.h", "scale_sums(dk, scale() * drop_gain());", "scale_sums(dk, scale());", DN)
 defect("attention-draws-hopper", "codegen/nvptx_attention.c", "|| a->form.draws >= 0) return false;", ") return false;", DN)
 defect("attention-drift", "kernels/attention_softmax.h", "correction[i] = exp2_of(f->base[i] - from);", "correction[i] = exp2_of(f->base[i] - from * 1.0000001f);",
        "py test/num/attention.py")

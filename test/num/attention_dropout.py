@@ -157,6 +157,28 @@ class Dropout(support.Case):
             self.one(number, "bf16", "--gpu", "sm_90a" if number in (1, 5, 6) else "sm_80", tolerance=0.02)
             self.one(number, "tf32", "--gpu", "sm_80", tolerance=0.01)
 
+    def test_fp16_overflows_no_sooner_than_its_gradients(self):
+        """The gradients of scores, with the factor 10 of dropout, are beyond what fp16 holds, and those of q, k and v are not (a random
+        program, seed 810010): PyTorch's FlashAttention multiplies the sums, in f32. A step that overflows would leave the weights."""
+        scale, shapes = 4608, {"q": (1, 8, 16), "k": (1, 8, 16), "v": (1, 8, 16), "w": (1, 1, 8, 16)}
+        text = TEXT.format(heads=1, groups=1, rows=8, keys=8, features=16, values=16, share=0.9, options="", batch=1, seed=3, precision=f"fp16(loss_scale={scale})", other="sum(x)")
+        artifact = self.compile(text, "--gpu", "sm_90a", name="model.ptx")
+        numpy.save(self.path("x.npy"), numpy.ones((1, 1), "f4"))
+        own = numpy.random.RandomState(19)
+        start = {name: own.standard_normal(shape).astype("f2").astype("f4") for name, shape in shapes.items()}
+        support.write_safetensors(self.path("start.safetensors"), start)
+        support.run("ftrun", artifact, "--data", self.folder, "--init", self.path("start.safetensors"), "--save", self.path("end.safetensors"), "--steps", "1", "--no-shuffle", "--device", "sim")
+        end = support.read_safetensors(self.path("end.safetensors"))
+        q, k, v, w = (torch.from_numpy(start[name]).double().requires_grad_() for name in "qkvw")
+        scores = (q @ k.transpose(-1, -2) / 4).requires_grad_()
+        kept = torch.from_numpy(philox(3, 0, 0, 0, 64).reshape(1, 8, 8) >= numpy.float32(0.9))
+        loss = (torch.where(kept, torch.softmax(scores, -1) * 10, 0) @ v * w).sum()
+        of_scores, *want = torch.autograd.grad(loss, [scores, q, k, v])
+        self.assertGreater(of_scores.abs().max() * scale, 65504)
+        for name, value in zip("qkv", want):
+            self.assertLess(value.abs().max() * scale, 65504)
+            self.assertLess((torch.from_numpy(start[name].astype("f8") - end[name]) - value).abs().max(), 0.01 * value.abs().max(), name)
+
     def ends(self, name, *flags, mask="causal=true"):
         artifact = self.compile(LAYERS.replace("causal=true", mask), *flags)
         support.run("ftrun", artifact, "--data", self.folder, "--save", self.path(name), "--steps", "3", "--no-shuffle")
