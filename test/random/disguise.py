@@ -72,7 +72,7 @@ def disguise(program, seed):
     for s in p.statements:
         if s.op in COMMUTE and r.random() < 0.5:
             s.args.reverse()
-    names = [leaf.name for leaf in p.leaves if not leaf.hidden and leaf.dtype == "f32"] + [s.name for s in p.statements if s.op != "declare"]
+    names = [leaf.name for leaf in p.leaves if not leaf.hidden and leaf.dtype == "f32"] + [s.name for s in p.statements if not s.op.startswith("declare")]
     for name in r.sample(names, min(len(names), r.randint(1, 4))):
         made = there_and_back(r, p, known[name], name, fresh)
         if not made:

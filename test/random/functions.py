@@ -43,8 +43,8 @@ class Functions:
             return self.layer(x, "InstanceNorm", weights, x.batch)
         return self.layer(x, "GroupNorm", weights, x.batch, groups=groups)
 
-    def function_turned(self):
-        x, r = self.pick(), self.random
+    def function_turned(self, x=None):
+        x, r = x or self.pick(), self.random
         axes = x.free()
         if not axes:
             raise Reject

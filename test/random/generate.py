@@ -11,6 +11,7 @@ import random
 import torch
 
 from functions import Functions
+from further import Further
 from layers import Layers
 from moves import Moves
 from operations import OPERATIONS
@@ -19,7 +20,7 @@ from roots import Roots
 from values import CLEAR, MOST_ELEMENTS, MOST_VALUE, Reject, Value
 
 
-class Generator(Moves, Layers, Functions, Roots):
+class Generator(Moves, Layers, Functions, Further, Roots):
     most_value = MOST_VALUE
 
     def __init__(self, seed, samplewise=None, cores=False):
@@ -32,7 +33,8 @@ class Generator(Moves, Layers, Functions, Roots):
         self.values, self.count, self.known = [], 0, {}
         self.cores, self.most = cores, 2 * MOST_ELEMENTS if cores else MOST_ELEMENTS
         has_functions = random.Random(seed * 41 + 3).random() < 0.4  # drawn apart: the other programs are what they were
-        self.works = self.WORK + (self.CORES if cores else []) + (self.FUNCTIONS if has_functions else [])
+        self.has_further = bool(self.REST) and random.Random(seed * 43 + 17).random() < 0.4
+        self.works = self.WORK + (self.CORES if cores else []) + (self.FUNCTIONS if has_functions else []) + (self.REST if self.has_further else [])
         if cores:
             self.sizes = r.choice([[8, 16], [8, 16, 24], [16, 32], [8, 16, 16, 3], [8, 24, 5], [16, 64], [8, 8, 40]])
 
@@ -70,6 +72,8 @@ class Generator(Moves, Layers, Functions, Roots):
                 raise Reject
             if what.kink and not self.is_clear(op, what.kink, tensors, dict(attrs, training=True)):
                 raise Reject
+        for i, new in what.states(tensors, dict(attrs, training=True)).items() if what.states else ():
+            args[i].data = new
         value = Value(self.name("v"), data, batch, kind)
         self.program.statements.append(Statement(value.name, op, [a.name for a in args], attrs))
         if keep:
@@ -349,6 +353,7 @@ class Generator(Moves, Layers, Functions, Roots):
 
     CORES = [("product", 30), ("attention", 20), ("conv", 6)]
     FUNCTIONS = [("function", 45)]
+    REST = [("further", 60)]
 
     def step(self):
         names, weights = zip(*self.works)
@@ -385,4 +390,6 @@ def generate(seed, samplewise=None, cores=False):
         g.step()
     g.finish()
     g.recipe()
+    if g.has_further:
+        g.metric()
     return g.program

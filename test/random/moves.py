@@ -1,4 +1,6 @@
 """Views and other moves of random programs."""
+import torch
+
 from values import Reject
 
 
@@ -66,11 +68,14 @@ class Moves:
         high = [0 if i == x.batch else self.random.choice([0, 0, 1, 2]) for i in range(x.rank)]
         if not any(low + high):
             raise Reject
-        return self.add("pad", [x], x.batch, "move", low=low, high=high, value=self.random.choice([0.0, 0.0, 0.75]))
+        value = self.random.choice([0.0, 0.0, 0.75])
+        if not x.is_float:
+            value = bool(value) if x.data.dtype == torch.bool else 4 * int(value > 0)
+        return self.add("pad", [x], x.batch, "move", low=low, high=high, value=value)
 
     def alike(self, x, axis=None):
-        """Other values of the shape of x, but for one axis."""
-        fits = [v for v in self.floats() if v.rank == x.rank and v.batch == x.batch and
+        """Other values of the shape of x, but for one axis. Of integers x itself: they are of many types."""
+        fits = [v for v in self.values if v.data.dtype == x.data.dtype != torch.int64 and v.rank == x.rank and v.batch == x.batch and
                 all(a == b for i, (a, b) in enumerate(zip(v.shape, x.shape)) if i != axis)]
         return self.random.choice(fits) if fits else x
 

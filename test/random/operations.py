@@ -15,17 +15,19 @@ FAR = math.inf
 
 
 class Operation:
-    def __init__(self, text, meaning, kink=None, exact=True):
+    def __init__(self, text, meaning, kink=None, exact=True, states=None, definition=None):
         self.text, self.meaning, self.kink = text, meaning, kink
         self.exact = exact  # PyTorch computes the same; false: random numbers, rounding to 16 bits
+        self.states = states  # of the arguments and attributes: what a training step leaves in arguments that are states, by their number
+        self.definition = definition  # of a block, which stands before the model
 
 
 OPERATIONS = {}
-QUANTISERS = {"fake_quant", "fake_quant_rows", "fake_quant_groups"}
+QUANTISERS = {"fake_quant", "fake_quant_rows", "fake_quant_groups", "FakeQuant_again"}
 
 
-def operation(name, text, meaning, kink=None, exact=True):
-    OPERATIONS[name] = Operation(text, meaning, kink, exact)
+def operation(name, text, meaning, kink=None, exact=True, states=None, definition=None):
+    OPERATIONS[name] = Operation(text, meaning, kink, exact, states, definition)
 
 
 def call(name, *keys):
@@ -281,7 +283,7 @@ operation("stack", lambda a, k: f"stack([{', '.join(a)}], axis={k['axis']})", la
 operation("split", lambda a, k: f"split({a[0]}, {literal(k['parts'])}, axis={k['axis']})[{k['index']}]",
           lambda a, k: a[0].split(k["parts"], dim=k["axis"])[k["index"]])
 operation("slice", slice_text, slice_meaning)
-operation("pad", lambda a, k: f"pad({a[0]}, {literal(k['low'])}, {literal(k['high'])}, value={k['value']})", pad_meaning)
+operation("pad", lambda a, k: f"pad({a[0]}, {literal(k['low'])}, {literal(k['high'])}, value={literal(k['value'])})", pad_meaning)
 operation("rearrange", lambda a, k: "rearrange({}, \"{}\"{})".format(a[0], k["pattern"], "".join(f", {n}={v}" for n, v in k["sizes"].items())),
           lambda a, k: rearrange(a[0], k["pattern"], k["sizes"]))
 operation("gather", call("gather"), lambda a, k: a[0][a[1]])
@@ -467,8 +469,8 @@ operation("topk_correct", lambda a, k: f"topk_correct({a[0]}, {a[1]}, k={k['k']}
 
 
 # ── blocks: the first operand is the layer's input, the others are its parameters ──
-def block(name, words, meaning, kink=None, exact=True):
-    operation(name, lambda a, k: f"{name}({', '.join([*words(k), 'name=' + chr(34) + k['name'] + chr(34)])})({a[0]})", meaning, kink, exact)
+def block(name, words, meaning, kink=None, exact=True, states=None):
+    operation(name, lambda a, k: f"{name}({', '.join([*words(k), 'name=' + chr(34) + k['name'] + chr(34)])})({a[0]})", meaning, kink, exact, states)
 
 
 def linear(a, k):
@@ -494,6 +496,12 @@ def batch_norm(a, k):
     return y * weight.reshape(shape) + bias.reshape(shape)
 
 
+def batch_norm_states(a, k):
+    x, _, _, mean, var = a
+    axes = [0, *range(2, x.dim())]
+    return {3: 0.9 * mean + 0.1 * x.mean(dim=axes), 4: 0.9 * var + 0.1 * x.var(dim=axes, unbiased=True)}
+
+
 block("Linear", lambda k: layer_words(k, [str(k["out"])] + ([] if k["bias"] else ["bias=false"])), linear)
 # a layer that is applied several times: what it is, of the value of its weight, and an application: (layer, x, parameters)
 operation("declare", lambda a, k: f"Linear({', '.join(layer_words(k, [str(k['out'])] + ([] if k['bias'] else ['bias=false'])))}, name=\"{k['name']}\")", lambda a, k: a[0])
@@ -501,6 +509,6 @@ operation("apply", lambda a, k: f"{a[0]}({a[1]})", lambda a, k: linear(a[1:], k)
 block("Conv2d", lambda k: [str(k["out"]), literal(k["kernel"])] + [f"{n}={literal(k[n])}" for n in (*WINDOW, "bias")], convolve)
 block("LayerNorm", lambda k: [], lambda a, k: layer_norm(a[0], [-1]) * a[1] + a[2], lambda a, k: spread(a[0], [-1]))
 block("RMSNorm", lambda k: [], lambda a, k: a[0] * torch.rsqrt((a[0] * a[0]).mean(-1, keepdim=True) + 1e-5) * a[1])
-block("BatchNorm", lambda k: [], batch_norm, lambda a, k: spread(a[0], [0, *range(2, a[0].dim())]))
+block("BatchNorm", lambda k: [], batch_norm, lambda a, k: spread(a[0], [0, *range(2, a[0].dim())]), states=batch_norm_states)
 block("Embedding", lambda k: [str(k["count"]), str(k["dim"])], lambda a, k: a[1][a[0]])
 block("SwiGLU", lambda k: layer_words(k, [str(k["hidden"])]), swiglu)

@@ -173,7 +173,15 @@ def updated(program, gradients):
     return {name: before[name] - RATE * g for name, g in gradients.items()}
 
 
-def against_pytorch(program, dump):
+def metrics_of(program, graph, otherwise):
+    """(number, value) of those that PyTorch judges: in parts of a batch, a metric that is no mean is the mean of the parts' values where ftc does
+    not see that it is computed of sums over the samples (docs/language.md), as behind what divides them in other words."""
+    made_by = {s.name: s.op for s in program.statements}
+    may_be_averaged = graph == "train" and program.parts > 1 and otherwise
+    return [(i, n) for i, n in enumerate(program.metrics) if not may_be_averaged or made_by.get(n) == "mean"]
+
+
+def against_pytorch(program, dump, otherwise=None):
     """The interpreter's first step and evaluation against PyTorch; None, or what differs."""
     if not program.exact or not (program.has_float8 or program.settings["precision"] in ("f32", "tf32")):
         return None
@@ -189,10 +197,11 @@ def against_pytorch(program, dump):
     if program.parts == 1:
         scale = program.settings.get("loss_scale", 1)
         pairs += [("gradient", name, g * scale) for name, g in gradients.items()]
+        pairs += [("state", leaf.name, known[program.updates.get(leaf.name, leaf.name)]) for leaf in program.leaves if leaf.kind == "state"]
     for graph, values in graphs:
         if graph == "eval" or program.parts == 1:  # an output is the last part's
             pairs += [(f"{graph}.output", n, values[n]) for n in program.outputs]
-        pairs += [(f"{graph}.metric", f"m{i}", values[n]) for i, n in enumerate(program.metrics)]
+        pairs += [(f"{graph}.metric", f"m{i}", values[n]) for i, n in metrics_of(program, graph, otherwise)]
     if exact and (wrong := wrong_states(program, found, of_first_step(program, exact, list(LARGEST)))):
         return wrong
     if exact and not exact.judges:
@@ -233,7 +242,7 @@ def check(driver, program, form, pytorch=True):
         return "refused", f"it cannot be written {otherwise}"
     verdict, text, asked = ask(driver, asked, machine, without, dump)
     if verdict == "ok" and dump:
-        wrong = against_pytorch(program if asked.parts > 1 else in_one_piece(program), dump)
+        wrong = against_pytorch(program if asked.parts > 1 else in_one_piece(program), dump, otherwise)
         if wrong:
             return "fail", wrong
     if verdict == "ok" and asked.parts > 1:

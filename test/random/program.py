@@ -8,7 +8,8 @@ import numpy
 import torch
 
 from float8_product import CURRENT, FIRST
-import more_operations  # noqa: F401  which are OPERATIONS, too
+import further_operations  # noqa: F401  which are OPERATIONS, too
+import more_operations  # noqa: F401
 from operations import OPERATIONS, literal
 
 PRODUCTS8 = ("Linear", "SwiGLU", "matmul", "matmul_transposed", "apply")
@@ -94,7 +95,7 @@ class Program:
 
     # ── as text ──
     def text(self, data=""):
-        lines = [f"// seed {self.seed}"]
+        lines = [f"// seed {self.seed}", *sorted({d for s in self.statements if (d := OPERATIONS[s.op].definition)})]
         dims = lambda shape: ", ".join(map(str, shape))
         inputs = ", ".join(f"{i.name}: {i.dtype}[{dims(['B', *i.shape[1:]])}]" for i in self.leaves if i.kind == "input")
         lines.append(f"model Random({inputs}) {{")
@@ -136,7 +137,7 @@ class Program:
         return {leaf.name: leaf.values(self.seed, rows) for leaf in self.leaves}
 
     def evaluate(self, values, training=True, watch=None):
-        """The value of every name. watch(statement, arguments, value) is called for each statement."""
+        """The value of every name; of a state of a layer, what a training step leaves. watch(statement, arguments, value) is called for each statement."""
         known, rounds = dict(values), not training or "quantize" not in self.settings  # in the first step
         for s in self.statements:
             args = [known[n] for n in s.args]
@@ -145,6 +146,8 @@ class Program:
             if watch:
                 watch(s, args, value)
             known[s.name] = value
+            if training and OPERATIONS[s.op].states:
+                known.update((s.args[i], new.detach()) for i, new in OPERATIONS[s.op].states(args, attrs).items())
         return known
 
     def gradients(self, rows=None, values=None, training=True, exact=None):

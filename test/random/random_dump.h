@@ -1,4 +1,4 @@
-/* random_dump: what the interpreter says of the first step and of the evaluation, and of delayed scaling's states, as text for
+/* random_dump: what the interpreter says of the first step and of the evaluation, and of the states, as text for
  * PyTorch (test/random/oracles.py): a line for each value, "kind name numbers". */
 #ifndef FT_TEST_RANDOM_DUMP_H
 #define FT_TEST_RANDOM_DUMP_H
@@ -39,6 +39,16 @@ static void dump_float8(FILE *out, Case *c) {
     }
 }
 
+/* The model's own states behind the first step. */
+static void dump_states(FILE *out, Case *c) {
+  const Graph *graph = c->reference.train;
+  for (int i = 0; i < graph->roots.count; i++) {
+    const Root *root = &graph->roots.at[i];
+    if (root->kind == ROOT_ASSIGN && root->name[0] != OWN_MARK[0])
+      dump_value(out, "state", root->name, c->exact.of_step[0][root->node->id], 0, shape_elements(&root->node->type.shape));
+  }
+}
+
 static void dump(Case *c) {
   FILE *out = fopen(c->request.dump, "w");
   if (!out) reject("cannot write %s", c->request.dump);
@@ -59,6 +69,7 @@ static void dump(Case *c) {
                  node_int(param, ATTR_OFFSET, 0), shape_elements(&param->type.shape));
   }
   dump_float8(out, c);
+  dump_states(out, c);
   fclose(out);
 }
 #endif
