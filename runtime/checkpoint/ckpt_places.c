@@ -1,5 +1,6 @@
 /* ckpt_places: see ckpt_places.h. */
 #include "runtime/checkpoint/ckpt_places.h"
+#include "runtime/checkpoint/weight_files.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,9 +72,10 @@ Status ckpt_places_set(CkptPlaces *places, const PlanTensor *tensor, const Safet
   if (!from) return status_fail(STATUS_USER, "%s lacks %s", path, tensor->name);
   ArrayHeader header = {.element = from->element, .shape = from->shape};
   Type whole = plan_whole(tensor);
-  if (!ckpt_places_fit(tensor, from) || !element_converts(from->element, tensor->type.dtype))
+  if (!ckpt_places_fit(tensor, from) || !weight_files_converts(from->element, tensor->type.dtype))
     return status_fail(STATUS_USER, "%s: %s is %s but the model's is %s", path, tensor->name,
                        array_header_text(&header, have), type_text(&whole, want));
+  STATUS_TRY(weight_files_check(from, path));
   int64_t count = shape_elements(&whole.shape), offset = tensor->offset;
   int place = plan_whole_place(exec_plan(places->exec), tensor->place, &offset);
   uint8_t *to = places->at[place];

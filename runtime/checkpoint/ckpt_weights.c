@@ -91,32 +91,50 @@ static Status drop_prefix(const Exec *exec, const CkptInit *init, WeightFiles *f
 
 /* How the files and the model fit, name by name. */
 typedef struct {
-  Text missing, mismatched, unexpected;
-  int missing_count, mismatch_count, unexpected_count, taken, parameters;
+  Text missing, mismatched, unexpected, lacking; /* lacking: states */
+  int missing_count, mismatch_count, unexpected_count, lacking_count, taken, parameters;
 } Comparison;
 
 static void comparison_free(Comparison *c) {
   text_free(&c->missing);
   text_free(&c->mismatched);
   text_free(&c->unexpected);
+  text_free(&c->lacking);
+}
+
+static void list_mismatch(Comparison *c, const PlanTensor *tensor, const SafeTensor *from) {
+  char have[TYPE_TEXT], want[TYPE_TEXT], both[3 * TYPE_TEXT];
+  Type whole = plan_whole(tensor);
+  snprintf(both, sizeof both, "%.60s (%s, there %s)", tensor->name, shape_text(&whole.shape, want), shape_text(&from->shape, have));
+  list_name(&c->mismatched, &c->mismatch_count, both, NULL);
 }
 
 static void compare_param(Comparison *c, const PlanTensor *param, const Safetensors *file,
                           const char **names) {
   const SafeTensor *from = safetensors_find(file, param->name);
   c->parameters++;
-  if (!from) {
+  if (!from)
     list_name(&c->missing, &c->missing_count, param->name,
               text_nearest(param->name, names, file->tensor_count));
-  } else if (!ckpt_places_fit(param, from)) {
-    char have[TYPE_TEXT], want[TYPE_TEXT], both[3 * TYPE_TEXT];
-    Type whole = plan_whole(param);
-    snprintf(both, sizeof both, "%.60s (%s, there %s)", param->name, shape_text(&whole.shape, want),
-             shape_text(&from->shape, have));
-    list_name(&c->mismatched, &c->mismatch_count, both, NULL);
-  } else {
+  else if (!ckpt_places_fit(param, from))
+    list_mismatch(c, param, from);
+  else
     c->taken++;
-  }
+}
+
+/* Averages of layers begin as what they are averages of, and ranges and scales of rounded layers are found where there are none. */
+static bool begins_by_itself(const char *name) {
+  return text_ends_with(name, ".average") || text_ends_with(name, ".average.begun") || weight_files_is_of_rounding(name);
+}
+
+/* States that evaluations read, such as running statistics: from their first values every prediction would be another one. */
+static void compare_state(Comparison *c, const PlanTensor *state, const Safetensors *file, const char **names) {
+  const SafeTensor *from = safetensors_find(file, state->name);
+  if (!state->is_saved || state->role != ROLE_MODEL || begins_by_itself(state->name)) return;
+  if (!from)
+    list_name(&c->lacking, &c->lacking_count, state->name, text_nearest(state->name, names, file->tensor_count));
+  else if (!ckpt_places_fit(state, from))
+    list_mismatch(c, state, from);
 }
 
 /* Of all stages: each rank knows them, and rank 0 tells. */
@@ -134,18 +152,20 @@ static Status compare_names(const Exec *exec, const Safetensors *file, Compariso
                                     param->name) >= 0;
       if (!is_known) compare_param(c, param, file, names);
     }
+    for (int i = 0; i < stages->at[s]->states.count; i++) compare_state(c, &stages->at[s]->states.at[i], file, names);
   }
   for (int i = 0; i < file->tensor_count; i++)
     if (!weights_is_expected(exec, names[i]) && !is_harmless(exec, file, &file->tensor[i]))
       list_name(&c->unexpected, &c->unexpected_count, names[i], NULL);
   end_list(&c->missing, c->missing_count);
+  end_list(&c->lacking, c->lacking_count);
   end_list(&c->mismatched, c->mismatch_count);
   end_list(&c->unexpected, c->unexpected_count);
   free(names);
   return STATUS_OK;
 }
 
-static Status must_fit(const CkptInit *init, const WeightFiles *files, const Comparison *c) {
+static Status must_fit(const CkptInit *init, const WeightFiles *files, const Comparison *c, bool needs_states) {
   if (c->missing_count && !init->keeps_missing)
     return status_fail(STATUS_USER, "%s lacks %d of the model's %d parameters: %s%s%s%s",
                        files->named, c->missing_count, c->parameters, text_cstr(&c->missing),
@@ -158,6 +178,10 @@ static Status must_fit(const CkptInit *init, const WeightFiles *files, const Com
                        files->named, c->parameters, text_cstr(&c->missing),
                        c->missing_count && c->mismatch_count ? ", " : "",
                        text_cstr(&c->mismatched));
+  if (c->lacking_count && needs_states && !init->keeps_missing)
+    return status_fail(STATUS_USER, "%s lacks %s, which evaluations of the model read%s", files->named, text_cstr(&c->lacking),
+                       init->has_flags ? " (--init-missing keep lets them begin anew)"
+                                       : "; a training with --init-missing keep, or statistics = true, makes them anew");
   return STATUS_OK;
 }
 
@@ -174,6 +198,8 @@ static void tell_fit(const CkptInit *init, const WeightFiles *files, const Compa
     if (files->left_out) text_printf(notes, "; %d were left out by name", files->left_out);
     if (c->missing_count)
       text_printf(notes, "\nnot there, begin as without --init: %s", text_cstr(&c->missing));
+    if (c->lacking_count)
+      text_printf(notes, "\nstates that are not there, begin as without --init: %s", text_cstr(&c->lacking));
     if (c->mismatch_count)
       text_printf(notes, "\nof another shape, begin as without --init: %s",
                   text_cstr(&c->mismatched));
@@ -190,7 +216,6 @@ static Status set_from(CkptPlaces *places, const CkptInit *init, const PlanTenso
   const SafeTensor *from = safetensors_find(&files->all, tensor->name);
   bool fits = from && ckpt_places_fit(tensor, from);
   if (!from || (init->keeps_mismatch && !fits)) return STATUS_OK;
-  STATUS_TRY(weight_files_check(from, weight_files_path(files, from)));
   Status status = ckpt_places_set(places, tensor, &files->all, weight_files_path(files, from));
   return status == STATUS_USER && !fits && init->has_flags
              ? status_fail(status, "%s; --init-mismatch keep lets it begin anew", status_message())
@@ -213,7 +238,7 @@ static Status load_from(Exec *exec, const CkptInit *init, WeightFiles *files, Te
   Comparison c = {0};
   Status status = drop_prefix(exec, init, files);
   if (status == STATUS_OK) status = compare_names(exec, &files->all, &c);
-  if (status == STATUS_OK) status = must_fit(init, files, &c);
+  if (status == STATUS_OK) status = must_fit(init, files, &c, setting_number(plan->settings, "train.statistics") == 0);
   if (status == STATUS_OK) status = ckpt_places_new(exec, &places);
   for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)
     status = set_from(&places, init, &plan->params.at[i], files);

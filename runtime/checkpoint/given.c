@@ -118,7 +118,7 @@ static Status given_set(GivenLoad *load, const PlanTensor *state, const Safetens
   if (!from) return given_missing(file, path, state);
   ArrayHeader header = {.element = from->element, .shape = from->shape};
   if (!shape_equal(&from->shape, &state->type.shape) ||
-      !element_converts(from->element, state->type.dtype))
+      !weight_files_converts(from->element, state->type.dtype))
     return status_fail(STATUS_USER, "%s: %s is %s, but the frozen layer's %s is %s", path,
                        from->name, array_header_text(&header, have), state->name,
                        type_text(&state->type, want));

@@ -264,11 +264,17 @@ const char *weight_files_path(const WeightFiles *files, const SafeTensor *tensor
   return files->path[tensor - files->all.tensor];
 }
 
+bool weight_files_converts(Element from, DType to) {
+  return element_converts(from, to) && element_is_float(from) == dtype_is_float(to);
+}
+
+bool weight_files_is_of_rounding(const char *name) {
+  return text_ends_with(name, ".input.max_abs") || text_ends_with(name, ".weight_scale") || text_ends_with(name, ".input_factor");
+}
+
 Status weight_files_check(const SafeTensor *tensor, const char *path) {
-  static const char *const ends[] = {".input.max_abs", ".weight_scale", ".input_factor"};
-  bool is_of_rounding = false;
+  bool is_of_rounding = weight_files_is_of_rounding(tensor->name);
   float value = 0;
-  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) is_of_rounding |= text_ends_with(tensor->name, ends[i]);
   bool is_range = text_ends_with(tensor->name, "max_abs");
   size_t size = (size_t)element_bytes(tensor->element);
   for (size_t at = 0; is_of_rounding && element_converts(tensor->element, DT_F32) && at + size <= tensor->bytes; at += size) {

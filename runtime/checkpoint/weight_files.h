@@ -27,7 +27,10 @@ STATUS_CHECKED Status weight_files_open(const char *const *paths, int count,
                                         const char *const *renames, int rename_count,
                                         WeightFiles *out);
 void weight_files_close(WeightFiles *files); /* also after a failed open */
-/* A range of inputs or a scale of a rounded layer that is no finite number is none. */
+/* As element_converts, but whole numbers are no weights: those of a rounded layer come with a scale, and were multiplied by it. */
+bool weight_files_converts(Element from, DType to);
+/* Is it a range of inputs or a scale of a rounded layer? One that is no finite number is none. */
+bool weight_files_is_of_rounding(const char *name);
 STATUS_CHECKED Status weight_files_check(const SafeTensor *tensor, const char *path);
 const char *weight_files_path(const WeightFiles *files, const SafeTensor *tensor);
 #endif

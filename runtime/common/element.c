@@ -33,7 +33,7 @@ Element element_of(DType dtype) {
   return of[dtype];
 }
 
-static bool element_is_float(Element element) {
+bool element_is_float(Element element) {
   return element == ELEMENT_F16 || element == ELEMENT_BF16 || element == ELEMENT_F32 ||
          element == ELEMENT_F64;
 }

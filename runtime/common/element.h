@@ -29,6 +29,7 @@ int element_bytes(Element element);
 /* Is there a conversion that keeps every value (integers are checked one by one), or rounds f64 to
  * f32 or floats to halves? */
 bool element_converts(Element from, DType to);
+bool element_is_float(Element element);
 /* Converts `count` elements, all of them; returns how many could be represented before the first that
  * cannot (count: all): an integer out of range, or a finite number that becomes an infinity. `from`
  * need not be aligned. */

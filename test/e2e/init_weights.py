@@ -58,6 +58,25 @@ class InitWeights(support.Case):
             json.dump({"metadata": {"total_size": 1}, "weight_map": weight_map, **more}, file)
         return self.path(name)
 
+    def test_states_that_are_missing(self):
+        """Evaluations read running statistics, so weights without them are refused, but where they begin anew or are computed; whole numbers are no weights."""
+        norm = MODEL.replace('"fc1")(x))', '"fc1")(BatchNorm(name="bn")(x)))')
+        artifact = self.compile(norm, name="norm.so")
+        all = {**tensors(), **{f"backbone.bn.{n}": numpy.full(4, k + 2, "f4") for k, n in enumerate(("weight", "bias", "running_mean", "running_var"))}}
+        some = {n: v for n, v in all.items() if "running" not in n}
+        path, needle = self.write("some.safetensors", some), "some.safetensors lacks backbone.bn.running_mean, backbone.bn.running_var, which evaluations of the model read"
+        self.fails(1, needle + " (--init-missing keep lets them begin anew)", "ftrun", artifact, "--data", self.folder, "--steps", "0", "--init", path)
+        self.fails(1, needle + "; a training with", "ftrun", "eval", artifact, "--data", self.folder, "--split", "train", "--weights", path)
+        got, said = self.start("--init", path, "--init-missing", "keep", artifact=artifact)
+        self.assertIn("states that are not there, begin as without --init: backbone.bn.running_mean", said)
+        self.same(got, {**some, "backbone.bn.running_var": numpy.ones(4, "f4")})
+        self.start("--init", path, artifact=self.compile(norm, "--set", "train.statistics=true", name="statistics.so"))
+        self.same(self.start("--init", self.write("all.safetensors", all), artifact=artifact)[0], all)
+        wide = self.write("wide.safetensors", {**all, "backbone.bn.running_mean": numpy.ones(5, "f4")})
+        self.assertIn("of another shape, begin as without --init: backbone.bn.running_mean ([4], there [5])", self.start("--init", wide, "--init-mismatch", "keep", artifact=artifact)[1])
+        for kind, name in (("u1", "u8"), ("i1", "i8"), ("i4", "i32")):
+            self.refused(f"head.bias is {name}[3] but the model's is f32[3]", "--init", self.write("whole.safetensors", {**tensors(), "head.bias": numpy.ones(3, kind)}))
+
     def test_a_new_head(self):
         fresh, _ = self.start()
         old = tensors()

@@ -191,6 +191,21 @@ class Package(support.Case):
             again.resume(self.path("s.safetensors"))
             self.assertEqual([model.train_step(x, y) for _ in range(3)], [again.train_step(x, y) for _ in range(3)])
 
+    def test_ranges_of_a_checkpoint(self):
+        """A range that is no finite number is refused by a resume, too; the model stays as it was."""
+        artifact = self.artifact(LINE.replace("Linear", "QuantLinear"), "rounded")
+        with ft.Model(artifact) as model, ft.Model(artifact) as again:
+            model.init(3)
+            again.init(4)
+            before = again["w.weight"]
+            model.save(self.path("good.safetensors"))
+            model["w.input.max_abs"] = [numpy.inf]
+            model.save(self.path("bad.safetensors"))
+            self.refused("bad.safetensors: w.input.max_abs holds inf, which is no range", again.resume, self.path("bad.safetensors"))
+            numpy.testing.assert_array_equal(again["w.weight"], before)
+            again.resume(self.path("good.safetensors"))
+            numpy.testing.assert_array_equal(again["w.weight"], model["w.weight"])
+
     def test_outputs_that_are_gone(self):
         """What a training's step or none has left in the memory of an output is no output."""
         library, check = ft._library.library, ft._library.check

@@ -59,5 +59,8 @@ defect("tune-choice-quotes", "runtime/tune/space_text.c", 'text_printf(out, is_w
 defect("tune-choice-none", "plan/settings.c", 'return *info->otherwise ? value : "";', "return value;", "py test/e2e/tune.py")
 defect("outputs-unnoted", "codegen/lower_tables.c", "params[i].is_output |= !strcmp", "params[i].is_output &= !strcmp", "py test/e2e/sensitivity.py")
 defect("range-infinite", "runtime/checkpoint/weight_files.c", "if (!fits || !isfinite(value) || ", "if (!fits || ", "py test/e2e/quantize.py")
+defect("states-missing", "runtime/checkpoint/ckpt_weights.c", "if (c->lacking_count && needs_states && ", "if (0 && ", "py test/e2e/init_weights.py")
+defect("whole-numbers-as-weights", "runtime/checkpoint/weight_files.c", "return element_converts(from, to) && element_is_float(from) == dtype_is_float(to);", "return element_converts(from, to);", "py test/e2e/init_weights.py")
+defect("range-resumed", "runtime/checkpoint/ckpt_places.c", "STATUS_TRY(weight_files_check(from, path));", "", "py test/e2e/python_package.py")
 defect("folder-of-checkpoints", "runtime/checkpoint/ckpt_folder.c", 'has_best ? " or " : "", newest)', 'has_best ? " or " : "", best)', "py test/e2e/init_weights.py")
 defect("called-dot", "ir/graph.c", 'node->op == OP_DOT ? "matmul" :', 'node->op == OP_CONV ? "matmul" :', "unit passes_decode")
