@@ -55,6 +55,10 @@ void setting_hint(const char *key, char *out, size_t size);
 /* The setting belongs to another that is off, and does nothing: an example that switches that one on,
  * "train.prune=magnitude"; else NULL. */
 const char *setting_needs(const SettingValue *values, int index);
+/* The setting is for what ftrun does around steps: no step reads it, nor anything else in a program that embeds a model. */
+bool setting_is_of_run(int index);
+/* It does nothing unless a graph reads it. */
+bool setting_is_of_steps(int index);
 /* A value behind --set, where `none` switches off what the setting is for, as in a file: then the value that does so, "" or "0". */
 const char *setting_off(int index, const char *value);
 /* Parses `value` for setting `index`; false and *why if it does not fit the kind. */
@@ -486,6 +490,8 @@ bool plan_has_parts(const Plan *plan);
 bool plan_is_apart(const Plan *plan);
 /* The index of the tensor of this name among plan->params, states, scalars or inputs; -1: none. */
 int plan_find_tensor(const PlanTensor *tensors, int count, const char *name);
+/* Does a graph read this setting? True, too, where nothing is trained. */
+bool plan_reads_setting(const Plan *plan, const char *key);
 /* The index of the state that has this role; -1: none has. */
 int plan_find_role(const Plan *plan, LeafRole role);
 

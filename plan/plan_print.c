@@ -59,6 +59,12 @@ int plan_find_tensor(const PlanTensor *tensors, int count, const char *name) {
   return -1;
 }
 
+bool plan_reads_setting(const Plan *plan, const char *key) {
+  bool trains = false;
+  for (int i = 0; i < plan->params.count; i++) trains = trains || !plan->places.at[plan->params.at[i].place].is_frozen;
+  return !trains || plan_find_tensor(plan->scalars.at, plan->scalars.count, key) >= 0;
+}
+
 int plan_find_role(const Plan *plan, LeafRole role) {
   for (int i = 0; i < plan->states.count; i++)
     if (plan->states.at[i].role == role) return i;

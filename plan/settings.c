@@ -218,6 +218,20 @@ const char *setting_needs(const SettingValue *values, int index) {
   return NULL;
 }
 
+bool setting_is_of_run(int index) {
+  static const char *const of_run[] = {"train.epochs", "train.steps", "train.eval.", "train.checkpoint.", "train.stop.", "train.max_time", "train.log.", "data.", "distributed.",
+                                       "train.schedule.metric", "train.schedule.patience", "train.schedule.threshold", "train.schedule.cooldown"};
+  for (size_t i = 0; i < sizeof of_run / sizeof *of_run; i++)
+    if (!strncmp(setting_info[index].key, of_run[i], strlen(of_run[i]))) return true;
+  return false;
+}
+
+bool setting_is_of_steps(int index) {
+  static const char *const by_host[] = {"train.seed", "train.timeout", "train.grow.every", "train.grow.share", NULL};
+  const SettingInfo *info = &setting_info[index];
+  return info->when == WHEN_RUNTIME && !setting_is_of_run(index) && !text_is_one_of(info->key, by_host);
+}
+
 void setting_hint(const char *key, char *out, size_t size) {
   const char *tail = strrchr(key, '.'), *nearest = setting_nearest(key);
   const char *advice = foreign_find(FOREIGN_SET, tail ? tail + 1 : key);

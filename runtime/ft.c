@@ -10,6 +10,7 @@
 #include "runtime/common/permute.h"
 #include "runtime/data/source.h"
 #include "runtime/execute/programme.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,20 +101,49 @@ void ft_close(FtModel *model) {
 }
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
+/* A setting that nothing here reads would do nothing: what belongs to ftrun's loop around steps, and what the model was compiled without. */
+static Status check_is_read(const FtModel *model, int index, const SettingValue *before) {
+  const SettingValue *values = model->artifact->plan->settings;
+  const char *key = setting_info[index].key, *needs = setting_needs(values, index);
+  if (needs) return status_fail(STATUS_USER, "%s belongs to %s or the like, without which the model was compiled", key, needs);
+  if (setting_is_of_run(index))
+    return status_fail(STATUS_USER, "%s is for ftrun, and changes nothing here: batches, evaluations and files are those of the program%s", key,
+                       !strcmp(key, "train.steps") || !strcmp(key, "train.epochs") ? "; ft_set_total says how long the training is" : "");
+  if (!setting_is_of_steps(index) || plan_reads_setting(model->artifact->plan, key) || values[index].number == before->number) return STATUS_OK;
+  return status_fail(STATUS_USER, "%s is read by no step: the model was compiled without what it belongs to", key);
+}
+
+static Status find_setting(const char *key, int *index) {
+  const char *nearest = setting_nearest(key);
+  *index = setting_find(key);
+  if (*index >= 0) return STATUS_OK;
+  return nearest ? status_fail(STATUS_USER, "there is no setting %s; did you mean %s?", key, nearest) : status_fail(STATUS_USER, "there is no setting %s", key);
+}
+
+static Status model_setting(FtModel *model, const char *key, char *value, size_t bytes) {
+  int index, length = 0;
+  STATUS_TRY(find_setting(key, &index));
+  const SettingValue *found = &model->artifact->plan->settings[index];
+  if (setting_info[index].kind == SET_STR) length = snprintf(value, bytes, "%s", found->text);
+  if (setting_info[index].kind == SET_BOOL) length = snprintf(value, bytes, "%s", found->number ? "true" : "false");
+  bool is_number = setting_info[index].kind == SET_INT || setting_info[index].kind == SET_FLOAT;
+  for (int digits = 15; is_number && (digits == 15 || (digits <= 17 && strtod(value, NULL) != found->number)); digits++)
+    length = snprintf(value, bytes, "%.*g", digits, found->number);
+  return (size_t)length < bytes ? STATUS_OK : status_fail(STATUS_USER, "%s needs %d bytes, not %zu", key, length + 1, bytes);
+}
+
 static Status set(FtModel *model, const char *key, const char *value) {
-  int index = setting_find(key);
-  const char *why = "", *nearest = setting_nearest(key);
-  if (index < 0 && nearest)
-    return status_fail(STATUS_USER, "there is no setting %s; did you mean %s?", key, nearest);
-  if (index < 0) return status_fail(STATUS_USER, "there is no setting %s", key);
+  int index;
+  const char *why = "";
+  STATUS_TRY(find_setting(key, &index));
   if (setting_info[index].when != WHEN_RUNTIME)
     return status_fail(STATUS_USER, "%s is compiled in and cannot be set", key);
-  const char *needs = setting_needs(model->artifact->plan->settings, index);
-  if (needs) return status_fail(STATUS_USER, "%s belongs to %s or the like, without which the model was compiled", key, needs);
-  if (!setting_set(model->artifact->arena, model->artifact->plan->settings, index, setting_off(index, value), &why))
-    return status_fail(STATUS_USER, "%s: %s", key, why);
+  SettingValue *values = model->artifact->plan->settings, before = values[index];
+  if (!setting_set(model->artifact->arena, values, index, setting_off(index, value), &why)) return status_fail(STATUS_USER, "%s: %s", key, why);
+  Status status = check_is_read(model, index, &before);
+  if (status != STATUS_OK) values[index] = before;
   model->has_settings = false;
-  return STATUS_OK;
+  return status;
 }
 
 static Status set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_steps) {
@@ -132,6 +162,7 @@ static void take_seed(FtModel *model, uint64_t seed) {
 }
 
 static Status init(FtModel *model, uint64_t seed) {
+  if (seed > 1ull << 53) return status_fail(STATUS_USER, "seed %llu is more than 2^53, the largest of train.seed", (unsigned long long)seed);
   programme_again(&model->step);
   take_seed(model, seed);
   model->has_outputs = false;
@@ -456,6 +487,13 @@ int ft_set(FtModel *model, const char *key, const char *value) {
   NEED(key);
   NEED(value);
   GUARDED(set(model, key, value));
+}
+
+int ft_get(FtModel *model, const char *key, char *value, size_t bytes) {
+  NEED(model);
+  NEED(key);
+  NEED(value);
+  GUARDED(model_setting(model, key, value, bytes));
 }
 
 int ft_set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_steps) {

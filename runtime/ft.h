@@ -56,11 +56,15 @@ typedef struct {
 int ft_open_with(const char *path, const FtOptions *options, FtModel **out);
 const char *ft_device(const FtModel *model); /* "cpu, 2 threads" */
 
-/* A runtime setting, e.g. "train.lr", "3e-4"; what is compiled in (train.batch) cannot change. A
- * schedule that decays needs train.total_steps, which ftrun derives: set it with ft_set_total. */
+/* A runtime setting, e.g. "train.lr", "3e-4"; what is compiled in (train.batch) cannot change, and what nothing here would
+ * read is refused: settings of ftrun's own loop (train.epochs, data.shuffle), a momentum that the model was compiled without.
+ * A schedule that decays needs train.total_steps, which ftrun derives: set it with ft_set_total. plateau follows ftrun's
+ * evaluations: here the caller lowers train.lr. */
 int ft_set(FtModel *model, const char *key, const char *value);
+/* Any setting as text, as the file or ft_set has it, into `bytes` bytes with a 0 at the end: "train.seed", "train.batch". */
+int ft_get(FtModel *model, const char *key, char *value, size_t bytes);
 int ft_set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_steps);
-/* Initial parameters and states from a seed, which becomes train.seed, from which a step draws its random numbers (dropout);
+/* Initial parameters and states from a seed up to 2^53, which becomes train.seed, from which a step draws its random numbers (dropout);
  * the step counter becomes 0. */
 int ft_init(FtModel *model, uint64_t seed);
 

@@ -12,11 +12,11 @@
 Arrays go in as NumPy's, as anything with the buffer protocol, or by DLPack (CPU tensors of PyTorch, JAX and others, which are not
 needed); they come out as NumPy's. One thread uses a model at a time. docs/python.md tells more.
 """
-from ._compile import CompileError, compile
+from ._compile import CompileError, CompileWarning, compile
 from ._library import FtError, FtFault
 from ._model import Model, Spec
 from ._progress import Progress
 from .version import VERSION
 
-__all__ = ["CompileError", "FtError", "FtFault", "Model", "Progress", "Spec", "compile"]
+__all__ = ["CompileError", "CompileWarning", "FtError", "FtFault", "Model", "Progress", "Spec", "compile"]
 __version__ = VERSION

@@ -34,6 +34,7 @@ _SIGNATURES = {  # name: (result, arguments)
     "ft_open_with": (c_int, [c_char_p, POINTER(FtOptions), POINTER(_MODEL)]),
     "ft_close": (None, [_MODEL]),
     "ft_device": (c_char_p, [_MODEL]),
+    "ft_get": (c_int, [_MODEL, c_char_p, c_char_p, c_size_t]),
     "ft_set": (c_int, [_MODEL, c_char_p, c_char_p]),
     "ft_set_total": (c_int, [_MODEL, c_int64, c_int64]),
     "ft_init": (c_int, [_MODEL, c_uint64]),

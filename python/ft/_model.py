@@ -155,8 +155,14 @@ class Model:
         return f"<ft.Model on {self.device}: {', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))}; {len(self.parameters)} parameters>"
 
     # ── settings ──
+    def get(self, key: str) -> str:
+        """Any setting as text, as the file or `set` has it."""
+        room = ctypes.create_string_buffer(1 << 16)
+        check(library.ft_get(self._open, key.encode(), room, len(room)))
+        return room.value.decode()
+
     def set(self, key: str, value: Union[str, int, float, bool]) -> None:
-        """A runtime setting, such as train.lr; what is compiled in (train.batch) cannot change."""
+        """A runtime setting, such as train.lr; what is compiled in (train.batch) cannot change, and what only ftrun reads (train.epochs) is refused."""
         if isinstance(value, np.generic):
             value = value.item()
         text = str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, float) else str(value)
@@ -166,10 +172,14 @@ class Model:
         """How long the training is: schedules that decay need it."""
         check(library.ft_set_total(self._open, steps_per_epoch, total_steps))
 
-    def init(self, seed: int = 0) -> None:
-        """Initial parameters and states; the seed becomes `train.seed`, that of dropout's masks, too; the step counter becomes 0."""
-        if not 0 <= seed < 1 << 64:
-            raise FtError(f"seed {seed}: from 0 to 2**64 - 1")
+    def init(self, seed: Optional[int] = None) -> None:
+        """Initial parameters and states; the seed becomes `train.seed`, that of dropout's masks, too; without one it is the file's, or what `set` has made of it.
+
+        The step counter becomes 0."""
+        if seed is None:
+            seed = int(self.get("train.seed"))
+        if not 0 <= seed <= 1 << 53:
+            raise FtError(f"seed {seed}: from 0 to 2**53")
         check(library.ft_init(self._open, seed))
 
     # ── steps ──

@@ -46,6 +46,15 @@ static void header_say_rests(const Training *training) {
   text_free(&text);
 }
 
+/* --set of what no step reads, such as a beta of sgd. */
+static void header_warn_unread(const Training *training) {
+  const Plan *plan = training->plan;
+  for (int i = 0; i < setting_count; i++)
+    if (plan->settings[i].is_users && plan->settings[i].number != 0 && setting_is_of_steps(i) && !plan_reads_setting(plan, setting_info[i].key))
+      log_warn(training->log, "--set %s does nothing: no step of this model reads it (optimizer %s, schedule %s)", setting_info[i].key,
+               train_text(training, "train.optimizer"), train_text(training, "train.schedule"));
+}
+
 void train_say_header(Training *training) {
   const Plan *plan = training->plan;
   int64_t parameters = train_parameters(training);
@@ -92,6 +101,7 @@ void train_say_header(Training *training) {
   log_say(training->log, "train: %s", text_cstr(&memory));
   header_say_sizes(training);
   header_say_rests(training);
+  header_warn_unread(training);
   if (training->options->deterministic)
     log_say(training->log,
             "deterministic: with the same threads, every run on %s gives the same bits",

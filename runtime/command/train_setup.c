@@ -61,19 +61,9 @@ static Status check_nesterov(const Plan *plan) {
                      setting_number(settings, "train.dampening"));
 }
 
-/* True, too, where nothing is trained. */
-static bool is_read(const Plan *plan, const char *key) {
-  bool trains = false;
-  for (int i = 0; i < plan->scalars.count; i++)
-    if (!strcmp(plan->scalars.at[i].name, key)) return true;
-  for (int i = 0; i < plan->params.count; i++)
-    trains = trains || !plan->places.at[plan->params.at[i].place].is_frozen;
-  return !trains;
-}
-
 static Status check_buffer(const Plan *plan, const char *key) {
   double value = setting_number(plan->settings, key);
-  if (value == 0 || is_read(plan, key)) return STATUS_OK;
+  if (value == 0 || plan_reads_setting(plan, key)) return STATUS_OK;
   return status_fail(STATUS_USER,
                      "--set %s=%g: the model was compiled with 0 and has no memory for it; "
                      "recompile with ftc --set %s=%g",
@@ -105,10 +95,10 @@ static Status check_unread(const Plan *plan) {
                          "--set %s: the model was compiled without what this belongs to, so it would do nothing; "
                          "recompile with ftc --set \"%s\" or the like, or as a line of its recipe",
                          key, needs);
-    if (!strncmp(key, prune, sizeof prune - 1) && !is_read(plan, key))
+    if (!strncmp(key, prune, sizeof prune - 1) && !plan_reads_setting(plan, key))
       return status_fail(STATUS_USER, "--set %s: the model was compiled with prune = %s and structure=%s, which have no such argument",
                          key, setting_text(plan->settings, "train.prune"), setting_text(plan->settings, "train.prune.structure"));
-    if (!strncmp(key, quantize, sizeof quantize - 1) && !is_read(plan, key))
+    if (!strncmp(key, quantize, sizeof quantize - 1) && !plan_reads_setting(plan, key))
       return status_fail(STATUS_USER, "--set %s: the model was compiled without it, so rounding and ranges are as they are; recompile with ftc --set %s=%g", key,
                          key, setting_number(plan->settings, key));
   }

@@ -4,6 +4,8 @@ import io
 import os
 import subprocess
 import sys
+import threading
+import warnings
 
 import numpy
 
@@ -191,6 +193,103 @@ class Package(support.Case):
             again.resume(self.path("s.safetensors"))
             self.assertEqual([model.train_step(x, y) for _ in range(3)], [again.train_step(x, y) for _ in range(3)])
 
+    def test_settings(self):
+        """What nothing here reads is refused, and stays as it was; any setting is read as text; without a seed init takes the file's."""
+        artifact = self.artifact(DROPPED.replace("batch = 8", "batch = 8; seed = 41; schedule = plateau()"), "dropped")
+        x, y = numpy.ones((8, 32), "f4"), numpy.zeros((8, 1), "f4")
+        with ft.Model(artifact) as model:
+            for key, value in (("train.epochs", 3), ("train.steps", 9), ("train.eval.every", 2), ("train.checkpoint.dir", "c"), ("train.stop.patience", 3), ("train.max_time", 5),
+                               ("train.log.every", 2), ("data.shuffle", False), ("distributed.timeout", 9), ("train.schedule.patience", 2)):
+                before = model.get(key)
+                self.refused(f"{key} is for ftrun, and changes nothing here", model.set, key, value)
+                self.assertEqual(model.get(key), before)
+            self.refused("ft_set_total says how long", model.set, "train.epochs", 3)
+            for key in ("train.momentum", "train.ema", "train.beta1", "train.loss_scale.every", "train.quantize.after"):
+                self.refused(f"{key} is read by no step: the model was compiled without", model.set, key, 0.5 if key != "train.loss_scale.every" else 5)
+            model.set("train.momentum", 0)
+            model.set("train.beta1", 0.9)  # as it is
+            for key, value in (("train.weight_decay", 0.1), ("train.schedule.warmup", 3), ("train.schedule.gamma", 0.5), ("train.timeout", 5)):
+                model.set(key, value)
+                self.assertEqual(float(model.get(key)), value)
+            self.assertEqual([model.get(key) for key in ("train.batch", "train.seed", "train.optimizer", "data.shuffle", "train.eps")], ["8", "41", "sgd", "true", "1e-08"])
+            self.refused("did you mean train.lr?", model.get, "train.lt")
+        starts = {}
+        for seed in (None, 41, 0):
+            with ft.Model(artifact) as model:
+                model.init() if seed is None else model.init(seed)
+                self.assertEqual(model.get("train.seed"), str(41 if seed is None else seed))
+                starts[seed] = model["w.weight"].tolist(), model.train_step(x, y)
+                if seed is None:
+                    model.set("train.seed", 0)
+                    model.init()
+                    starts["set"] = model["w.weight"].tolist(), model.train_step(x, y)
+        self.assertEqual(starts[None], starts[41])
+        self.assertEqual(starts["set"], starts[0])
+        self.assertNotEqual(starts[0], starts[41])
+
+    def test_warnings(self):
+        """What ftc warns of is seen, each by itself, with its place; where it warns of nothing there is none."""
+        text = LINE.replace("  metric", "  unused = x * 2\n  also = x * 3\n  metric")
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            self.artifact(text, "warned")
+        self.assertEqual([w.category for w in seen], [ft.CompileWarning] * 2)
+        for warning, name, line in zip(seen, ("unused", "also"), (5, 6)):
+            self.assertIn(f"warned.ft:{line}:3: warning: variable '{name}' is never used", str(warning.message))
+            self.assertIn("^", str(warning.message))
+            self.assertEqual(os.path.basename(warning.filename), "python_package.py")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.artifact()
+            with self.assertRaises(ft.CompileWarning):
+                self.artifact(text, "warned")
+
+    def test_several_models(self):
+        """Models that train in turns, or each in a thread of its own, have the bits of each alone; messages are those of the thread; they close in any order."""
+        normed, dropped = self.artifact(NORMED, "normed"), self.artifact(DROPPED, "dropped")
+        generator = numpy.random.default_rng(0)
+        data = {normed: (generator.normal(size=(5, 4)).astype("f4"), numpy.arange(5, dtype="i4") % 3), dropped: (generator.normal(size=(8, 32)).astype("f4"), generator.normal(size=(8, 1)).astype("f4"))}
+        plan = [(normed, 1), (dropped, 2), (normed, 3), (dropped, 1)]
+
+        def alone(artifact, seed, steps=12):
+            with ft.Model(artifact, threads=2) as model:
+                model.init(seed)
+                losses = [model.train_step(*data[artifact]) for _ in range(steps)]
+                return losses, {n: v.tolist() for n, v in model.state_dict().items()}, {n: v.tolist() for n, v in model.predict(*data[artifact]).items()}
+
+        expected = [alone(*row) for row in plan]
+        models = [ft.Model(artifact, threads=2) for artifact, _ in plan]
+        for model, (_, seed) in zip(models, plan):
+            model.init(seed)
+        losses = [[] for _ in plan]
+        for step in range(12):
+            for i, (artifact, _) in enumerate(plan):
+                losses[i].append(models[i].train_step(*data[artifact]))
+        ends = [({n: v.tolist() for n, v in model.state_dict().items()}, {n: v.tolist() for n, v in model.predict(*data[row[0]]).items()}) for model, row in zip(models, plan)]
+        self.assertEqual([(a, *b) for a, b in zip(losses, ends)], expected)
+        for i in (2, 0, 3, 1):
+            models[i].close()
+        found, said = [None] * len(plan), [None] * len(plan)
+
+        def work(i):
+            found[i] = alone(*plan[i])
+            with ft.Model(plan[i][0]) as model:
+                for _ in range(50):
+                    try:
+                        model.set(f"nothing.{i}", 1)
+                    except ft.FtError as error:
+                        said[i] = {str(error)} | (said[i] or set())
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(plan))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(found, expected)
+        for i, messages in enumerate(said):
+            self.assertEqual(len(messages), 1)
+            self.assertIn(f"nothing.{i}", *messages)
+
     def test_ranges_of_a_checkpoint(self):
         """A range that is no finite number is refused by a resume, too; the model stays as it was."""
         artifact = self.artifact(LINE.replace("Linear", "QuantLinear"), "rounded")
@@ -266,6 +365,8 @@ class Package(support.Case):
         self.refused("lacks ['w.bias']", model.load_state_dict, {"w.weight": x[:1]})
         self.refused("no parameter", model.__getitem__, "w.w", kind=KeyError)
         self.refused("seed -1", model.init, -1)
+        self.refused("seed 9007199254740993", model.init, 2**53 + 1)
+        self.refused("is more than 2^53", lambda: ft._library.check(ft._library.library.ft_init(model._open, 2**64 - 1)))
         self.refused("beyond what f32 holds", model.train_step, x + numpy.array([0, 0, 1e300]), y)
         self.refused("beyond what f32 holds", model.__setitem__, "w.bias", [1e39])
         model["w.bias"] = [numpy.inf]

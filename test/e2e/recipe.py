@@ -516,7 +516,10 @@ train { batch = %d; accumulate = %d; steps = 5; optimizer = %s; clip = norm(0.05
         for optimizer, key in (("sgd(lr=0.1)", "train.momentum=0.9"), ("rmsprop(lr=0.1)", "train.momentum=0.9"), ("adam(lr=0.1)", "train.ema=0.9")):
             artifact = self.build(recipe=f"optimizer = {optimizer}")
             self.fails(1, "has no memory for it", "ftrun", artifact, "--data", self.folder, "--set", key)
-        support.run("ftrun", artifact, "--data", self.folder, "--steps", "1", "--set", "train.momentum=0.9")  # adam has none
+        for key, is_read in (("train.momentum=0.9", False), ("train.schedule.gamma=0.5", False), ("train.beta1=0.5", True), ("train.schedule.warmup=1", True), ("train.seed=3", True)):
+            done = support.run("ftrun", artifact, "--data", self.folder, "--steps", "1", "--set", key)  # adam has no momentum
+            said = f"--set {key.split('=')[0]} does nothing: no step of this model reads it (optimizer adam, schedule constant)"
+            (self.assertNotIn if is_read else self.assertIn)(said, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":
