@@ -19,7 +19,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SPACE_MOST = 64, SPACE_MOST_CHOICES = 64, SPACE_NAME = 96, SPACE_MOST_WHERE = 16 };
+/* SPACE_VALUES: letters of all choices of a dimension, so that a journal's line holds a space. */
+enum { SPACE_MOST = 64, SPACE_MOST_CHOICES = 64, SPACE_NAME = 96, SPACE_VALUE = 1024, SPACE_VALUES = 7000, SPACE_MOST_WHERE = 16 };
 
 typedef enum { DIM_REAL, DIM_INT, DIM_CHOICE } DimKind;
 
@@ -29,8 +30,8 @@ typedef struct {
   bool is_log;
   double low, high, step; /* step 0: any number between; DIM_INT: at least 1 */
   int choice_count;
-  char (*choice)[SPACE_NAME]; /* owned */
-  bool is_ordered;            /* choices: numbers that grow or fall */
+  char (*choice)[SPACE_VALUE]; /* owned */
+  bool is_ordered;             /* choices: numbers that grow or fall */
   int parent;                 /* it is there where this dimension …; -1: always */
   uint64_t parent_choices;    /* … has one of these choices, a bit each */
 } Dim;

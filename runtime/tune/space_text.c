@@ -77,7 +77,8 @@ static bool take_space_number(Scan *scan, double *value) {
 }
 
 static Status wrong(const Scan *scan, const char *why) {
-  return status_fail(STATUS_USER, "--space %s: %s", scan->whole, why);
+  bool is_long = strlen(scan->whole) > 200;
+  return status_fail(STATUS_USER, "--space %.200s%s: %s", scan->whole, is_long ? "…" : "", why);
 }
 
 static Status parse_dim_range(Scan *scan, Dim *dim, const char *form, size_t length) {
@@ -118,11 +119,12 @@ static Status parse_choices(Scan *scan, Dim *dim) {
   dim->kind = DIM_CHOICE;
   dim->choice = calloc(SPACE_MOST_CHOICES, sizeof *dim->choice);
   if (!dim->choice) return status_fail(STATUS_FAULT, "out of memory");
+  size_t length, all = 0;
   do {
     const char *word, *why;
-    size_t length;
     if (!take_choice(scan, &word, &length, &why)) return wrong(scan, why);
-    if (length >= SPACE_NAME) return wrong(scan, "a value is longer than 95 letters");
+    if (length >= SPACE_VALUE) return wrong(scan, "a value is longer than 1023 letters");
+    if ((all += length) > SPACE_VALUES) return wrong(scan, "the values are longer than 7000 letters together");
     if (dim->choice_count == SPACE_MOST_CHOICES) return wrong(scan, "at most 64 values");
     memcpy(dim->choice[dim->choice_count], word, length);
     dim->choice[dim->choice_count][length] = 0;
@@ -156,11 +158,11 @@ static Status parse_condition(const Space *space, Scan *scan, Dim *dim) {
   if (!take_sign(scan, '=')) return wrong(scan, "expected `if NAME=VALUE`");
   do {
     double value;
-    char text[SPACE_NAME];
+    char text[SPACE_VALUE];
     const char *why;
     if (!take_choice(scan, &word, &length, &why)) return wrong(scan, "expected `if NAME=VALUE`");
     snprintf(text, sizeof text, "%.*s", (int)length, word);
-    if (!dim_read(parent, text, &value))
+    if (length >= sizeof text || !dim_read(parent, text, &value))
       return wrong(scan, "the condition names a value that its dimension does not have");
     dim->parent_choices |= (uint64_t)1 << (int)value;
   } while (take_sign(scan, '|'));

@@ -56,6 +56,7 @@ defect("rounded-row-small", "kernels/rounded_x86.c", "&& !is_whole && !has_small
 defect("rounded-row-batch", "kernels/rounded_x86.c", "if (item.batch != batch) {", "if (batch < 0) {", R)
 defect("rounded-row-nan", "kernels/rounded_x86.c", "if (exponent > 128) return false;", "if (exponent > 128) exponent = 128;", R)
 defect("tune-choice-quotes", "runtime/tune/space_text.c", 'text_printf(out, is_word ? "%s"', 'text_printf(out, true ? "%s"', "unit runtime_tune")
+defect("tune-condition-cut", "runtime/tune/space_text.c", "if (length >= sizeof text || !dim_read", "if (!dim_read", "unit runtime_tune")
 defect("tune-choice-none", "plan/settings.c", 'return *info->otherwise ? value : "";', "return value;", "py test/e2e/tune.py")
 defect("outputs-unnoted", "codegen/lower_tables.c", "params[i].is_output |= !strcmp", "params[i].is_output &= !strcmp", "py test/e2e/sensitivity.py")
 defect("range-infinite", "runtime/checkpoint/weight_files.c", "if (!fits || !isfinite(value) || ", "if (!fits || ", "py test/e2e/quantize.py")

@@ -85,6 +85,33 @@ static void spaces_refuse(void **state) {
   space_free(&space);
 }
 
+/* Texts of up to 1023 letters, such as train.quantize of many layers; a longer one is no value, nor its beginning that of a condition. */
+static void long_texts(void **state) {
+  (void)state;
+  Space space = {0};
+  char text[2400], many[9000] = "b=[";
+  double back;
+  snprintf(text, sizeof text, "a=[x, '%01023d']", 0);
+  add(&space, text);
+  Text printed = {0};
+  dim_print(&space.dim[0], 1, &printed);
+  assert_int_equal(printed.count, 1023);
+  assert_true(dim_read(&space.dim[0], text_cstr(&printed), &back) && back == 1);
+  snprintf(text, sizeof text, "c=range(0, 1) if a='%01023d'", 0);
+  add(&space, text);
+  snprintf(text, sizeof text, "d=range(0, 1) if a='%01024d'", 0);
+  assert_int_equal(space_add(&space, text), STATUS_USER);
+  snprintf(text, sizeof text, "d=[x, '%01024d']", 0);
+  assert_int_equal(space_add(&space, text), STATUS_USER);
+  assert_non_null(strstr(status_message(), "longer than 1023 letters"));
+  for (int i = 0; i < 8; i++) snprintf(many + strlen(many), sizeof many - strlen(many), "%s'%d%0999d'", i ? ", " : "", i, 0);
+  snprintf(many + strlen(many), sizeof many - strlen(many), "]");
+  assert_int_equal(space_add(&space, many), STATUS_USER);
+  assert_non_null(strstr(status_message(), "7000 letters together"));
+  text_free(&printed);
+  space_free(&space);
+}
+
 /* Values of a range come back from their place in [0, 1], the ends are reached, and texts are exact. */
 static void units_read_back(void **state) {
   (void)state;
@@ -431,6 +458,7 @@ static void pruning_by_hand(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(spaces_read_back), cmocka_unit_test(spaces_refuse),
+      cmocka_unit_test(long_texts),
       cmocka_unit_test(units_read_back),  cmocka_unit_test(sobol_is_even),
       cmocka_unit_test(normal_masses),    cmocka_unit_test(gp_is_a_function),
       cmocka_unit_test(samplers_descend), cmocka_unit_test(gp_bears_extremes),
