@@ -12,15 +12,31 @@ static bool winograd_has_form(const ConvForm *f) {
          f->padding[0] <= 2 && f->padding[1] <= 2;
 }
 
-/* Multiply-adds in the time of either way: the transforms take 24 cycles for each vector of channels of a tile, in which 32 multiply-adds a
- * cycle could be made. */
-static bool winograd_is_faster(const ConvForm *f) {
-  int64_t tiles = (f->out_height + 1) / 2 * ((f->out_width + 1) / 2), pixels = f->out_height * f->out_width;
-  return tiles * (WINOGRAD_PLACES * f->in * f->out + 48 * (f->in + f->out)) < pixels * 9 * f->in * f->out;
+/* Multiply-adds in the time of a convolution by tiles of `side`, 32 in a cycle: the transforms take so many cycles for each vector of channels
+ * of a tile, and those of weights, which go through memory, for each pair of channels. Transformed weights that no cache holds are read
+ * again for each work item, however few tiles it has. */
+static int64_t winograd_cost(const ConvForm *f, int64_t side) {
+  int64_t tiles = f->images * ((f->out_height + side - 1) / side) * ((f->out_width + side - 1) / side);
+  int64_t pixels = side == 2 ? 24 : 80, weights = side == 2 ? 16 : 36, all = (side + 2) * (side + 2) * f->in * f->out;
+  bool is_far = all * (int64_t)sizeof(float) > GEMM_PACKED_MOST;
+  int64_t products = is_far ? all * WINOGRAD_TILES / winograd_most_tiles(side, f->in) : all;
+  return tiles * (products + pixels * 2 * (f->in + f->out)) + weights * 32 * f->in * f->out;
 }
 
-static WinogradProduct winograd_sides(const ConvProduct *c) {
-  return (WinogradProduct){.images = c->images,
+/* The side of tiles by which it is fastest; 0: it is faster without them. */
+static int64_t winograd_side(const Module *module, const ConvForm *f) {
+  int64_t least = f->images * f->out_height * f->out_width * 9 * f->in * f->out, best = 0;
+  for (int64_t side = 2; side <= 4; side += 2) {
+    if (side == 4 && module_leaves_out(module, "winograd4")) continue;
+    int64_t cost = winograd_cost(f, side);
+    if (cost < least) least = cost, best = side;
+  }
+  return best;
+}
+
+static WinogradProduct winograd_sides(const ConvProduct *c, int64_t side) {
+  return (WinogradProduct){.side = side,
+                           .images = c->images,
                            .height = c->height,
                            .width = c->width,
                            .channels = c->channels,
@@ -39,10 +55,11 @@ static bool winograd_of(const HostKernel *kernel, const Node *conv, WinogradProd
       conv->type.dtype != DT_F32 || conv->input[0]->type.dtype != DT_F32 || conv->input[1]->type.dtype != DT_F32)
     return false;
   ConvForm f = conv_form(conv);
-  if (!winograd_has_form(&f) || f.images * f.in_height * f.in_width * f.out_height * f.out_width * f.in * f.out == 0 || !winograd_is_faster(&f))
-    return false;
+  if (!winograd_has_form(&f) || f.images * f.in_height * f.in_width * f.out_height * f.out_width * f.in * f.out == 0) return false;
+  int64_t side = winograd_side(module, &f);
+  if (!side) return false;
   ConvProduct sides = host_conv_sides(&f, conv->op == OP_CONV_GRAD_INPUT);
-  *p = winograd_sides(&sides);
+  *p = winograd_sides(&sides, side);
   if (conv->op == OP_CONV_GRAD_WEIGHT) return !kernel->body && winograd_choose_weights(p, module->vector_bytes);
   return winograd_choose(p, module->vector_bytes);
 }
@@ -98,6 +115,6 @@ void host_winograd_emit(HostKernel *kernel, const Node *conv, const int argument
                    &(PackedLaunch){"winograd_pack_run", define_winograd(kernel, "packing", &packing, NULL, NULL, NULL),
                                    winograd_pack_items(&p), filters * 256},
                    &(PackedLaunch){"winograd_run", define_winograd(kernel, "winograd", &p, "gemm_tile_n", &tiles, epilogue),
-                                   winograd_items(&p), item * WINOGRAD_PLACES * 2},
+                                   winograd_items(&p), item * (double)winograd_places(&p) * 2},
                    out);
 }

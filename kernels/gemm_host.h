@@ -31,6 +31,7 @@ typedef struct {
    * taken `depth` steps of k at a time */
   int64_t depth, down, across;
   int64_t work; /* work items */
+  int64_t cycles; /* about, of one product of the batch, in one thread and from near caches */
   bool is_packed; /* b is packed before: gemm_pack_run */
 } GemmTile;
 
@@ -237,6 +238,7 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
         best.work = batch * (down + !!bottom) * (across + !!right);
       }
     }
+  best.cycles = least;
   if (is_deep && best.rows && type == OPERAND_BF16 && vector_bytes >= 64)
     gemm_choose_pairs(&best, batch, m, n, k);
   else if (is_deep && best.rows)

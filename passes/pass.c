@@ -34,13 +34,13 @@ static int find_pass(const char *name, size_t length) {
  * those of products, and two blocks that share panels by them; tiles that are transposed in shared memory; column sums of a product's and a convolution's
  * result by its own kernel, and of rows by the kernel that reads or makes them, an epilogue of the kernel of a convolution's input's gradient; on the CPU,
  * loops of their own for the parts of a concat, poolings in the kernels of convolutions of integers, and
- * processors' instructions for products of 8-bit integers and of bf16 (widened: multiplying bf16 as f32 where the processor is faster at that), and convolutions by 3 x 3 weights with fewer multiplications;
+ * processors' instructions for products of 8-bit integers and of bf16 (widened: multiplying bf16 as f32 where the processor is faster at that), convolutions by 3 x 3 weights with fewer multiplications, and by tiles of 4 x 4 results;
  * on the GPU, regions of images that a convolution loads once for all places of its window, numbers of elements in 32 bits where they fit, kernels that are begun before the one before has ended, and
  * launches that need not wait for each other made as one, or that go by the same rows one behind the other; products that read rounded weights in 4 or 8 bits; tiles of places of pooling, and rows of a few elements whole; tiles of attention that a mask hides. */
 const char *const pass_choices[] = {
     "wgmma",       "attention_wgmma", "tma",          "transpose_tiles",
     "column_sums", "row_sums", "slope_epilogues", "concat_parts", "vnni", "index32",
-    "amx",         "dpbf16",          "widened",      "winograd", "integer_pools", "clusters", "conv_regions", "early_launch", "join_launches",
+    "amx",         "dpbf16",          "widened",      "winograd", "winograd4", "integer_pools", "clusters", "conv_regions", "early_launch", "join_launches",
     "rounded", "window_tiles", "narrow_rows", "row_chains", "attention_tiles", NULL};
 
 const char *pass_optional(int index) {

@@ -38,7 +38,13 @@ static void product(void *unused) {
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N, b, N, 0, c, N);
 }
 
-typedef float Lanes __attribute__((vector_size(64)));
+/* What a register holds: all sums have to be in registers. */
+#ifdef __AVX512F__
+enum { LANES = 16 };
+#else
+enum { LANES = 8 };
+#endif
+typedef float Lanes __attribute__((vector_size(4 * LANES)));
 static float sink;
 enum { CHAINS = 12, FMAS = 2000000 };
 static void multiply_add(void *unused) {
@@ -47,7 +53,7 @@ static void multiply_add(void *unused) {
 #pragma omp parallel reduction(+ : total)
   {
     Lanes sum[CHAINS], x = {0}, y = {0};
-    for (int i = 0; i < 16; i++) x[i] = 1.0f + 1e-7f * (float)i, y[i] = 1e-9f * (float)(i + 1);
+    for (int i = 0; i < LANES; i++) x[i] = 1.0f + 1e-7f * (float)i, y[i] = 1e-9f * (float)(i + 1);
     for (int k = 0; k < CHAINS; k++) sum[k] = x * (float)k; /* chains alike would be one chain */
     for (int i = 0; i < FMAS; i++)
       for (int k = 0; k < CHAINS; k++) sum[k] = sum[k] * x + y;
@@ -136,7 +142,7 @@ int main(void) {
   for (int i = 0; i < N * N; i++) a[i] = (float)(i % 17) / 17, b[i] = (float)(i % 13) / 13;
   memset(from, 1, large * (size_t)threads), memset(to, 2, large * (size_t)threads);
   double gemm = 2.0 * N * N * N / median_seconds(product, NULL);
-  double fma = 2.0 * 16 * CHAINS * (double)FMAS * threads / median_seconds(multiply_add, NULL);
+  double fma = 2.0 * LANES * CHAINS * (double)FMAS * threads / median_seconds(multiply_add, NULL);
   double bf16 = bf16_operations() * threads;
   if (bf16) bf16 /= median_seconds(multiply_bf16, NULL);
   Copy out = {large, 1}, in = {200 << 10, 2000};

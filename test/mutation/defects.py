@@ -555,18 +555,6 @@ defect("prefix-first", W, "    if (count > most)\n", "    if (count > 0 && !most
 defect("prefix-of-one", W, "behind <= plain || ", "behind + plain == 0 || ", WT)
 defect("prefix-tie", W, "    else if (count == most)\n", "    else if (count > INT32_MAX / 2)\n", WT)
 
-# ── kernels/winograd_x86.c ──
-W, WT = "kernels/winograd_x86.c", "py test/num/convolutions.py"
-defect("winograd-slopes", W, "out[3] = -y[1];", "out[3] = y[1];", WT)
-defect("winograd-second-row", W, "int rows = y + 1 < p->out_height ? 2 : 1;", "int rows = 2;", WT)
-defect("winograd-last-pixel", W, "if (x + j >= count) continue;", "if (x + j > count) continue;", WT)
-defect("winograd-turned-columns", W, "int from = turned ? 8 - x : x, down", "int from = turned ? 6 + x : x, down", WT)
-defect("winograd-outside", W, "x < 0 || x >= s->width", "x < 0 || x > s->width", WT)
-defect("winograd-parts", W, "for (int64_t part = 1; part < p->parts; part++) {", "for (int64_t part = 1; part < p->parts - 1; part++) {", WT)
-defect("winograd-part-lines", W, "last - line < p->lines ? last - line : p->lines, x", "p->lines, x", WT)
-defect("winograd-last-item", W, "if (r.line + r.lines > winograd_lines(p)) r.lines", "if (r.line + r.lines > winograd_lines(p) + 1) r.lines", WT)
-defect("winograd-images-padding", "codegen/host_conv.c", ".pad_left = f->kernel_width - 1 - f->padding[1],", ".pad_left = f->padding[1],", WT)
-
 # ── kernels/grouped_x86.c ──
 W = "kernels/grouped_x86.c"
 defect("grouped-one-channel", W, "out.at[0] == out.at[out.count - 1];", "out.at[0] == out.at[out.count / 2];", WT)

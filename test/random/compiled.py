@@ -91,9 +91,9 @@ def cpu_windows():
     """(text, machine): convolutions on CPUs: by fewer multiplications, what is not made so, and such that stride; and many parts side by side."""
     names = ("batch", "channels", "height", "width", "out", "kernel", "stride", "padding", "dilation", "groups")
     cases = [(4, 32, 10, 9, 48, 3, 1, 1, 1, 1), (2, 16, 1, 1, 16, 3, 1, 1, 1, 1), (2, 16, 8, 8, 24, 3, 1, 1, 1, 1), (2, 16, 8, 8, 16, 3, 1, 3, 1, 1), (2, 16, 8, 8, 16, 3, 1, (1, 3), 1, 1),
-             (2, 16, 20, 20, 16, 3, 2, 1, 1, 1), (2, 16, 20, 20, 16, 3, 1, 2, 2, 1)]
+             (4, 32, 20, 20, 48, 3, 1, 1, 1, 1), (2, 16, 20, 20, 16, 3, 2, 1, 1, 1), (2, 16, 20, 20, 16, 3, 1, 2, 2, 1)]
     texts = [WINDOWS.format(**dict(zip(names, case)), precision="f32") for case in cases] + [NORMED, RECURRENT]
-    return [(text, "x86-64-v3") for text in texts] + [(texts[0], "x86-64"), (texts[0], "x86-64-v3 without winograd"), (texts[0], "x86-64-v3 without layout"),
+    return [(text, "x86-64-v3") for text in texts] + [(texts[0], "x86-64"), (texts[0], "x86-64-v3 without winograd"), (texts[5], "x86-64-v3 without winograd4"), (texts[0], "x86-64-v3 without layout"),
                                                       (texts[0].replace("precision = f32", "precision = bf16"), "x86-64-v3")]
 
 

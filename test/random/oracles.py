@@ -25,7 +25,7 @@ def choices():
 
 HOPPER = ("wgmma", "attention_wgmma", "attention_tiles", "tma", "clusters", "conv_regions", "early_launch")
 GPU = (*HOPPER, "column_sums", "row_sums", "slope_epilogues", "channels", "moments", "masks", "window_tiles", "narrow_rows", "row_chains")
-CPU = ("concat_parts", "widen", "winograd")
+CPU = ("concat_parts", "widen", "winograd", "winograd4")
 FLOAT8_GPUS = ("sm_89", "sm_90a")  # they multiply 8-bit floats; the others, what was rounded to them
 FLOAT8_TILES = (1, 10), (11, 17), (11, 17), (18, 24), (25, 31), (32, 38)  # mma.sync's, wgmma's, those with tensor maps, of both kinds of clusters
 TILES, PLAIN_TILES = 54, 10  # of 16 bits on sm_90a: mma.sync's, then wgmma's, then those with tensor maps: of a block, and of two kinds of clusters (convolutions: or with regions)
@@ -44,7 +44,7 @@ ATTENTION = {"attention", "attention_dropout"}
 PRODUCTS = {"Linear", "SwiGLU", "apply", "matmul", "matmul_transposed", "Conv2d", "conv2d"}
 WANTS = {  # what a program must have for a choice to matter to it: one of these operations, and this of its recipe
     **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma", "attention_tiles"], (ATTENTION, None)),
-    **dict.fromkeys(["layout", "channels", "winograd"], ({"Conv2d", "conv2d"}, None)),
+    **dict.fromkeys(["layout", "channels", "winograd", "winograd4"], ({"Conv2d", "conv2d"}, None)),
     **dict.fromkeys(["precision", "widen", "narrow", "approximate", "wgmma", "tma", "clusters"], (PRODUCTS, "16")),
     **dict.fromkeys(["amx", "dpbf16", "widened"], (PRODUCTS | ATTENTION, "16")),
     **dict.fromkeys(["moments", "column_sums", "row_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),
