@@ -178,10 +178,9 @@ static Status must_fit(const CkptInit *init, const WeightFiles *files, const Com
                        files->named, c->parameters, text_cstr(&c->missing),
                        c->missing_count && c->mismatch_count ? ", " : "",
                        text_cstr(&c->mismatched));
-  if (c->lacking_count && needs_states && !init->keeps_missing)
-    return status_fail(STATUS_USER, "%s lacks %s, which evaluations of the model read%s", files->named, text_cstr(&c->lacking),
-                       init->has_flags ? " (--init-missing keep lets them begin anew)"
-                                       : "; a training with --init-missing keep, or statistics = true, makes them anew");
+  if (c->lacking_count && needs_states && !init->has_flags) /* a training makes them anew */
+    return status_fail(STATUS_USER, "%s lacks %s, which evaluations of the model read; a training with --init makes them anew", files->named,
+                       text_cstr(&c->lacking));
   return STATUS_OK;
 }
 
@@ -198,12 +197,12 @@ static void tell_fit(const CkptInit *init, const WeightFiles *files, const Compa
     if (files->left_out) text_printf(notes, "; %d were left out by name", files->left_out);
     if (c->missing_count)
       text_printf(notes, "\nnot there, begin as without --init: %s", text_cstr(&c->missing));
-    if (c->lacking_count)
-      text_printf(notes, "\nstates that are not there, begin as without --init: %s", text_cstr(&c->lacking));
     if (c->mismatch_count)
       text_printf(notes, "\nof another shape, begin as without --init: %s",
                   text_cstr(&c->mismatched));
   }
+  if (c->lacking_count)
+    text_printf(notes, "%s%s: states that are not there, begin as without --init: %s", notes->count ? "\n" : "", files->named, text_cstr(&c->lacking));
   if (c->unexpected_count)
     text_printf(notes, "%s%s: %d tensor%s not in the model and ignored: %s",
                 notes->count ? "\n" : "", files->named, c->unexpected_count,

@@ -59,15 +59,14 @@ class InitWeights(support.Case):
         return self.path(name)
 
     def test_states_that_are_missing(self):
-        """Evaluations read running statistics, so weights without them are refused, but where they begin anew or are computed; whole numbers are no weights."""
+        """Evaluations read running statistics, so weights without them are refused there; trainings make them anew, and say so. Whole numbers are no weights."""
         norm = MODEL.replace('"fc1")(x))', '"fc1")(BatchNorm(name="bn")(x)))')
         artifact = self.compile(norm, name="norm.so")
         all = {**tensors(), **{f"backbone.bn.{n}": numpy.full(4, k + 2, "f4") for k, n in enumerate(("weight", "bias", "running_mean", "running_var"))}}
         some = {n: v for n, v in all.items() if "running" not in n}
         path, needle = self.write("some.safetensors", some), "some.safetensors lacks backbone.bn.running_mean, backbone.bn.running_var, which evaluations of the model read"
-        self.fails(1, needle + " (--init-missing keep lets them begin anew)", "ftrun", artifact, "--data", self.folder, "--steps", "0", "--init", path)
-        self.fails(1, needle + "; a training with", "ftrun", "eval", artifact, "--data", self.folder, "--split", "train", "--weights", path)
-        got, said = self.start("--init", path, "--init-missing", "keep", artifact=artifact)
+        self.fails(1, needle + "; a training with --init makes them anew", "ftrun", "eval", artifact, "--data", self.folder, "--split", "train", "--weights", path)
+        got, said = self.start("--init", path, artifact=artifact)
         self.assertIn("states that are not there, begin as without --init: backbone.bn.running_mean", said)
         self.same(got, {**some, "backbone.bn.running_var": numpy.ones(4, "f4")})
         self.start("--init", path, artifact=self.compile(norm, "--set", "train.statistics=true", name="statistics.so"))
