@@ -1,5 +1,5 @@
 /* winograd_x86: convolutions of f32 images by 3 x 3 weights, and their gradients, by Winograd's minimal filtering
- * (winograd_host.h). A work item transforms a few rows of tiles: to each of the 16 places in a tile belongs a matrix, tiles by
+ * (winograd_host.h). A work item transforms a few rows of tiles: to each place in a tile belongs a matrix, tiles by
  * channels, which is multiplied by the place's transformed weights with the register tiles of gemm_x86.c; the sums of a strip of
  * channels are transformed back while they are in a cache. An element is computed from its own tile in one order: any split of the
  * items gives the same bits. */

@@ -77,7 +77,11 @@ static int take_lottery_flag(Rounds *r, const Flag *flag, const char *value, int
   if (!strcmp(name, "--rewind")) return r->rewind = count, 0;
   if (!strcmp(name, "--random")) return r->rule.is_random = true, 0;
   if (!strcmp(name, "--seed")) return r->rule.seed = (uint64_t)count, 0;
-  if (!strcmp(name, "--share")) return number_in_range(name, value, 0, 1, &r->rule.share) ? 0 : FLAG_EXIT_USAGE;
+  if (!strcmp(name, "--share")) {
+    if (!number_in_range(name, value, 0, 1, &r->rule.share)) return FLAG_EXIT_USAGE;
+    bool is_some = r->rule.share > 0 && r->rule.share < 1;
+    return is_some ? 0 : rounds_wrong(r, "--share %s: a round prunes some of the weights, and leaves some", value);
+  }
   if (!strcmp(name, "--scope")) {
     r->rule.is_by_layer = !strcmp(value, "layer");
     return r->rule.is_by_layer || !strcmp(value, "global") ? 0 : rounds_wrong(r, "--scope %s: expected global or layer", value);
@@ -226,6 +230,7 @@ static Status train_dense(Rounds *r) {
   snprintf(r->early, sizeof r->early, "%s/early/step-%08lld.safetensors", r->folder, (long long)r->rewind);
   if (access(r->early, R_OK) != 0)
     return status_fail(STATUS_USER, "--rewind %lld: the training has fewer steps (%s)", (long long)r->rewind, f.said);
+  STATUS_TRY(lottery_can_draw(r->early, &r->rule)); /* before hours of training */
   STATUS_TRY(run_training(r, f.said, (const char *[]){"--resume", r->early, "--save", f.weights, "--log-jsonl", f.log, NULL}));
   return tell_round(r, 0, false, (LotteryCount){0}, f.log);
 }

@@ -54,7 +54,7 @@ static Status list_drawn(Lottery *l, const char *early_path, const char *end_pat
     }
     VEC_PUSH(l->arena, l->drawn, one);
   }
-  return l->drawn.count ? STATUS_OK : status_fail(STATUS_USER, "%s has no parameter to prune", end_path);
+  return l->drawn.count ? STATUS_OK : status_fail(STATUS_USER, "%s has no parameter to prune%s", end_path, l->rule->on_count ? " whose name is one of --on" : "");
 }
 
 static int64_t left_of(const LotteryRule *rule, int64_t alive) { return alive - (int64_t)floor(rule->share * (double)alive + 0.5); }
@@ -152,10 +152,14 @@ static Status draw(Lottery *l, const char *early, const char *end, const char *o
   STATUS_TRY(list_drawn(l, early, end));
   STATUS_TRY(l->rule->is_by_layer ? choose_by_layer(l) : choose_of_all(l));
   if (l->rule->is_random) STATUS_TRY(choose_any(l));
+  int64_t alive = 0;
   for (int i = 0; i < l->drawn.count; i++) {
     count->weights += l->drawn.at[i].elements;
+    alive += l->drawn.at[i].alive;
     for (int64_t k = 0; k < l->drawn.at[i].elements; k++) count->left += l->drawn.at[i].keep[k];
   }
+  if (count->left == alive || !count->left)
+    return status_fail(STATUS_USER, "--share %g of the %lld weights that are left is %s of them", l->rule->share, (long long)alive, count->left ? "none" : "all");
   return write_ticket(l, output);
 }
 
@@ -165,6 +169,16 @@ Status lottery_ticket(const char *early, const char *end, const LotteryRule *rul
   Status status = draw(&lottery, early, end, output, count);
   safetensors_close(lottery.early);
   safetensors_close(lottery.end);
+  arena_free(lottery.arena);
+  return status;
+}
+
+Status lottery_can_draw(const char *early, const LotteryRule *rule) {
+  Lottery lottery = {.rule = rule, .arena = arena_new()};
+  Status status = safetensors_open(early, &lottery.early);
+  lottery.end = lottery.early;
+  if (status == STATUS_OK) status = list_drawn(&lottery, early, early);
+  safetensors_close(lottery.early);
   arena_free(lottery.arena);
   return status;
 }

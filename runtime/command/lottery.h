@@ -22,4 +22,6 @@ typedef struct {
 
 /* early: a checkpoint of a training with prune = zeros; end: weights, with 0 where nothing is left. */
 STATUS_CHECKED Status lottery_ticket(const char *early, const char *end, const LotteryRule *rule, const char *output, LotteryCount *count);
+/* Whether this checkpoint has parameters that the rule means. */
+STATUS_CHECKED Status lottery_can_draw(const char *early, const LotteryRule *rule);
 #endif

@@ -69,3 +69,5 @@ defect("set-refused-kept", "runtime/ft.c", "if (status != STATUS_OK) values[inde
 defect("set-unread-untold", "runtime/command/train_header.c", "setting_is_of_steps(i) && !plan_reads", "setting_is_of_steps(i) && plan_reads", "py test/e2e/recipe.py")
 defect("folder-of-checkpoints", "runtime/checkpoint/ckpt_folder.c", 'has_best ? " or " : "", newest)', 'has_best ? " or " : "", best)', "py test/e2e/init_weights.py")
 defect("called-dot", "ir/graph.c", 'node->op == OP_DOT ? "matmul" :', 'node->op == OP_CONV ? "matmul" :', "unit passes_decode")
+defect("lottery-none", "runtime/command/lottery.c", "if (count->left == alive || !count->left)", "if (0)", "py test/e2e/lottery.py")
+defect("lottery-late", "tools/ftrun_lottery.c", "  STATUS_TRY(lottery_can_draw(r->early, &r->rule)); /* before hours of training */\n", "", "py test/e2e/lottery.py")
