@@ -100,19 +100,21 @@ static void wrong_weights(void **state) {
   SafeTensor typo = {"fc1.wieght", ELEMENT_F32, {2, {3, 4}}, data, 48};
   SafeTensor turned = {"fc1.weight", ELEMENT_F32, {2, {4, 3}}, data, 48};
   SafeTensor whole = {"fc1.weight", ELEMENT_I64, {2, {3, 4}}, data, 0};
+  SafeTensor mean = {"bn.running_mean", ELEMENT_F32, {1, {3}}, data, 12};
   int64_t numbers[12] = {0};
   whole.data = (const uint8_t *)numbers, whole.bytes = 96;
   refused(&bias, 1, "lacks 1 of the model's 2 parameters: fc1.weight");
   refused((SafeTensor[]){typo, bias}, 2, "fc1.weight (the file has fc1.wieght); not in the model");
-  refused((SafeTensor[]){turned, bias}, 2, "fc1.weight is f32[4,3] but the model's is f32[3,4]");
-  refused((SafeTensor[]){whole, bias}, 2, "fc1.weight is i64[3,4] but");
+  refused((SafeTensor[]){turned, bias, mean}, 3, "fc1.weight is f32[4,3] but the model's is f32[3,4]");
+  refused((SafeTensor[]){whole, bias, mean}, 3, "fc1.weight is i64[3,4] but");
+  refused((SafeTensor[]){weight, bias}, 2, "lacks bn.running_mean, which evaluations of the model read");
   /* unexpected tensors alone are told, not refused */
   SafeTensor count = {"bn.num_batches_tracked", ELEMENT_I64, {0, {0}}, (uint8_t *)numbers, 8};
   SafeTensor extra = {"head.weight", ELEMENT_F32, {1, {3}}, data, 12};
   const char *path = data_path("more.safetensors");
   Text notes = {0};
-  SafeTensor all[] = {weight, bias, count, extra};
-  assert_int_equal(safetensors_write(path, all, 4, NULL, 0, false), 0);
+  SafeTensor all[] = {weight, bias, mean, count, extra};
+  assert_int_equal(safetensors_write(path, all, 5, NULL, 0, false), 0);
   assert_int_equal(ckpt_load_weights(exec, path, &notes), 0);
   assert_non_null(
       strstr(text_cstr(&notes), "1 tensor is not in the model and ignored: head.weight"));

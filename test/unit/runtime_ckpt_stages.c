@@ -27,10 +27,11 @@ static void weights(void **state) {
   const uint8_t *data = (const uint8_t *)values;
   SafeTensor all[] = {{"fc1.weight", ELEMENT_F32, {2, {3, 4}}, data, 48},
                       {"fc1.bias", ELEMENT_F32, {1, {3}}, data, 12},
+                      {"bn.running_mean", ELEMENT_F32, {1, {3}}, data, 12},
                       {"fc2.weight", ELEMENT_F32, {1, {3}}, data, 12},
                       {"fc3.weight", ELEMENT_F32, {1, {3}}, data, 12}};
   const char *path = data_path("stages.safetensors");
-  assert_int_equal(safetensors_write(path, all, 4, NULL, 0, false), 0);
+  assert_int_equal(safetensors_write(path, all, 5, NULL, 0, false), 0);
   Text notes = {0};
   assert_int_equal(ckpt_load_weights(exec, path, &notes), 0);
   assert_non_null(strstr(text_cstr(&notes), "2 tensors are not in the model and ignored: "
