@@ -27,7 +27,7 @@ enum { MOST_PATTERNS = 64, MOST_ROUNDS = 100, PATH = 4200 };
 
 typedef struct {
   int command;
-  const char *model, *folder, *device;
+  const char *share, *model, *folder, *device;
   SourcePlaces places;
   int64_t rounds, rewind;
   LotteryRule rule;
@@ -77,11 +77,7 @@ static int take_lottery_flag(Rounds *r, const Flag *flag, const char *value, int
   if (!strcmp(name, "--rewind")) return r->rewind = count, 0;
   if (!strcmp(name, "--random")) return r->rule.is_random = true, 0;
   if (!strcmp(name, "--seed")) return r->rule.seed = (uint64_t)count, 0;
-  if (!strcmp(name, "--share")) {
-    if (!number_in_range(name, value, 0, 1, &r->rule.share)) return FLAG_EXIT_USAGE;
-    bool is_some = r->rule.share > 0 && r->rule.share < 1;
-    return is_some ? 0 : rounds_wrong(r, "--share %s: a round prunes some of the weights, and leaves some", value);
-  }
+  if (!strcmp(name, "--share")) return number_in_range(name, r->share = value, 0, 1, &r->rule.share) ? 0 : FLAG_EXIT_USAGE;
   if (!strcmp(name, "--scope")) {
     r->rule.is_by_layer = !strcmp(value, "layer");
     return r->rule.is_by_layer || !strcmp(value, "global") ? 0 : rounds_wrong(r, "--scope %s: expected global or layer", value);
@@ -119,6 +115,7 @@ static int parse_lottery_line(Rounds *r, int argc, char **argv) {
   if (!r->model || !text_ends_with(r->model, ".ft")) return rounds_wrong(r, "%s needs a model: a .ft file", "lottery");
   if (!r->folder) return rounds_wrong(r, "%s needs a folder for what it writes: -o DIR", "lottery");
   if (strlen(r->folder) > 4000) return rounds_wrong(r, "-o %s: the name is too long", r->folder);
+  if (r->rule.share == 0 || r->rule.share == 1) return rounds_wrong(r, "--share %s: a round prunes some of the weights, and leaves some", r->share);
   r->rule.on = r->on;
   return 0;
 }
