@@ -12,28 +12,6 @@ static bool winograd_has_form(const ConvForm *f) {
          f->padding[0] <= 2 && f->padding[1] <= 2;
 }
 
-/* Multiply-adds in the time of a convolution by tiles of `side`, 32 in a cycle: the transforms take so many cycles for each vector of channels
- * of a tile, and those of weights, which go through memory, for each pair of channels. Transformed weights that no cache holds are read
- * again for each work item, however few tiles it has. */
-static int64_t winograd_cost(const ConvForm *f, int64_t side) {
-  int64_t tiles = f->images * ((f->out_height + side - 1) / side) * ((f->out_width + side - 1) / side);
-  int64_t pixels = side == 2 ? 24 : 80, weights = side == 2 ? 16 : 36, all = (side + 2) * (side + 2) * f->in * f->out;
-  bool is_far = all * (int64_t)sizeof(float) > GEMM_PACKED_MOST;
-  int64_t products = is_far ? all * WINOGRAD_TILES / winograd_most_tiles(side, f->in) : all;
-  return tiles * (products + pixels * 2 * (f->in + f->out)) + weights * 32 * f->in * f->out;
-}
-
-/* The side of tiles by which it is fastest; 0: it is faster without them. */
-static int64_t winograd_side(const Module *module, const ConvForm *f) {
-  int64_t least = f->images * f->out_height * f->out_width * 9 * f->in * f->out, best = 0;
-  for (int64_t side = 2; side <= 4; side += 2) {
-    if (side == 4 && module_leaves_out(module, "winograd4")) continue;
-    int64_t cost = winograd_cost(f, side);
-    if (cost < least) least = cost, best = side;
-  }
-  return best;
-}
-
 static WinogradProduct winograd_sides(const ConvProduct *c, int64_t side) {
   return (WinogradProduct){.side = side,
                            .images = c->images,
@@ -48,6 +26,30 @@ static WinogradProduct winograd_sides(const ConvProduct *c, int64_t side) {
                            .is_turned = c->is_gradient};
 }
 
+/* Multiply-adds in the time of p, 32 in a cycle: the transforms take so many cycles for each vector of channels of a tile, and those of
+ * weights, which go through memory, for each pair of channels. Transformed weights that no cache holds are read again for each work item,
+ * however few tiles it has; a gradient of weights has none. */
+static int64_t winograd_cost(const WinogradProduct *p, bool has_weights) {
+  int64_t pixels = p->side == 2 ? 24 : 80, weights = p->side == 2 ? 16 : 36, products = winograd_places(p) * p->channels * p->outs;
+  if (has_weights && winograd_packed_bytes(p) > GEMM_PACKED_MOST)
+    products = products * WINOGRAD_TILES / winograd_most_tiles(p->side, p->channels);
+  return winograd_lines(p) * winograd_across(p) * (products + pixels * 2 * (p->channels + p->outs)) + weights * 32 * p->channels * p->outs;
+}
+
+/* By the side of tiles that is fastest; false: the convolution, or the gradient, is faster without them. */
+static bool winograd_fastest(const HostKernel *kernel, const Node *conv, const ConvForm *f, WinogradProduct *p) {
+  ConvProduct sides = host_conv_sides(f, conv->op == OP_CONV_GRAD_INPUT);
+  bool has_weights = conv->op != OP_CONV_GRAD_WEIGHT, is_found = false;
+  int64_t least = sides.images * sides.out_height * sides.out_width * 9 * sides.channels * sides.outs;
+  for (int64_t side = 2; side <= 4; side += 2) {
+    if (side == 4 && module_leaves_out(kernel->module, "winograd4")) continue;
+    WinogradProduct by_side = winograd_sides(&sides, side);
+    int64_t cost = winograd_cost(&by_side, has_weights);
+    if (cost < least) least = cost, *p = by_side, is_found = true;
+  }
+  return is_found;
+}
+
 static bool winograd_of(const HostKernel *kernel, const Node *conv, WinogradProduct *p) {
   const Module *module = kernel->module;
   bool is_conv = conv->op == OP_CONV || conv->op == OP_CONV_GRAD_INPUT || conv->op == OP_CONV_GRAD_WEIGHT;
@@ -56,10 +58,7 @@ static bool winograd_of(const HostKernel *kernel, const Node *conv, WinogradProd
     return false;
   ConvForm f = conv_form(conv);
   if (!winograd_has_form(&f) || f.images * f.in_height * f.in_width * f.out_height * f.out_width * f.in * f.out == 0) return false;
-  int64_t side = winograd_side(module, &f);
-  if (!side) return false;
-  ConvProduct sides = host_conv_sides(&f, conv->op == OP_CONV_GRAD_INPUT);
-  *p = winograd_sides(&sides, side);
+  if (!winograd_fastest(kernel, conv, &f, p)) return false;
   if (conv->op == OP_CONV_GRAD_WEIGHT) return !kernel->body && winograd_choose_weights(p, module->vector_bytes);
   return winograd_choose(p, module->vector_bytes);
 }
