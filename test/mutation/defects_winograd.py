@@ -18,3 +18,6 @@ defect("winograd-images-padding", "codegen/host_conv.c", ".pad_left = f->kernel_
 defect("winograd-points", T, "#define NEAR 0.625f\n#define FAR 1.625f\n", "#define NEAR 1.0f\n#define FAR 2.0f\n", WT)
 defect("winograd-rounded-slopes", T, "  out[5] = y[3];\n", "  out[5] = y[3] * 1.00001f;\n", WT)
 defect("winograd-weights-back", T, "u[0] * (1 / DIVISOR_0)", "u[0] * (1 / FAR_2)", WT)
+H = "codegen/host_winograd.c"
+defect("winograd-far-slopes", H, "if (has_weights && winograd_packed_bytes(p)", "if (winograd_packed_bytes(p)", "lit codegen/winograd_side.ft")
+defect("winograd-forward-size", H, "host_conv_sides(f, conv->op == OP_CONV_GRAD_INPUT);", "host_conv_sides(f, false);", "lit codegen/winograd_images.ft")
