@@ -24,7 +24,7 @@ class Float8Generator(Generator):
     drops_scores = False
     WORK = [("product", 36), ("move", 22), ("plain", 16), ("two", 8), ("cheap", 4), ("expensive", 4), ("reduce", 5), ("rows", 3), ("norm_layer", 2), ("again", 8), ("layer_again", 6), ("whole", 3),
             ("attention", 2), ("conv", 2), ("lookup", 2), ("positions", 1), ("state", 2), ("motif", 2), ("swap", 6)]
-    CORES = FUNCTIONS = REST = []
+    CORES = FUNCTIONS = REST = EVERYDAY = []
 
     def __init__(self, seed, samplewise=None):
         super().__init__(seed, samplewise, cores=True)

@@ -18,9 +18,10 @@ from operations import OPERATIONS
 from program import Leaf, Program, Statement
 from roots import Roots
 from values import CLEAR, MOST_ELEMENTS, MOST_VALUE, Reject, Value
+from wider import Wider
 
 
-class Generator(Moves, Layers, Functions, Further, Roots):
+class Generator(Moves, Layers, Functions, Further, Wider, Roots):
     most_value = MOST_VALUE
 
     def __init__(self, seed, samplewise=None, cores=False):
@@ -34,7 +35,9 @@ class Generator(Moves, Layers, Functions, Further, Roots):
         self.cores, self.most = cores, 2 * MOST_ELEMENTS if cores else MOST_ELEMENTS
         has_functions = random.Random(seed * 41 + 3).random() < 0.4  # drawn apart: the other programs are what they were
         self.has_further = bool(self.REST) and random.Random(seed * 43 + 17).random() < 0.4
-        self.works = self.WORK + (self.CORES if cores else []) + (self.FUNCTIONS if has_functions else []) + (self.REST if self.has_further else [])
+        self.has_wider = bool(self.EVERYDAY) and random.Random(seed * 53 + 5).random() < 0.4
+        self.works = self.WORK + (self.CORES if cores else []) + (self.FUNCTIONS if has_functions else []) + (self.REST if self.has_further else []) + \
+            (self.EVERYDAY if self.has_wider else [])
         if cores:
             self.sizes = r.choice([[8, 16], [8, 16, 24], [16, 32], [8, 16, 16, 3], [8, 24, 5], [16, 64], [8, 8, 40]])
 
@@ -354,6 +357,7 @@ class Generator(Moves, Layers, Functions, Further, Roots):
     CORES = [("product", 30), ("attention", 20), ("conv", 6)]
     FUNCTIONS = [("function", 45)]
     REST = [("further", 60)]
+    EVERYDAY = [("wider", 60)]
 
     def step(self):
         names, weights = zip(*self.works)
@@ -392,4 +396,6 @@ def generate(seed, samplewise=None, cores=False):
     g.recipe()
     if g.has_further:
         g.metric()
+    if g.has_wider:
+        g.wider_recipe()
     return g.program

@@ -169,8 +169,8 @@ def updated(program, gradients):
     """The params after plain sgd; none: by another rule."""
     if program.settings["optimizer"] != f"sgd(lr={RATE})" or {"clip", "schedule", "loss_scale"} & program.settings.keys():
         return {}
-    before = program.leaf_values()
-    return {name: before[name] - RATE * g for name, g in gradients.items()}
+    before, (factor, _, group) = program.leaf_values(), program.settings.get("lr", "1x on").partition("x on")
+    return {name: before[name] - RATE * (float(factor) if f'"{name}"' in group else 1) * g for name, g in gradients.items()}
 
 
 def metrics_of(program, graph, otherwise):

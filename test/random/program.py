@@ -10,6 +10,7 @@ import torch
 from float8_product import CURRENT, FIRST
 import further_operations  # noqa: F401  which are OPERATIONS, too
 import more_operations  # noqa: F401
+import wider_operations  # noqa: F401
 from operations import OPERATIONS, literal
 
 PRODUCTS8 = ("Linear", "SwiGLU", "matmul", "matmul_transposed", "apply")

@@ -47,7 +47,7 @@ class Roots:
         used = {n for s in p.statements for n in s.args} | set(p.updates.values())
         sinks = [v for v in self.values if v.name not in used and v.is_float and p.leaf(v.name) is None]
         r.shuffle(sinks)
-        for special, chance in ((self.classes, 0.3), (self.weighted, 0.12)):
+        for special, chance in ((self.classes, 0.3), (self.weighted, 0.12), *([(self.weighted_loss, 0.4)] if self.has_wider else [])):
             made = self.attempt(special) if self.chance(chance) else None
             if made:
                 p.loss.append(made.name)
