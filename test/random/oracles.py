@@ -177,8 +177,9 @@ def metrics_of(program, graph, otherwise):
     """(number, value) of those that PyTorch judges: in parts of a batch, a metric that is no mean is the mean of the parts' values where ftc does
     not see that it is computed of sums over the samples (docs/language.md), as behind what divides them in other words."""
     made_by = {s.name: s.op for s in program.statements}
-    may_be_averaged = graph == "train" and program.parts > 1 and otherwise
-    return [(i, n) for i, n in enumerate(program.metrics) if not may_be_averaged or made_by.get(n) == "mean"]
+    is_in_parts = graph == "train" and program.parts > 1
+    averaged = {"r2", "correlation"} if is_in_parts else ()  # they read the samples twice: ftc warns
+    return [(i, n) for i, n in enumerate(program.metrics) if made_by.get(n) not in averaged and (not (is_in_parts and otherwise) or made_by.get(n) == "mean")]
 
 
 def against_pytorch(program, dump, otherwise=None):

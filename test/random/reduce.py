@@ -84,10 +84,21 @@ def fewer_roots(p):
         yield q
 
 
+def tied(p):
+    """What has a weight, and the weights' numbers, which go the same way: none of these is replaced without the other."""
+    names = {s.name for s in p.statements if s.op in ("weighted", "spread_like")}
+    for s in p.statements:
+        if s.op not in ("reduce_weighted", "weighted", "unweighted", "ones_like") and names.intersection(s.args):
+            names.add(s.name)
+    return names
+
+
 def by_leaf(p):
     """A value becomes a param (an input, if it is no float), and all that made it goes."""
-    known = shapes(p)
+    known, fixed = shapes(p), tied(p)
     for s in reversed(p.statements):
+        if s.name in fixed:
+            continue
         value = known[s.name]
         q = p.copy()
         name, dtype = "q" + s.name[1:], dtype_of(value)
@@ -103,8 +114,10 @@ def by_leaf(p):
 
 
 def by_operand(p):
-    known = shapes(p)
+    known, fixed = shapes(p), tied(p)
     for s in reversed(p.statements):
+        if s.name in fixed:
+            continue
         for a in s.args:
             if known[a].shape == known[s.name].shape and known[a].dtype == known[s.name].dtype:
                 q = p.copy()
@@ -117,9 +130,9 @@ def by_loss(p):
     """The mean of an inner value as the whole loss."""
     from program import Statement
 
-    known = shapes(p)
+    known, fixed = shapes(p), tied(p)
     for s in p.statements:
-        if known[s.name].is_floating_point() and known[s.name].dim() and len(p.statements) > 2:
+        if s.name not in fixed and known[s.name].is_floating_point() and known[s.name].dim() and len(p.statements) > 2:
             q = p.copy()
             q.statements.append(Statement("z0", "mean", [s.name], {}))
             q.loss, q.metrics, q.outputs = ["z0"], [], []

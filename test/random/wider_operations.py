@@ -193,13 +193,18 @@ def r2(a, k):
     return 1 - left / whole
 
 
+def pearson(x, y):
+    x, y = x - x.mean(), y - y.mean()
+    return (x * y).mean() / ((x * x).mean() * (y * y).mean()).sqrt()
+
+
 def confusion(a, k):
     classes = a[0].shape[-1]
     return torch.bincount((a[1] * classes + a[0].argmax(-1)).reshape(-1), minlength=classes * classes).reshape(classes, classes).to(torch.float64)
 
 
 operation("r2", lambda a, k: f"r2({a[0]}, {a[1]})", r2, lambda a, k: a[1].var(unbiased=False).item() if a[1].numel() > 1 else 0)
-operation("correlation", lambda a, k: f"correlation({a[0]}, {a[1]})", lambda a, k: torch.corrcoef(torch.stack([a[0].reshape(-1), a[1].reshape(-1)]))[0, 1],
+operation("correlation", lambda a, k: f"correlation({a[0]}, {a[1]})", lambda a, k: pearson(*a),
           lambda a, k: min(x.var(unbiased=False).item() if x.numel() > 1 else 0 for x in a))
 operation("confusion", lambda a, k: f"confusion({a[0]}, {a[1]})", confusion, lambda a, k: extreme_gap(1)(a, {"axis": -1}))
 operation("mean_of", lambda a, k: f"mean({a[0]})", lambda a, k: a[0].to(torch.float64).mean())
