@@ -93,6 +93,7 @@ static Status drop_prefix(const Exec *exec, const CkptInit *init, WeightFiles *f
 typedef struct {
   Text missing, mismatched, unexpected, lacking; /* lacking: states */
   int missing_count, mismatch_count, unexpected_count, lacking_count, taken, parameters;
+  int unknown; /* tensors whose names the model does not have; some of them are harmless */
 } Comparison;
 
 static void comparison_free(Comparison *c) {
@@ -109,13 +110,12 @@ static void list_mismatch(Comparison *c, const PlanTensor *tensor, const SafeTen
   list_name(&c->mismatched, &c->mismatch_count, both, NULL);
 }
 
-static void compare_param(Comparison *c, const PlanTensor *param, const Safetensors *file,
-                          const char **names) {
+static void compare_param(Comparison *c, const PlanTensor *param, const Safetensors *file, const char **unknown) {
   const SafeTensor *from = safetensors_find(file, param->name);
   c->parameters++;
   if (!from)
     list_name(&c->missing, &c->missing_count, param->name,
-              text_nearest(param->name, names, file->tensor_count));
+              text_nearest(param->name, unknown, c->unknown));
   else if (!ckpt_places_fit(param, from))
     list_mismatch(c, param, from);
   else
@@ -128,11 +128,11 @@ static bool begins_by_itself(const char *name) {
 }
 
 /* States that evaluations read, such as running statistics: from their first values every prediction would be another one. */
-static void compare_state(Comparison *c, const PlanTensor *state, const Safetensors *file, const char **names) {
+static void compare_state(Comparison *c, const PlanTensor *state, const Safetensors *file, const char **unknown) {
   const SafeTensor *from = safetensors_find(file, state->name);
   if (!state->is_saved || state->role != ROLE_MODEL || begins_by_itself(state->name)) return;
   if (!from)
-    list_name(&c->lacking, &c->lacking_count, state->name, text_nearest(state->name, names, file->tensor_count));
+    list_name(&c->lacking, &c->lacking_count, state->name, text_nearest(state->name, unknown, c->unknown));
   else if (!ckpt_places_fit(state, from))
     list_mismatch(c, state, from);
 }
@@ -140,9 +140,10 @@ static void compare_state(Comparison *c, const PlanTensor *state, const Safetens
 /* Of all stages: each rank knows them, and rank 0 tells. */
 static Status compare_names(const Exec *exec, const Safetensors *file, Comparison *c) {
   const PlanStages *stages = exec_stages(exec);
-  const char **names = calloc((size_t)file->tensor_count + 1, sizeof *names);
-  if (!names) return status_errno(ENOMEM, "weights");
-  for (int i = 0; i < file->tensor_count; i++) names[i] = file->tensor[i].name;
+  const char **unknown = calloc((size_t)file->tensor_count + 1, sizeof *unknown);
+  if (!unknown) return status_errno(ENOMEM, "weights");
+  for (int i = 0; i < file->tensor_count; i++) /* a tensor of the model's own, another layer's, is not one under a wrong name */
+    if (!weights_is_expected(exec, file->tensor[i].name)) unknown[c->unknown++] = file->tensor[i].name;
   for (int s = 0; s < stages->count; s++) {
     for (int i = 0; i < stages->at[s]->params.count; i++) {
       const PlanTensor *param = &stages->at[s]->params.at[i];
@@ -150,18 +151,18 @@ static Status compare_names(const Exec *exec, const Safetensors *file, Compariso
       for (int k = 0; k < s && !is_known; k++)
         is_known = plan_find_tensor(stages->at[k]->params.at, stages->at[k]->params.count,
                                     param->name) >= 0;
-      if (!is_known) compare_param(c, param, file, names);
+      if (!is_known) compare_param(c, param, file, unknown);
     }
-    for (int i = 0; i < stages->at[s]->states.count; i++) compare_state(c, &stages->at[s]->states.at[i], file, names);
+    for (int i = 0; i < stages->at[s]->states.count; i++) compare_state(c, &stages->at[s]->states.at[i], file, unknown);
   }
   for (int i = 0; i < file->tensor_count; i++)
-    if (!weights_is_expected(exec, names[i]) && !is_harmless(exec, file, &file->tensor[i]))
-      list_name(&c->unexpected, &c->unexpected_count, names[i], NULL);
+    if (!weights_is_expected(exec, file->tensor[i].name) && !is_harmless(exec, file, &file->tensor[i]))
+      list_name(&c->unexpected, &c->unexpected_count, file->tensor[i].name, NULL);
   end_list(&c->missing, c->missing_count);
   end_list(&c->lacking, c->lacking_count);
   end_list(&c->mismatched, c->mismatch_count);
   end_list(&c->unexpected, c->unexpected_count);
-  free(names);
+  free(unknown);
   return STATUS_OK;
 }
 

@@ -96,6 +96,13 @@ class InitWeights(support.Case):
         self.same(got, {n: v for n, v in fresh.items() if n.startswith("head")})
         self.refused("lacks 2 of", "--init", path, "--init-rename", "head.*=", "--init-missing", "error")
 
+    def test_a_name_that_is_near(self):
+        """A missing parameter is told with what the file has under a name like it, but not with another layer's own parameter."""
+        some = tensors()
+        lacking = some.pop("backbone.fc2.weight")
+        self.refused("parameters: backbone.fc2.weight (--init-missing", "--init", self.write("some", some))
+        self.refused("parameters: backbone.fc2.weight (the file has backbone.fc_2.weight)", "--init", self.write("near", {**some, "backbone.fc_2.weight": lacking}))
+
     def test_other_names(self):
         all_ = tensors()
         path = self.write("w", {name.replace("backbone.", "enc.model."): value for name, value in all_.items()})

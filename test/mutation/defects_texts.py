@@ -60,6 +60,7 @@ defect("tune-condition-cut", "runtime/tune/space_text.c", "if (length >= sizeof 
 defect("tune-choice-none", "plan/settings.c", 'return *info->otherwise ? value : "";', "return value;", "py test/e2e/tune.py")
 defect("outputs-unnoted", "codegen/lower_tables.c", "params[i].is_output |= !strcmp", "params[i].is_output &= !strcmp", "py test/e2e/sensitivity.py")
 defect("range-infinite", "runtime/checkpoint/weight_files.c", "if (!fits || !isfinite(value) || ", "if (!fits || ", "py test/e2e/quantize.py")
+defect("near-of-another-layer", "runtime/checkpoint/ckpt_weights.c", "if (!weights_is_expected(exec, file->tensor[i].name)) unknown", "unknown", "py test/e2e/init_weights.py")
 defect("states-missing", "runtime/checkpoint/ckpt_weights.c", "if (c->lacking_count && needs_states && !init->has_flags)", "if (0)", "py test/e2e/init_weights.py")
 defect("whole-numbers-as-weights", "runtime/checkpoint/weight_files.c", "return element_converts(from, to) && element_is_float(from) == dtype_is_float(to);", "return element_converts(from, to);", "py test/e2e/init_weights.py")
 defect("range-resumed", "runtime/checkpoint/ckpt_places.c", "STATUS_TRY(weight_files_check(from, path));", "", "py test/e2e/python_package.py")
